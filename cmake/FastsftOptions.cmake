@@ -1,0 +1,22 @@
+# What every target is compiled with, and the JSON headers from PyPI.
+add_library(fastsft_options INTERFACE)
+add_library(fastsft::options ALIAS fastsft_options)
+target_compile_options(fastsft_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter>)
+if(FASTSFT_WARNINGS_AS_ERRORS)
+  target_compile_options(fastsft_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(FASTSFT_SANITIZE)
+  target_compile_options(fastsft_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-omit-frame-pointer>)
+  target_link_options(fastsft_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c
+    "import importlib.util as u; s = u.find_spec('nlohmann_json'); print(s.submodule_search_locations[0] if s else '')"
+  OUTPUT_VARIABLE nlohmann_dir OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+find_path(NLOHMANN_JSON_INCLUDE_DIR nlohmann/json.hpp HINTS ${nlohmann_dir}/include REQUIRED)
+add_library(fastsft_json INTERFACE)
+add_library(fastsft::json ALIAS fastsft_json)
+target_include_directories(fastsft_json SYSTEM INTERFACE ${NLOHMANN_JSON_INCLUDE_DIR})

@@ -1,0 +1,39 @@
+# libtorch is the installed torch wheel, linked directly: torch's own CMake package refuses to configure
+# without a CUDA toolkit when the wheel is a CUDA build.
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c
+    "import importlib.metadata as m, importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', m.version('torch') if s else '', sep=';')"
+  OUTPUT_VARIABLE torch_probe OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+list(GET torch_probe 0 FASTSFT_TORCH_DIR)
+list(GET torch_probe 1 FASTSFT_TORCH_VERSION)
+if(NOT FASTSFT_TORCH_DIR)
+  message(FATAL_ERROR "torch is not installed for ${Python_EXECUTABLE}: pip install 'torch==2.11.*'")
+endif()
+if(FASTSFT_TORCH_VERSION VERSION_LESS 2.11)
+  message(FATAL_ERROR "fastsft needs torch 2.11 or newer, found ${FASTSFT_TORCH_VERSION} in ${FASTSFT_TORCH_DIR}")
+endif()
+set(torch_lib ${FASTSFT_TORCH_DIR}/lib)
+set(FASTSFT_TORCH_HAS_CUDA OFF)
+if(EXISTS ${torch_lib}/libtorch_cuda.so)
+  set(FASTSFT_TORCH_HAS_CUDA ON)
+endif()
+# torch's own OpenMP runtime: a second one would leave at::parallel_for on one thread. `.so.1` in the
+# wheels of 2.11, `libgomp-<hash>.so.1` in others.
+file(GLOB torch_gomp ${torch_lib}/libgomp*.so* ${FASTSFT_TORCH_DIR}/../torch.libs/libgomp*.so*)
+if(NOT torch_gomp)
+  message(FATAL_ERROR "no libgomp beside ${torch_lib}: this torch was not built with GNU OpenMP")
+endif()
+list(GET torch_gomp 0 torch_gomp)
+
+add_library(fastsft_torch INTERFACE)
+add_library(fastsft::torch ALIAS fastsft_torch)
+target_include_directories(fastsft_torch SYSTEM INTERFACE ${FASTSFT_TORCH_DIR}/include
+  ${FASTSFT_TORCH_DIR}/include/torch/csrc/api/include)
+target_compile_definitions(fastsft_torch INTERFACE AT_PER_OPERATOR_HEADERS USE_DISTRIBUTED USE_C10D_GLOO)
+target_compile_options(fastsft_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+target_link_libraries(fastsft_torch INTERFACE ${torch_lib}/libtorch.so ${torch_lib}/libtorch_cpu.so
+  ${torch_lib}/libc10.so ${torch_gomp})
+
+add_library(fastsft_torch_python INTERFACE)
+add_library(fastsft::torch_python ALIAS fastsft_torch_python)
+target_link_libraries(fastsft_torch_python INTERFACE fastsft_torch ${torch_lib}/libtorch_python.so)

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+// One function a folder; module.cpp calls them in the order of the layers.
+namespace fastsft::bindings {
+
+void bind_core(pybind11::module_& module);
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,7 @@
+#include "bindings/bind.h"
+
+PYBIND11_MODULE(_C, module) {
+  using namespace fastsft::bindings;
+  module.doc() = "fastsft: native core";
+  bind_core(module);
+}

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fastsft {
+
+// Half-open range of token positions.
+struct TokenSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+  bool operator==(const TokenSpan&) const = default;
+};
+
+// One conversation as the trainer sees it: ids without padding, and the learned positions.
+// The label of position p is ids[p] when p lies in a learned span, else -100. Labels are not shifted.
+// Spans are in order, not empty and do not touch.
+struct Example {
+  std::vector<int32_t> ids;
+  std::vector<TokenSpan> learned;
+};
+
+}  // namespace fastsft
