@@ -18,7 +18,8 @@ CLEAN = {
     "bindings/module.cpp": "#include <pybind11/pybind11.h>\nPYBIND11_MODULE(_C, m) {}\n",
     "bindings/bind_core.cpp": "#include <pybind11/pybind11.h>\n",
     "ops/swiglu.h": "#pragma once\nnamespace fastsft { void check_swiglu(const at::Tensor& x); }\n",
-    "ops/swiglu.cpp": '#include "ops/swiglu.h"\nTORCH_LIBRARY_FRAGMENT(fastsft, m) { m.def("swiglu(Tensor x) -> Tensor"); }\n',
+    "ops/swiglu.cpp": '#include "ops/swiglu.h"\n'
+    'TORCH_LIBRARY_FRAGMENT(fastsft, m) { m.def("swiglu(Tensor x) -> Tensor"); }\n',
     "ops/swiglu_cpu.cpp": """#include "ops/swiglu.h"
 namespace {
 at::Tensor swiglu_cpu(const at::Tensor& x) {

@@ -1,4 +1,4 @@
-"""Run-time dependencies of the wheel; torch is pinned to the minor version that the extension was built with."""
+"""Run-time dependencies of the wheel; torch is pinned to the minor version that it was built with."""
 
 from __future__ import annotations
 
