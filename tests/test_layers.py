@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import check_layers
 import pytest
+
+import check_layers
 
 ROOT = Path(__file__).parents[1]
 CLEAN = {

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import reference
 import torch
 from safetensors.torch import load_file
+
+import reference
 from tolerances import TOLERANCES, assert_close, relative_error
 
 MODELS = ["llama", "llama_tied_mha", "llama_mqa_biases", "llama_rope_linear", "llama_rope_llama3"]
