@@ -35,7 +35,7 @@ def run(
 def test_loss_and_gradients(dtype: torch.dtype, smoothing: float, tokens: int, vocab: int) -> None:
     hidden, weight = torch.randn(tokens, 24).to(dtype), torch.randn(vocab, 24).to(dtype)
     targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
-    h, w = hidden.float().clone().requires_grad_(), weight.float().clone().requires_grad_()
+    h, w = hidden.double().requires_grad_(), weight.double().requires_grad_()
     expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing)
     expected.backward()
     loss, grad_hidden, grad_weight = run(hidden, weight, targets, token_weights, smoothing)
