@@ -8,7 +8,7 @@ namespace fastsft {
 
 using Json = nlohmann::ordered_json;
 
-// Parses untrusted JSON. Refuses nesting deeper than `max_depth`, duplicate keys, and a trailing NUL.
+// Parses untrusted JSON. Refuses nesting deeper than `max_depth`, duplicate keys, and NUL bytes.
 // Throws std::invalid_argument "<where>: not JSON at byte <k>: <what>".
 Json parse_json(std::string_view text, const std::string& where, int max_depth = 64);
 

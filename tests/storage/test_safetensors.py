@@ -17,8 +17,12 @@ def raw_file(header: str | bytes, data: bytes = b"", length: int | None = None) 
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
-def one(dtype: str = "F32", shape: object = (1,), offsets: object = (0, 4), extra: str = "", name: str = "a") -> str:
-    fields = f'"dtype":{json.dumps(dtype)},"shape":{json.dumps(shape)},"data_offsets":{json.dumps(offsets)}{extra}'
+def one(
+    dtype: str = "F32", shape: object = (1,), offsets: object = (0, 4), extra: str = "", name: str = "a"
+) -> str:
+    fields = (
+        f'"dtype":{json.dumps(dtype)},"shape":{json.dumps(shape)},"data_offsets":{json.dumps(offsets)}{extra}'
+    )
     return json.dumps(name) + ":{" + fields + "}"
 
 
@@ -35,7 +39,9 @@ VALID = {
     "rank zero": raw_file("{" + one(shape=[]) + "}", bytes(4)),
     "two": raw_file("{" + A + "," + B + "}", bytes(8)),
     "two out of order": raw_file("{" + B + "," + A + "}", bytes(8)),
-    "empty between": raw_file("{" + A + "," + one(shape=[0], offsets=[4, 4], name="e") + "," + B + "}", bytes(8)),
+    "empty between": raw_file(
+        "{" + A + "," + one(shape=[0], offsets=[4, 4], name="e") + "," + B + "}", bytes(8)
+    ),
     "unknown key": raw_file("{" + one(extra=',"extra":{"x":[1,null,{"y":-1.5}]}') + "}", bytes(4)),
     "unicode name": raw_file("{" + one(name="\u00e4\u4e2d\U0001f600") + "}", bytes(4)),
     "escaped name": raw_file('{"\\u0041\\n":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', bytes(4)),
@@ -78,7 +84,9 @@ HOSTILE = {
     "negative offset": raw_file("{" + one(offsets=(-4, 0)) + "}", bytes(4)),
     "minus zero": raw_file("{" + one().replace("[0, 4]", "[-0, 4]") + "}", bytes(4)),
     "float offset": raw_file("{" + one(offsets=(0, 4.0)) + "}", bytes(4)),
-    "exponent offset": raw_file("{" + one(shape=[250], offsets=(0, 1000)).replace("1000", "1e3") + "}", bytes(1000)),
+    "exponent offset": raw_file(
+        "{" + one(shape=[250], offsets=(0, 1000)).replace("1000", "1e3") + "}", bytes(1000)
+    ),
     "huge offset": raw_file("{" + one(offsets=(0, 1 << 64)) + "}", bytes(4)),
     "text offset": raw_file("{" + one(offsets=("0", "4")) + "}", bytes(4)),
     "three offsets": raw_file("{" + one(offsets=(0, 2, 4)) + "}", bytes(4)),
@@ -151,7 +159,9 @@ def test_leading_white_space(tmp_path):
     assert library_accepts(content) and ours_accepts(tmp_path, content)
 
 
-@pytest.mark.parametrize("dtype", sorted(safetensors.torch._TYPES) + ["F8_E8M0", "F6_E2M3", "F6_E3M2", "F4", "X8"])
+@pytest.mark.parametrize(
+    "dtype", sorted(safetensors.torch._TYPES) + ["F8_E8M0", "F6_E2M3", "F6_E3M2", "F4", "X8"]
+)
 def test_every_dtype(tmp_path, dtype):
     for size in range(0, 72, 3):
         content = raw_file("{" + one(dtype, [8], [0, size]) + "}", bytes(size))
@@ -160,7 +170,9 @@ def test_every_dtype(tmp_path, dtype):
 
 def test_every_cut_of_a_real_file(tmp_path):
     path = tmp_path / "whole.safetensors"
-    safetensors.torch.save_file({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16)}, path)
+    safetensors.torch.save_file(
+        {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16)}, path
+    )
     content = path.read_bytes()
     assert ours_accepts(tmp_path, content)
     for cut in range(len(content)):
@@ -191,13 +203,17 @@ def test_reader_gives_what_the_library_wrote(tmp_path):
         tensor = tensors[entry.name]
         assert entry.shape == list(tensor.shape)
         assert reader.bytes(entry.name) == tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    with pytest.raises(ValueError, match="no tensor \"missing\""):
+    with pytest.raises(ValueError, match='no tensor "missing"'):
         reader.bytes("missing")
 
 
 def test_library_opens_what_we_write(tmp_path):
     path = tmp_path / "x.safetensors"
-    specs = [_C.TensorSpec('quote " \u00e4', "BF16", [2, 3]), _C.TensorSpec("scalar", "F32", []), _C.TensorSpec("e", "F32", [0])]
+    specs = [
+        _C.TensorSpec('quote " \u00e4', "BF16", [2, 3]),
+        _C.TensorSpec("scalar", "F32", []),
+        _C.TensorSpec("e", "F32", [0]),
+    ]
     writer = _C.SafetensorsWriter(str(path), specs, {"who": "fastsft"})
     first = torch.arange(6).bfloat16().reshape(2, 3)
     raw = first.view(torch.uint8).numpy().tobytes()
