@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "storage/atomic_directory.h"
 #include "storage/crc32c.h"
+#include "storage/file_name.h"
 #include "storage/model_index.h"
 #include "storage/rotation.h"
 #include "storage/safetensors_reader.h"
@@ -81,6 +82,10 @@ void bind_files(py::module_& module) {
       "sync_file", [](const std::string& path) { posix_file_system().sync_file(path); }, "path"_a,
       Unlocked());
   module.def(
+      "sync_directory", [](const std::string& path) { posix_file_system().sync_directory(path); },
+      "path"_a, Unlocked());
+  module.def("path_inside", &path_inside, "directory"_a, "name"_a, "where"_a, Unlocked());
+  module.def(
       "replace_file",
       [](const std::string& path, const std::string& content) {
         replace_file(posix_file_system(), path, content);
@@ -128,7 +133,8 @@ void bind_checkpoint_directories(py::module_& module) {
            }),
            "parent"_a, "label"_a, Unlocked())
       .def_property_readonly("path", &AtomicDirectory::path)
-      .def("commit", &AtomicDirectory::commit, "name"_a, "manifest"_a, Unlocked());
+      .def("commit", &AtomicDirectory::commit, "name"_a, "manifest"_a, Unlocked())
+      .def("discard", &AtomicDirectory::discard, Unlocked());
   module.def(
       "remove_leftovers",
       [](const std::string& parent) { return remove_leftovers(posix_file_system(), parent); },

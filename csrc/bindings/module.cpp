@@ -5,4 +5,5 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "fastsft: native core";
   bind_core(module);
   bind_storage(module);
+  bind_checkpoint(module);
 }

@@ -64,7 +64,9 @@ AtomicDirectory::AtomicDirectory(FileSystem& file_system, std::string parent,
   ChecksummedFile(file_system_, join_path(path_, kOwnerMark)).finish();
 }
 
-AtomicDirectory::~AtomicDirectory() {
+AtomicDirectory::~AtomicDirectory() { discard(); }
+
+void AtomicDirectory::discard() noexcept {
   if (committed_) return;
   try {
     if (file_system_.exists(path_)) remove_tree(file_system_, path_);

@@ -12,7 +12,7 @@ namespace fastsft {
 class AtomicDirectory {
  public:
   AtomicDirectory(FileSystem& file_system, std::string parent, const std::string& label);
-  ~AtomicDirectory();  // removes the directory unless it was committed
+  ~AtomicDirectory();  // discards
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
@@ -20,6 +20,8 @@ class AtomicDirectory {
   // Manifest, sync, rename to `<parent>/<name>`, sync of the parent. A directory of that name is
   // moved aside first, and deleted only after the new one is durable. Returns the new path.
   std::string commit(const std::string& name, const Manifest& manifest);
+  // Removes it now, unless it was committed; as far as that is possible.
+  void discard() noexcept;
 
  private:
   FileSystem& file_system_;
