@@ -4,6 +4,8 @@ PYBIND11_MODULE(_C, module) {
   using namespace fastsft::bindings;
   module.doc() = "fastsft: native core";
   bind_core(module);
+  bind_storage(module);
   bind_data(module);
   bind_train(module);
+  bind_checkpoint(module);  // its functions take the Engine
 }
