@@ -6,5 +6,7 @@
 namespace fastsft::bindings {
 
 void bind_core(pybind11::module_& module);
+void bind_sampler(pybind11::module_& module);
+void bind_optim(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

@@ -4,4 +4,6 @@ PYBIND11_MODULE(_C, module) {
   using namespace fastsft::bindings;
   module.doc() = "fastsft: native core";
   bind_core(module);
+  bind_sampler(module);
+  bind_optim(module);
 }
