@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
-from torch.utils.data import BatchSampler
-
 from fastsft import _C
+from torch.utils.data import BatchSampler
 
 
 @pytest.mark.parametrize(
@@ -77,5 +76,5 @@ def test_batches_are_those_of_accelerate(batch_size, world_size, drop_last):
 
 @pytest.mark.parametrize(("batch_size", "rank", "world_size"), [(0, 0, 1), (1, 2, 2), (1, -1, 2), (1, 0, 0)])
 def test_impossible_shapes(batch_size, rank, world_size):
-    with pytest.raises(ValueError, match="rank|batch size"):
+    with pytest.raises(ValueError, match=r"rank|batch size"):
         _C.rank_micro_batches(np.arange(4), batch_size, rank, world_size)

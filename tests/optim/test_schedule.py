@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import get_scheduler
-
 from fastsft import _C
+from transformers import get_scheduler
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "trainer" / "schedules.json"
 CASES = json.loads(GOLDEN.read_text())
