@@ -47,8 +47,6 @@ README = [
     "cosine",
     "--logging_steps",
     "1",
-    "--tf32",
-    "True",
     "--model_max_length",
     "2048",
     "--gradient_checkpointing",
