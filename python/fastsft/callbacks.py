@@ -1,4 +1,4 @@
-"""Events of a run: what transformers' TrainerCallback offers, in the same order and with the same arguments."""
+"""Events of a run: those of transformers' TrainerCallback, in its order and with its arguments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class TrainerControl:
 
 
 class TrainerCallback:
-    """Base of callbacks. Methods take (args, state, control, **kwargs); one that returns a control replaces it.
+    """Base of callbacks. Methods take (args, state, control, **kwargs); a returned control counts.
 
-    Events: on_init_end, on_train_begin, on_epoch_begin, on_step_begin, on_optimizer_step, on_step_end, on_log,
-    on_evaluate, on_save, on_epoch_end, on_train_end. Any method may be left out.
+    Events: on_init_end, on_train_begin, on_epoch_begin, on_step_begin, on_optimizer_step, on_step_end,
+    on_log, on_evaluate, on_save, on_epoch_end, on_train_end. Any method may be left out.
     """
 
 

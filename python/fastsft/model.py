@@ -1,4 +1,4 @@
-"""The model that a Trainer trains: a Hugging Face directory, its configuration, and the engine once it is built."""
+"""The model that a Trainer trains: a directory, its configuration and, once built, the engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model_directory(name: str, cache_dir: str | None = None) -> Path:
 
 
 def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
-    """Set linear rope scaling when examples are longer than the model's positions; one line about it, or None.
+    """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
 
     Factor: ceil(model_max_length / max_position_embeddings). Source: fastchat_labels.md, section 7.1.
     """
@@ -86,7 +86,7 @@ class CausalLM:
         return cls(directory, config)
 
     def build(self, args: TrainingArguments, groups: Groups) -> Any:
-        """Make the engine for the strategy and precision of `args` and load the weights into it; collective."""
+        """Make the engine for the strategy and precision of `args` and load the weights; collective."""
         if self.engine is None:
             from fastsft import _C, saving
 

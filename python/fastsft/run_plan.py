@@ -63,7 +63,7 @@ class EpochGroups:
         ]
 
     def reference(self, step: int) -> list[list[npt.NDArray[np.int64]]]:
-        """Rows of optimizer step `step` of this epoch: [rank][micro-batch][row]; the last one may be shorter."""
+        """Rows of optimizer step `step`: [rank][micro-batch][row]; the last one may be shorter."""
         size = self.args.gradient_accumulation_steps
         return [batches[step * size : (step + 1) * size] for batches in self._ranks]
 

@@ -12,7 +12,9 @@ EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, a
 
 
 class SignalGuard:
-    """While entered, the three signals are noted instead of killing. A second Ctrl-C interrupts at once."""
+    """While entered, signals are noted instead of killing. A second Ctrl-C interrupts at once."""
+
+    only_save = int(signal.SIGUSR1)  # the run goes on after this one
 
     def __init__(self) -> None:
         self._noted = 0
@@ -36,7 +38,7 @@ class SignalGuard:
         self._noted = number
 
     def take(self) -> int:
-        """The signal that any rank has received since the last call, or 0; the same on all ranks, collective."""
+        """The signal that any rank has received, or 0; the same on all ranks, collective."""
         noted = max(self._noted, 0)
         if launcher.launch().world_size > 1:
             import torch
@@ -45,6 +47,6 @@ class SignalGuard:
             flag = torch.tensor([noted])
             dist.all_reduce(flag, op=dist.ReduceOp.MAX)
             noted = int(flag.item())
-        if noted == signal.SIGUSR1:
+        if noted == self.only_save:
             self._noted = 0
         return noted

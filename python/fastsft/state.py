@@ -22,7 +22,7 @@ class TrainOutput(NamedTuple):
 
 @dataclass
 class TrainerState:
-    """Progress and logs. Keys and order of meaning: trainer_semantics.md, section 16.2; an extra key breaks readers."""
+    """Progress and logs, with exactly the keys of trainer_semantics.md, section 16.2."""
 
     epoch: float | None = None
     global_step: int = 0

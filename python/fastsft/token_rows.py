@@ -13,8 +13,8 @@ from fastsft import _C
 class TokenRows:
     """A native TokenDataset with what plans need of it.
 
-    `lengths` and `target_counts`: int64 per row, without padding. `padded_length`: tokens of an item as FastChat
-    pads it, for the count of operations.
+    `lengths` and `target_counts`: int64 per row, without padding. `padded_length`: tokens of an item as
+    FastChat pads it, for the count of operations.
     """
 
     def __init__(self, native: Any, padded_length: int) -> None:
