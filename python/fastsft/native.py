@@ -1,4 +1,4 @@
-"""Loads the native core after torch, whose libraries it uses, and says in one sentence when the two do not fit."""
+"""Loads the native core after torch, and says in one sentence when the two do not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def load_native() -> ModuleType:
         core = importlib.import_module("fastsft._C")
     except ImportError as error:
         raise ImportError(
-            f"fastsft's native core does not load with torch {torch.__version__} ({error}); reinstall fastsft: "
+            f"fastsft's native core does not load with torch {torch.__version__} ({error}); "
+            "reinstall fastsft: "
             "pip install --force-reinstall --no-deps fastsft (from a checkout: pip install .)"
         ) from None
     if minor_version(core.torch_version) != minor_version(torch.__version__):

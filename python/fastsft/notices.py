@@ -21,7 +21,7 @@ def warn_once(text: str) -> None:
 
 
 def rank0_print(*args: Any) -> None:
-    """Print on global rank 0, once `train()` has set `fastsft.train.local_rank` (fastchat_labels.md, section 3.1)."""
+    """Print on global rank 0, once `train()` has set `fastsft.train.local_rank`."""
     # Read where FastChat's scripts set it; importing the module here would import it in a circle.
     local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
     if local_rank == 0 and os.environ.get("RANK", "0") == "0":

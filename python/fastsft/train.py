@@ -1,14 +1,11 @@
 """FastChat's training script: `python -m fastsft.train`, or `from fastsft.train import train`.
 
-Flags and defaults: `python -m fastsft.train --help`. Everything but `train` and `local_rank` comes from other modules.
+Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here.
 """
 
 from __future__ import annotations
 
 import sys
-
-# `python -m fastsft.train` runs this file as __main__; whoever imports fastsft.train then gets this same module.
-sys.modules.setdefault("fastsft.train", sys.modules[__name__])
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.data import (
@@ -27,6 +24,9 @@ from fastsft.reporting.pages import end_page, start_page
 from fastsft.saving import newest_checkpoint, trainer_save_model_safe
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
+
+# `python -m fastsft.train` runs this file as __main__; an import of fastsft.train then gets this module.
+sys.modules.setdefault("fastsft.train", sys.modules[__name__])
 
 __all__ = [
     "IGNORE_TOKEN_ID",
@@ -48,7 +48,7 @@ local_rank: int | None = None
 def train() -> None:
     """Read the command line, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
 
-    Raises ValueError for what the user can mend (flags, data, model directory), RuntimeError for a run that fails.
+    Raises ValueError for what the user can mend (flags, data, model), RuntimeError for a run that fails.
     """
     global local_rank
     parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))

@@ -1,4 +1,4 @@
-"""FastChat's train_xformers: the same loop and flags as fastsft.train, named after memory-efficient attention.
+"""FastChat's train_xformers: the loop and flags of fastsft.train, named after memory-efficient attention.
 
 The engine takes the fastest exact kernel of the device for all three names.
 """

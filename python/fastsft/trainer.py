@@ -28,9 +28,9 @@ from fastsft.token_rows import TokenRows
 class Trainer:
     """Trains `model` on `train_dataset`.
 
-    model: fastsft.model.CausalLM or a directory. tokenizer or processing_class: saved beside the weights. args:
-    TrainingArguments. The data sets have FastChat's items; eval_dataset may be None. callbacks: instances or
-    classes with the events of transformers. Every rank makes one and calls the same methods.
+    model: fastsft.model.CausalLM or a directory. tokenizer or processing_class: saved beside the weights.
+    args: TrainingArguments. The data sets have FastChat's items; eval_dataset may be None. callbacks: instances
+    or classes with the events of transformers. Every rank makes one and calls the same methods.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Trainer:
     def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
         """Run to the end; collective.
 
-        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. ValueError
-        when there is none. RuntimeError names the step whose loss or gradient is not finite. A signal saves a
-        checkpoint and leaves with status 128 + its number.
+        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None.
+        ValueError when there is none. RuntimeError names the step whose loss or gradient is not finite. A
+        signal saves a checkpoint and leaves with status 128 + its number.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
@@ -150,9 +150,9 @@ class Trainer:
         )
         if not (result.finite and math.isfinite(result.loss)):
             raise RuntimeError(
-                f"step {self.state.global_step + 1}: loss {result.loss}, gradient norm {result.grad_norm}: not "
-                "finite, the weights were left as they were; lower --learning_rate, or resume from the newest "
-                "checkpoint with another --data_seed"
+                f"step {self.state.global_step + 1}: loss {result.loss}, gradient norm "
+                f"{result.grad_norm}: not finite; the weights were left as they were; lower --learning_rate, "
+                "or resume from the newest checkpoint with another --data_seed"
             )
         rows = groups.step_rows(step)
         self.state.global_step += 1
@@ -191,8 +191,8 @@ class Trainer:
         train_loss = self._losses.total() / max(self.state.global_step, 0.001)
         metrics = {
             "train_runtime": round(runtime, 4),
-            "train_samples_per_second": round(self.plan.num_samples / runtime, 3),
-            "train_steps_per_second": round(self.plan.max_steps / runtime, 3),
+            "train_samples_per_second": round(self.plan.num_samples / max(runtime, 1e-9), 3),
+            "train_steps_per_second": round(self.plan.max_steps / max(runtime, 1e-9), 3),
             "total_flos": self.state.total_flos,
             "train_loss": train_loss,
         }
@@ -201,7 +201,7 @@ class Trainer:
         return TrainOutput(self.state.global_step, train_loss, metrics)
 
     def evaluate(self, eval_dataset: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without a data set."""
+        """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one."""
         if eval_dataset is not None:
             rows = TokenRows.of(eval_dataset, self.args.model_max_length)
         elif self.eval_dataset is not None:
@@ -215,8 +215,8 @@ class Trainer:
         metrics = {
             f"{metric_key_prefix}_loss": loss,
             f"{metric_key_prefix}_runtime": round(runtime, 4),
-            f"{metric_key_prefix}_samples_per_second": round(len(rows) / runtime, 3),
-            f"{metric_key_prefix}_steps_per_second": round(steps / runtime, 3),
+            f"{metric_key_prefix}_samples_per_second": round(len(rows) / max(runtime, 1e-9), 3),
+            f"{metric_key_prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
         }
         self.log(metrics)
         self._fire("on_evaluate", metrics=metrics)

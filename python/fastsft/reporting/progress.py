@@ -32,14 +32,14 @@ class Progress(TrainerCallback):
         self._shown = args.process_index == 0
         self._bar_wanted = self._shown and not args.disable_tqdm and self._stream.isatty()
         self._bar: tqdm[Any] | None = None
-        self._tokens = 0
+        self._tokens = self._first_step = 0
         self._started = time.monotonic()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Open the bar at the step that the run resumes from."""
-        self._started, self._tokens = time.monotonic(), 0
+        self._started, self._tokens, self._first_step = time.monotonic(), 0, state.global_step
         if self._bar_wanted:
             self._bar = tqdm(
                 total=state.max_steps,
@@ -92,7 +92,8 @@ class Progress(TrainerCallback):
         if "loss" not in logs:
             return ""
         passed = time.monotonic() - self._started
-        left = passed / max(state.global_step, 1) * (state.max_steps - state.global_step)
+        done = max(state.global_step - self._first_step, 1)
+        left = passed / done * (state.max_steps - state.global_step)
         return (
             f"  # step {state.global_step}/{state.max_steps}, {self.tokens_per_second():,.0f} tokens/s, "
             f"{left:.0f} s left"
