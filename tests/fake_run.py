@@ -71,7 +71,7 @@ class Model:
 
 
 def fake_saving():
-    """A module with the calls of fastsft.saving that the loop makes; a checkpoint is the state and the count."""
+    """A module with the calls of fastsft.saving that the loop makes."""
 
     def save_checkpoint(trainer, directory):
         path = Path(directory)

@@ -37,9 +37,12 @@ def trainer(tmp_path, *, engine=None, rows=ROWS, **options):
         "model_max_length": 32, "disable_tqdm": True, **options,
     }  # fmt: skip
     return Trainer(
-        Model(engine or Engine()), args=TrainingArguments(**flags), train_dataset=rows, eval_dataset=eval_rows,
+        Model(engine or Engine()),
+        args=TrainingArguments(**flags),
+        train_dataset=rows,
+        eval_dataset=eval_rows,
         callbacks=callbacks,
-    )  # fmt: skip
+    )
 
 
 def test_steps_rows_and_rates(tmp_path):
@@ -66,8 +69,8 @@ def test_log_history(tmp_path, capsys):
         assert entry["step"] == number + 1
         assert entry["epoch"] == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3, 5 / 3, 2][number])
     assert list(last) == [
-        "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss", "epoch",
-        "step",
+        "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss",
+        "epoch", "step",
     ]  # fmt: skip
     assert last["train_loss"] == output.training_loss == pytest.approx(np.mean([s["loss"] for s in steps]))
     assert last["total_flos"] == 6 * 22 * 32 * 10

@@ -231,6 +231,8 @@ class TrainingArguments(ArgumentViews):
         self.use_cpu = self.use_cpu or self.no_cuda
         if self.tf32:
             warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")
+        if self.ddp_backend == "nccl":
+            warn_once("--ddp_backend nccl has no effect on the CPU: ranks communicate through gloo")
         if self.disable_tqdm is None:
             self.disable_tqdm = False
 

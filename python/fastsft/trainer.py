@@ -29,8 +29,8 @@ class Trainer:
     """Trains `model` on `train_dataset`.
 
     model: fastsft.model.CausalLM or a directory. tokenizer or processing_class: saved beside the weights.
-    args: TrainingArguments. The data sets have FastChat's items; eval_dataset may be None. callbacks: instances
-    or classes with the events of transformers. Every rank makes one and calls the same methods.
+    args: TrainingArguments. The data sets have FastChat's items; eval_dataset may be None. callbacks:
+    instances or classes with the events of transformers. Every rank makes one and calls the same methods.
     """
 
     def __init__(
