@@ -11,6 +11,7 @@ import transformers
 from fastchat.train.train import DataArguments as TheirDataArguments
 from fastchat.train.train import ModelArguments as TheirModelArguments
 from fastchat.train.train import TrainingArguments as TheirTrainingArguments
+
 from fastsft import notices
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.parser import DataclassParser

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from fastsft.launcher import Groups, Launch, join, launch, threads_per_rank
 
 TORCHRUN = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments

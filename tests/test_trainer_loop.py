@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 
-import fastsft
 import numpy as np
 import pytest
+
+import fastsft
 from fake_run import Engine, Model, Rows, fake_saving
 from fastsft import _C
 from fastsft.arguments import TrainingArguments

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from fastsft import _C
 
 LENGTHS = np.array([5, 9, 3, 7, 20, 4, 6, 2])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
-from fastsft import _C
 from torch.utils.data import BatchSampler
+
+from fastsft import _C
 
 
 @pytest.mark.parametrize(

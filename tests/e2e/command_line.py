@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fastsft
 from safetensors import safe_open
+
+import fastsft
 
 TRAINER = Path(__file__).parents[1] / "golden" / "trainer"
 PACKAGE = Path(fastsft.__file__).parents[1]

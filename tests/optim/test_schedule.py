@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fastsft import _C
 from transformers import get_scheduler
+
+from fastsft import _C
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "trainer" / "schedules.json"
 CASES = json.loads(GOLDEN.read_text())
