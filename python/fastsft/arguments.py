@@ -256,7 +256,8 @@ class TrainingArguments(ArgumentViews):
         if self.recompute != "auto":
             return self.recompute
         settings = self.fsdp_config if isinstance(self.fsdp_config, dict) else {}
-        return "block" if self.gradient_checkpointing or settings.get("activation_checkpointing") else "none"
+        heavy = self.gradient_checkpointing or settings.get("activation_checkpointing")
+        return "block" if heavy else "selective"
 
     @property
     def token_budget(self) -> int:
