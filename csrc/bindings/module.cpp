@@ -5,8 +5,10 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "fastsft: native core";
   translate_errors();
   bind_core(module);
+  bind_storage(module);
   bind_data(module);
   bind_sampler(module);
   bind_optim(module);
   bind_train(module);
+  bind_checkpoint(module);  // its functions take the Engine
 }

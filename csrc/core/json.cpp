@@ -32,14 +32,23 @@ class Guard {
   std::vector<std::set<std::string>> keys_;
 };
 
+// The parser quotes what it read last, which may not be UTF-8; a message must be.
+std::string printable(std::string message) {
+  for (char& byte : message) {
+    if (static_cast<unsigned char>(byte) >= 0x7f) byte = '?';
+  }
+  return message;
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, int max_depth) {
-  require(text.empty() || text.back() != '\0', where, ": trailing NUL byte");
+  // The parser would take a NUL for the end of the text.
+  require(text.find('\0') == text.npos, where, ": NUL byte at ", text.find('\0'));
   try {
     return Json::parse(text.begin(), text.end(), Guard(where, max_depth));
   } catch (const Json::parse_error& error) {
-    throw_invalid(where, ": not JSON at byte ", error.byte, ": ", error.what());
+    throw_invalid(where, ": not JSON at byte ", error.byte, ": ", printable(error.what()));
   }
 }
 

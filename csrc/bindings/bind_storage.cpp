@@ -1,0 +1,195 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "core/error.h"
+#include "storage/atomic_directory.h"
+#include "storage/crc32c.h"
+#include "storage/file_name.h"
+#include "storage/model_index.h"
+#include "storage/rotation.h"
+#include "storage/safetensors_reader.h"
+#include "storage/safetensors_writer.h"
+#include "storage/shard_plan.h"
+#include "storage/staged_files.h"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace fastsft::bindings {
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+std::span<const std::byte> view(const py::bytes& data) {
+  return std::as_bytes(std::span(std::string_view(data)));
+}
+
+py::bytes tensor_bytes(const SafetensorsReader& reader, const std::string& name) {
+  const TensorEntry* tensor = reader.find(name);
+  require(tensor != nullptr, reader.path(), ": no tensor \"", name, "\"");
+  const auto bytes = reader.bytes(*tensor);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+DType parse_dtype(const std::string& name) {
+  const auto dtype = find_dtype(name);
+  require(dtype.has_value(), "unknown dtype \"", name, "\"");
+  return *dtype;
+}
+
+void bind_safetensors(py::module_& module) {
+  py::class_<TensorEntry>(module, "TensorEntry")
+      .def_readonly("name", &TensorEntry::name)
+      .def_property_readonly("dtype",
+                             [](const TensorEntry& t) { return std::string(dtype_name(t.dtype)); })
+      .def_readonly("shape", &TensorEntry::shape)
+      .def_readonly("begin", &TensorEntry::begin)
+      .def_readonly("end", &TensorEntry::end);
+  py::class_<SafetensorsReader>(module, "SafetensorsReader")
+      .def(py::init<const std::string&>(), "path"_a, Unlocked())
+      .def_property_readonly("tensors", &SafetensorsReader::tensors)
+      .def_property_readonly("metadata", &SafetensorsReader::metadata)
+      .def("bytes", &tensor_bytes, "name"_a);
+  py::class_<TensorSpec>(module, "TensorSpec")
+      .def(py::init([](std::string name, const std::string& dtype, std::vector<uint64_t> shape) {
+             return TensorSpec{std::move(name), parse_dtype(dtype), std::move(shape)};
+           }),
+           "name"_a, "dtype"_a, "shape"_a);
+  py::class_<SafetensorsWriter>(module, "SafetensorsWriter")
+      .def(py::init([](const std::string& path, std::vector<TensorSpec> specs,
+                       SafetensorsMetadata metadata) {
+             return std::make_unique<SafetensorsWriter>(posix_file_system(), path, std::move(specs),
+                                                        std::move(metadata));
+           }),
+           "path"_a, "specs"_a, "metadata"_a = SafetensorsMetadata{}, Unlocked())
+      .def(
+          "write", [](SafetensorsWriter& w, const py::bytes& data) { w.write(view(data)); },
+          "data"_a)
+      .def("finish", &SafetensorsWriter::finish, Unlocked());
+}
+
+void bind_files(py::module_& module) {
+  py::class_<FileDigest>(module, "FileDigest")
+      .def(py::init([](std::string name, uint64_t size, uint32_t crc32c) {
+             return FileDigest{std::move(name), size, crc32c};
+           }),
+           "name"_a, "size"_a, "crc32c"_a)
+      .def_readonly("name", &FileDigest::name)
+      .def_readonly("size", &FileDigest::size)
+      .def_readonly("crc32c", &FileDigest::crc32c);
+  module.def("digest_file", &digest_file, "path"_a, Unlocked());
+  module.def(
+      "sync_file", [](const std::string& path) { posix_file_system().sync_file(path); }, "path"_a,
+      Unlocked());
+  module.def(
+      "sync_directory", [](const std::string& path) { posix_file_system().sync_directory(path); },
+      "path"_a, Unlocked());
+  module.def("path_inside", &path_inside, "directory"_a, "name"_a, "where"_a, Unlocked());
+  module.def(
+      "replace_file",
+      [](const std::string& path, const std::string& content) {
+        replace_file(posix_file_system(), path, content);
+      },
+      "path"_a, "content"_a, Unlocked());
+  module.def(
+      "available_bytes",
+      [](const std::string& path) { return posix_file_system().available_bytes(path); }, "path"_a,
+      Unlocked());
+  module.def(
+      "crc32c",
+      [](const py::bytes& data, uint32_t previous) { return crc32c(view(data), previous); },
+      "data"_a, "previous"_a = 0);
+  module.def(
+      "crc32c_portable",
+      [](const py::bytes& data, uint32_t previous) {
+        return crc32c_portable(view(data), previous);
+      },
+      "data"_a, "previous"_a = 0);
+}
+
+void bind_checkpoint_directories(py::module_& module) {
+  py::class_<Manifest>(module, "Manifest")
+      .def(py::init([](int64_t step, int world_size, std::string layout_hash,
+                       std::vector<FileDigest> files) {
+             return Manifest{step, world_size, std::move(layout_hash), std::move(files)};
+           }),
+           "step"_a, "world_size"_a, "layout_hash"_a, "files"_a)
+      .def_readonly("step", &Manifest::step)
+      .def_readonly("world_size", &Manifest::world_size)
+      .def_readonly("layout_hash", &Manifest::layout_hash)
+      .def_readonly("files", &Manifest::files);
+  module.def("read_manifest", &read_manifest, "directory"_a, Unlocked());
+  module.def(
+      "verify_directory",
+      [](const std::string& directory, bool checksums) {
+        return verify_directory(directory,
+                                checksums ? VerifyDepth::kChecksums : VerifyDepth::kSizes);
+      },
+      "directory"_a, "checksums"_a = true, Unlocked());
+  py::class_<AtomicDirectory>(module, "AtomicDirectory")
+      .def(py::init([](std::string parent, const std::string& label) {
+             return std::make_unique<AtomicDirectory>(posix_file_system(), std::move(parent),
+                                                      label);
+           }),
+           "parent"_a, "label"_a, Unlocked())
+      .def_property_readonly("path", &AtomicDirectory::path)
+      .def("commit", &AtomicDirectory::commit, "name"_a, "manifest"_a, Unlocked())
+      .def("discard", &AtomicDirectory::discard, Unlocked());
+  module.def(
+      "remove_leftovers",
+      [](const std::string& parent) { return remove_leftovers(posix_file_system(), parent); },
+      "parent"_a, Unlocked());
+}
+
+void bind_rotation(py::module_& module) {
+  module.def(
+      "list_checkpoints",
+      [](const std::string& directory) {
+        std::vector<std::string> names;
+        for (auto& entry : list_checkpoints(posix_file_system(), directory)) {
+          names.push_back(std::move(entry.name));
+        }
+        return names;
+      },
+      "output_directory"_a, Unlocked());
+  module.def(
+      "rotate_checkpoints",
+      [](const std::string& directory, int limit, const std::string& best) {
+        return rotate_checkpoints(posix_file_system(), directory, limit, best);
+      },
+      "output_directory"_a, "limit"_a, "best"_a = "", Unlocked());
+}
+
+void bind_model_files(py::module_& module) {
+  module.def(
+      "plan_shards",
+      [](const std::vector<std::pair<std::string, uint64_t>>& sizes, uint64_t max_bytes) {
+        std::vector<SizedTensor> tensors;
+        for (const auto& [name, bytes] : sizes) tensors.push_back({name, bytes});
+        std::vector<std::pair<std::string, std::vector<std::string>>> result;
+        for (const auto& shard : plan_shards(tensors, max_bytes)) {
+          std::vector<std::string> names;
+          for (size_t i : shard.tensors) names.push_back(tensors[i].name);
+          result.emplace_back(shard.file_name, std::move(names));
+        }
+        return result;
+      },
+      "tensors"_a, "max_bytes"_a);
+  module.def(
+      "read_weight_map",
+      [](const std::string& directory) { return read_model_index(directory).weight_map; },
+      "directory"_a, Unlocked());
+  module.def("weight_files", &weight_files, "directory"_a, Unlocked());
+}
+
+}  // namespace
+
+void bind_storage(py::module_& module) {
+  bind_safetensors(module);
+  bind_files(module);
+  bind_checkpoint_directories(module);
+  bind_rotation(module);
+  bind_model_files(module);
+}
+
+}  // namespace fastsft::bindings

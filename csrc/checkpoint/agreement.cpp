@@ -1,0 +1,24 @@
+#include "checkpoint/agreement.h"
+
+#include <ATen/ops/full.h>
+
+#include "core/error.h"
+
+namespace fastsft {
+
+void Agreement::settle(Communicator& communicator, at::Device device,
+                       const std::string& what) const {
+  if (communicator.world_size() > 1) {
+    const at::Tensor failures =
+        at::full({1}, failure_ ? 1.0 : 0.0, at::TensorOptions().device(device).dtype(at::kFloat));
+    communicator.all_reduce_sum(failures)->wait();
+    const auto count = static_cast<int>(failures.item<float>());
+    if (count > 0 && !failure_) {
+      throw_runtime(what, ": ", count, " of ", communicator.world_size(),
+                    " ranks failed; their own messages say why");
+    }
+  }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shard/communicator.h"
+#include "shard/unit_state.h"
+
+namespace fastsft {
+
+// Collective: reads the safetensors weights of a Hugging Face directory into the master weights.
+// Files are mapped, and each rank touches only the bytes of its own ranges. All ranks throw when
+// one fails. Returns sentences that the user should see, such as a head that a tied model ignores.
+std::vector<std::string> load_model(std::span<UnitState> units, Communicator& communicator,
+                                    const std::string& directory);
+
+}  // namespace fastsft

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+
+#include "checkpoint/element_range.h"
+#include "shard/unit_state.h"
+#include "storage/dtype.h"
+
+namespace fastsft {
+
+// What this rank owns of the unit, without the padding at its end.
+ElementRange owned_range(const UnitState& state);
+
+// Whether this rank owns the whole unit: one rank, or a strategy that replicates.
+bool owns_whole(const UnitState& state);
+
+// Writes those elements of `source` that this rank owns into `target`, one of the state's tensors
+// (on any device). `data` holds the elements of `source`, converted from `dtype`; only the part
+// that is owned is touched.
+void store_owned(const UnitState& state, at::Tensor& target, ElementRange source, DType dtype,
+                 const std::byte* data);
+
+// The owned elements of `source`, one of the state's tensors, contiguous on the CPU.
+at::Tensor load_owned(const UnitState& state, const at::Tensor& source);
+
+}  // namespace fastsft

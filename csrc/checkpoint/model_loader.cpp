@@ -1,0 +1,71 @@
+#include "checkpoint/model_loader.h"
+
+#include <algorithm>
+
+#include "checkpoint/float_conversion.h"
+#include "checkpoint/local_range.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+constexpr size_t kMaxListed = 10;
+constexpr const char* kHead = "lm_head.weight";
+
+template <typename Sizes>
+std::string shape_text(const Sizes& shape) {
+  std::string text = "[";
+  for (const auto size : shape) text += (text.size() == 1 ? "" : ", ") + std::to_string(size);
+  return text + "]";
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text = std::to_string(names.size()) + " (";
+  for (size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return text + (names.size() > kMaxListed ? ", ...)" : ")");
+}
+
+bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+}  // namespace
+
+ModelLoader::ModelLoader(std::span<UnitState> units) : units_(units) {
+  for (const auto& place : state_dict_order(units)) places_.emplace(place.slot->name, place);
+}
+
+void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint64_t> shape,
+                      const std::byte* data, const std::string& where) {
+  const auto found = places_.find(name);
+  if (found == places_.end()) {
+    (name == kHead || is_rotary_table(name) ? ignored_ : unknown_).insert(name);
+    return;
+  }
+  const ParamSlot& slot = *found->second.slot;
+  const bool fits = std::equal(
+      shape.begin(), shape.end(), slot.shape.begin(), slot.shape.end(),
+      [](uint64_t got, int64_t expected) { return got == static_cast<uint64_t>(expected); });
+  require(fits, where, ": ", name, ": expected shape ", shape_text(slot.shape), ", got ",
+          shape_text(shape), "; config.json does not describe these weights");
+  require(is_readable_weight(dtype), where, ": ", name, ": expected F32, F16, BF16 or F64, got ",
+          dtype_name(dtype), "; quantized weights cannot be trained");
+  require(seen_.insert(name).second, where, ": ", name, " is in two files");
+  UnitState& state = units_[found->second.unit];
+  store_owned(state, state.master, {slot.offset, slot.offset + slot.numel()}, dtype, data);
+}
+
+std::vector<std::string> ModelLoader::finish(const std::string& where) const {
+  std::vector<std::string> missing;
+  for (const auto& [name, place] : places_) {
+    if (!seen_.contains(name)) missing.push_back(name);
+  }
+  const std::vector<std::string> unknown(unknown_.begin(), unknown_.end());
+  std::string problems;
+  if (!missing.empty()) problems += "; tensors missing: " + listed(missing);
+  if (!unknown.empty()) problems += "; tensors that the model does not have: " + listed(unknown);
+  require(problems.empty(), where, ": the weights do not belong to this config.json", problems);
+  return {ignored_.begin(), ignored_.end()};
+}
+
+}  // namespace fastsft

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/state_dict_order.h"
+#include "storage/dtype.h"
+
+namespace fastsft {
+
+// Fills the master weights of this rank from tensors given by their Hugging Face names, in any
+// order; of each only the owned elements are read. No collectives.
+class ModelLoader {
+ public:
+  // `units` must outlive the loader.
+  explicit ModelLoader(std::span<UnitState> units);
+
+  // `data` holds the tensor's elements, of type `dtype`. `where` names its file in messages.
+  // std::invalid_argument when the shape or the type does not fit.
+  void set(const std::string& name, DType dtype, std::span<const uint64_t> shape,
+           const std::byte* data, const std::string& where);
+
+  // Throws std::invalid_argument naming the tensors that are missing, and those that the model does
+  // not have. Returns the names ignored on purpose: `lm_head.weight` when the model ties it to the
+  // embedding, and the rotary tables that old checkpoints contain (trainer_semantics.md, section
+  // 24).
+  std::vector<std::string> finish(const std::string& where) const;
+
+ private:
+  std::span<UnitState> units_;
+  std::map<std::string, TensorPlace> places_;
+  std::set<std::string> seen_;
+  std::set<std::string> unknown_;
+  std::set<std::string> ignored_;
+};
+
+}  // namespace fastsft

@@ -1,0 +1,41 @@
+#include "checkpoint/save_model.h"
+
+#include <optional>
+
+#include "checkpoint/agreement.h"
+#include "checkpoint/gather.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+std::span<const float> elements_of(const at::Tensor& unit, const ParamSlot& slot) {
+  return {unit.const_data_ptr<float>() + slot.offset, static_cast<size_t>(slot.numel())};
+}
+
+}  // namespace
+
+std::vector<FileDigest> save_model(std::span<const UnitState> units, Communicator& communicator,
+                                   const std::string& directory, const SaveOptions& options) {
+  FASTSFT_ASSERT(!units.empty());
+  const bool first = communicator.rank() == 0;
+  const auto places = state_dict_order(units);
+  Agreement agreement;
+  std::optional<ModelWriter> writer;
+  std::vector<FileDigest> digests;
+  if (first) {
+    agreement.attempt([&] { writer.emplace(posix_file_system(), directory, places, options); });
+  }
+  at::Tensor unit;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i == 0 || places[i].unit != places[i - 1].unit) {
+      unit = gather_master(units[places[i].unit], communicator);
+    }
+    if (first) agreement.attempt([&] { writer->write(elements_of(unit, *places[i].slot)); });
+  }
+  if (first) agreement.attempt([&] { digests = writer->commit(); });
+  agreement.settle(communicator, units.front().master.device(), "saving the model to " + directory);
+  return digests;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,54 @@
+#include <array>
+
+#include "checkpoint/local_range.h"
+#include "checkpoint/state_file.h"
+#include "checkpoint/training_state.h"
+#include "storage/safetensors_writer.h"
+
+namespace fastsft {
+namespace {
+
+TensorSpec spec_of(const UnitState& state, const char* suffix) {
+  const auto count = static_cast<uint64_t>(owned_range(state).size());
+  return {state.unit->name() + suffix, DType::kF32, {count}};
+}
+
+std::vector<TensorSpec> specs_of(std::span<const UnitState> units) {
+  std::vector<TensorSpec> specs;
+  for (const auto& state : units) {
+    for (const char* suffix : {".master", ".exp_avg", ".exp_avg_sq"}) {
+      specs.push_back(spec_of(state, suffix));
+    }
+  }
+  return specs;
+}
+
+void write_owned(SafetensorsWriter& writer, const UnitState& state, const at::Tensor& tensor) {
+  const at::Tensor values = load_owned(state, tensor);
+  writer.write(std::as_bytes(
+      std::span(values.const_data_ptr<float>(), static_cast<size_t>(values.numel()))));
+}
+
+}  // namespace
+
+std::vector<FileDigest> save_training_state(std::span<const UnitState> units, int rank,
+                                            int world_size, const std::string& directory) {
+  bool replicated = world_size > 1;
+  for (const auto& state : units) replicated = replicated && owns_whole(state);
+  if (replicated && rank != 0) return {};
+  StateFileLayout layout{rank, replicated ? 1 : world_size, {}};
+  for (const auto& state : units) {
+    layout.units.push_back({state.unit->name(), state.unit->hash(), owned_range(state)});
+  }
+  const std::string name = state_file_name(layout.rank, layout.world_size);
+  SafetensorsWriter writer(posix_file_system(), join_path(directory, name), specs_of(units),
+                           {{"fastsft", layout_json(layout)}});
+  for (const auto& state : units) {
+    write_owned(writer, state, state.master);
+    write_owned(writer, state, state.exp_avg);
+    write_owned(writer, state, state.exp_avg_sq);
+  }
+  return {writer.finish()};
+}
+
+}  // namespace fastsft

@@ -1,0 +1,52 @@
+#include "checkpoint/state_dict_order.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <tuple>
+
+namespace fastsft {
+namespace {
+
+constexpr std::string_view kLayers = "model.layers.";
+
+// In the order in which transformers registers them.
+constexpr std::array<std::string_view, 12> kModules = {
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",        "self_attn.o_proj",
+    "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_proj",           "mlp.up_proj",
+    "mlp.down_proj",    "input_layernorm",  "post_attention_layernorm"};
+
+using Position = std::tuple<int, int64_t, size_t, bool>;  // part, layer, module, is a bias
+
+Position position_in_layer(std::string_view rest, bool bias) {
+  int64_t layer = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  const std::string_view name = rest.substr(std::min(rest.find('.') + 1, rest.size()));
+  const auto module = std::find_if(kModules.begin(), kModules.end(), [&](std::string_view known) {
+    return !known.empty() && name.starts_with(known);
+  });
+  return {1, layer, static_cast<size_t>(module - kModules.begin()), bias};
+}
+
+Position position(std::string_view name) {
+  const bool bias = name.ends_with(".bias");
+  if (name.starts_with("model.embed_tokens.")) return {0, 0, 0, bias};
+  if (name.starts_with(kLayers)) return position_in_layer(name.substr(kLayers.size()), bias);
+  return {name.starts_with("model.") ? 2 : 3, 0, 0, bias};
+}
+
+}  // namespace
+
+std::vector<TensorPlace> state_dict_order(std::span<const UnitState> units) {
+  std::vector<TensorPlace> places;
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    for (const auto& slot : units[unit].unit->slots()) places.push_back({unit, &slot});
+  }
+  std::stable_sort(places.begin(), places.end(), [](const auto& left, const auto& right) {
+    return position(left.slot->name) < position(right.slot->name);
+  });
+  return places;
+}
+
+}  // namespace fastsft

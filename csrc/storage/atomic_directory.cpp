@@ -1,0 +1,109 @@
+#include "storage/atomic_directory.h"
+
+#include <regex>
+
+#include "storage/checksummed_file.h"
+#include "storage/staged_files.h"
+
+namespace fastsft {
+namespace {
+
+constexpr const char* kOwnerMark = ".fastsft-owner";
+
+std::string trash_path(const std::string& path) {
+  return join_path(parent_path(path),
+                   ".fastsft-trash-" + last_component(path) + "-" + random_suffix());
+}
+
+void remove_entry(FileSystem& file_system, const std::string& path, bool is_directory);
+
+// The marks of ownership go last: a crash in between leaves a directory that is known as ours.
+void remove_tree(FileSystem& file_system, const std::string& path) {
+  std::vector<DirectoryEntry> marks;
+  for (const auto& entry : file_system.list(path)) {
+    if (entry.name == kOwnerMark || entry.name == kManifest) {
+      marks.push_back(entry);
+    } else {
+      remove_entry(file_system, join_path(path, entry.name), entry.is_directory);
+    }
+  }
+  for (const auto& mark : marks) {
+    remove_entry(file_system, join_path(path, mark.name), mark.is_directory);
+  }
+  file_system.remove_directory(path);
+}
+
+void remove_entry(FileSystem& file_system, const std::string& path, bool is_directory) {
+  if (is_directory) {
+    remove_tree(file_system, path);
+  } else {
+    file_system.remove_file(path);
+  }
+}
+
+std::string move_to_trash(FileSystem& file_system, const std::string& path) {
+  const std::string trash = trash_path(path);
+  file_system.rename(path, trash);
+  file_system.sync_directory(parent_path(path));
+  return trash;
+}
+
+bool is_ours(FileSystem& file_system, const std::string& path) {
+  return file_system.exists(join_path(path, kOwnerMark)) ||
+         file_system.exists(join_path(path, kManifest)) || file_system.list(path).empty();
+}
+
+}  // namespace
+
+AtomicDirectory::AtomicDirectory(FileSystem& file_system, std::string parent,
+                                 const std::string& label)
+    : file_system_(file_system),
+      parent_(std::move(parent)),
+      path_(join_path(parent_, ".fastsft-tmp-" + label + "-" + random_suffix())) {
+  file_system_.make_directory(path_);
+  ChecksummedFile(file_system_, join_path(path_, kOwnerMark)).finish();
+}
+
+AtomicDirectory::~AtomicDirectory() { discard(); }
+
+void AtomicDirectory::discard() noexcept {
+  if (committed_) return;
+  try {
+    if (file_system_.exists(path_)) remove_tree(file_system_, path_);
+  } catch (const std::exception&) {
+    // Left for remove_leftovers; the failure that brought us here is the one to report.
+  }
+}
+
+std::string AtomicDirectory::commit(const std::string& name, const Manifest& manifest) {
+  const std::string target = join_path(parent_, name);
+  file_system_.remove_file(join_path(path_, kOwnerMark));
+  write_manifest(file_system_, path_, manifest);
+  file_system_.sync_directory(path_);
+  std::string old;
+  if (file_system_.exists(target)) old = move_to_trash(file_system_, target);
+  file_system_.rename(path_, target);
+  committed_ = true;
+  file_system_.sync_directory(parent_);
+  if (!old.empty()) remove_tree(file_system_, old);
+  return target;
+}
+
+void delete_directory(FileSystem& file_system, const std::string& path) {
+  remove_tree(file_system, move_to_trash(file_system, path));
+}
+
+std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent) {
+  static const std::regex pattern("\\.fastsft-(tmp|trash)-.+-[0-9a-f]{16}");
+  std::vector<std::string> removed;
+  for (const auto& entry : file_system.list(parent)) {
+    const std::string path = join_path(parent, entry.name);
+    if (!entry.is_directory || !std::regex_match(entry.name, pattern)) continue;
+    if (!is_ours(file_system, path)) continue;
+    remove_tree(file_system, path);
+    removed.push_back(entry.name);
+  }
+  return removed;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+
+#include "storage/file_system.h"
+#include "storage/manifest.h"
+
+namespace fastsft {
+
+// A directory that appears whole or not at all (reliability.md, section 2). It is filled under
+// `<parent>/.fastsft-tmp-<label>-<random>`; every file in it must be synced before `commit`.
+class AtomicDirectory {
+ public:
+  AtomicDirectory(FileSystem& file_system, std::string parent, const std::string& label);
+  ~AtomicDirectory();  // discards
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Manifest, sync, rename to `<parent>/<name>`, sync of the parent. A directory of that name is
+  // moved aside first, and deleted only after the new one is durable. Returns the new path.
+  std::string commit(const std::string& name, const Manifest& manifest);
+  // Removes it now, unless it was committed; as far as that is possible.
+  void discard() noexcept;
+
+ private:
+  FileSystem& file_system_;
+  std::string parent_;
+  std::string path_;
+  bool committed_ = false;
+};
+
+// Renames to `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes it.
+void delete_directory(FileSystem& file_system, const std::string& path);
+
+// Removes what a crash left in `parent`: directories with our temporary and trash names that hold
+// our owner mark or a manifest, or nothing. Returns their names. Only while no other run writes
+// there.
+std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent);
+
+}  // namespace fastsft

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "storage/file_system.h"
+
+namespace fastsft {
+
+struct FileDigest {
+  std::string name;  // without directory
+  uint64_t size = 0;
+  uint32_t crc32c = 0;
+
+  bool operator==(const FileDigest&) const = default;
+};
+
+// A file whose size and checksum are taken while it is written.
+class ChecksummedFile {
+ public:
+  ChecksummedFile(FileSystem& file_system, const std::string& path);
+
+  void write(std::span<const std::byte> bytes);
+  void write(const std::string& text);
+  uint64_t size() const { return digest_.size; }
+  // Durable on return.
+  FileDigest finish();
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  FileDigest digest_;
+};
+
+// Of a file that someone else wrote.
+FileDigest digest_file(const std::string& path);
+
+}  // namespace fastsft

@@ -1,0 +1,82 @@
+#include "storage/crc32c.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace fastsft {
+namespace {
+
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+// Slicing by eight: table k advances a byte by k further zero bytes.
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82F63B78u : 0u);
+    tables[0][byte] = value;
+  }
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    for (size_t k = 1; k < 8; ++k) {
+      const uint32_t value = tables[k - 1][byte];
+      tables[k][byte] = (value >> 8) ^ tables[0][value & 255];
+    }
+  }
+  return tables;
+}
+
+constexpr Tables kTables = make_tables();
+static_assert(std::endian::native == std::endian::little);
+
+uint64_t load64(const std::byte* from) {
+  uint64_t value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+uint32_t update_portable(uint32_t state, const std::byte* data, size_t size) {
+  for (; size >= 8; data += 8, size -= 8) {
+    const uint64_t word = load64(data) ^ state;
+    state = 0;
+    for (size_t k = 0; k < 8; ++k) state ^= kTables[7 - k][(word >> (8 * k)) & 255];
+  }
+  for (; size > 0; ++data, --size) {
+    state = (state >> 8) ^ kTables[0][(state ^ static_cast<uint32_t>(*data)) & 255];
+  }
+  return state;
+}
+
+using Update = uint32_t (*)(uint32_t, const std::byte*, size_t);
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t update_sse42(uint32_t state, const std::byte* data,
+                                                        size_t size) {
+  uint64_t wide = state;
+  for (; size >= 8; data += 8, size -= 8) wide = _mm_crc32_u64(wide, load64(data));
+  state = static_cast<uint32_t>(wide);
+  for (; size > 0; ++data, --size) state = _mm_crc32_u8(state, static_cast<uint8_t>(*data));
+  return state;
+}
+
+Update choose_update() { return __builtin_cpu_supports("sse4.2") ? update_sse42 : update_portable; }
+#else
+Update choose_update() { return update_portable; }
+#endif
+
+}  // namespace
+
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
+  static const Update update = choose_update();
+  return ~update(~previous, bytes.data(), bytes.size());
+}
+
+uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t previous) {
+  return ~update_portable(~previous, bytes.data(), bytes.size());
+}
+
+}  // namespace fastsft

@@ -1,0 +1,66 @@
+#include "storage/file_name.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxNameBytes = 255;
+
+bool has_control_character(const std::string& name) {
+  return std::any_of(name.begin(), name.end(),
+                     [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; });
+}
+
+bool has_drive_letter(const std::string& name) {
+  return name.size() >= 2 && name[1] == ':' && std::isalpha(static_cast<unsigned char>(name[0]));
+}
+
+bool contains(const fs::path& directory, const fs::path& path) {
+  return std::mismatch(directory.begin(), directory.end(), path.begin(), path.end()).first ==
+         directory.end();
+}
+
+bool is_hub_blob(const fs::path& directory, const fs::path& target) {
+  const fs::path snapshots = directory.parent_path();
+  return snapshots.filename() == "snapshots" && contains(snapshots.parent_path() / "blobs", target);
+}
+
+std::string shortened(const std::string& name) {
+  if (name.size() <= 80) return name;
+  size_t end = 80;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80)
+    --end;  // whole characters
+  return name.substr(0, end) + "...";
+}
+
+}  // namespace
+
+void check_plain_file_name(const std::string& name, const std::string& where) {
+  const bool plain = !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
+                     name.find_first_of("/\\") == std::string::npos &&
+                     !has_control_character(name) && !has_drive_letter(name);
+  require(plain, where, ": expected the name of a file in the same directory, got \"",
+          shortened(name), "\"");
+}
+
+std::string path_inside(const std::string& directory, const std::string& name,
+                        const std::string& where) {
+  check_plain_file_name(name, where);
+  std::error_code error;
+  const fs::path root = fs::canonical(directory, error);
+  if (error) throw_runtime("cannot read directory ", directory, ": ", error.message());
+  const fs::path target = fs::weakly_canonical(root / name, error);
+  if (error) throw_runtime("cannot follow ", (root / name).string(), ": ", error.message());
+  require(contains(root, target) || is_hub_blob(root, target), where, ": \"", name,
+          "\" is a link that leaves the directory, to ", target.string());
+  return (root / name).string();
+}
+
+}  // namespace fastsft

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fastsft {
+
+struct DirectoryEntry {
+  std::string name;
+  bool is_directory = false;
+};
+
+// A file being written. Nothing is durable before `sync`; the destructor closes without syncing.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void write(std::span<const std::byte> bytes) = 0;
+  virtual void sync() = 0;
+  virtual void close() = 0;
+};
+
+// Every change to the disk goes through here, so that tests can fail each single operation.
+// Failures are std::runtime_error with operation, path and reason; a full disk also names the bytes
+// free. Interrupted calls and short writes are continued; EIO is retried a bounded number of times.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual std::unique_ptr<WritableFile> create_file(const std::string& path) = 0;  // truncates
+  virtual void sync_file(const std::string& path) = 0;
+  virtual void sync_directory(const std::string& path) = 0;
+  virtual void rename(const std::string& from, const std::string& to) = 0;  // replaces a file
+  virtual void make_directory(const std::string& path) = 0;  // must not exist, parents must
+  virtual void remove_file(const std::string& path) = 0;
+  virtual void remove_directory(const std::string& path) = 0;  // must be empty
+
+  virtual bool exists(const std::string& path) = 0;
+  virtual std::vector<DirectoryEntry> list(const std::string& path) = 0;  // sorted by name
+  virtual uint64_t available_bytes(const std::string& path) = 0;
+};
+
+FileSystem& posix_file_system();
+
+std::string join_path(const std::string& directory, const std::string& name);
+std::string parent_path(const std::string& path);  // "." for a bare name
+std::string last_component(const std::string& path);
+
+}  // namespace fastsft

@@ -1,0 +1,134 @@
+#include "storage/manifest.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "storage/crc32c.h"
+#include "storage/file_name.h"
+#include "storage/mapped_file.h"
+
+namespace fastsft {
+namespace {
+
+constexpr const char* kOwnChecksum = "manifest_crc32c";
+
+std::string hex(uint32_t value) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", value);
+  return text;
+}
+
+uint32_t checksum(const std::string& text) { return crc32c(std::as_bytes(std::span(text))); }
+
+Json file_json(const FileDigest& file) {
+  return {{"name", file.name}, {"size", file.size}, {"crc32c", hex(file.crc32c)}};
+}
+
+FileDigest parse_file(const Json& json, const std::string& where) {
+  FileDigest file;
+  file.name = json.at("name").get<std::string>();
+  check_plain_file_name(file.name, where);
+  file.size = json.at("size").get<uint64_t>();
+  file.crc32c =
+      static_cast<uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
+  return file;
+}
+
+Manifest parse_manifest(const Json& json, const std::string& where) {
+  const int version = json.at("format_version").get<int>();
+  require(version == kManifestVersion, where, ": format version ", version,
+          "; this fastsft reads version ", kManifestVersion);
+  Manifest manifest;
+  manifest.step = json.at("step").get<int64_t>();
+  manifest.world_size = json.at("world_size").get<int>();
+  manifest.layout_hash = json.at("layout_hash").get<std::string>();
+  for (const auto& file : json.at("files")) manifest.files.push_back(parse_file(file, where));
+  return manifest;
+}
+
+std::string problem_with(const std::string& directory, const FileDigest& file, VerifyDepth depth) {
+  if (!posix_file_system().exists(join_path(directory, file.name))) return "missing";
+  const MappedFile mapped(path_inside(directory, file.name, directory));
+  if (mapped.bytes().size() != file.size) {
+    return concat("expected ", file.size, " bytes, got ", mapped.bytes().size());
+  }
+  if (depth == VerifyDepth::kSizes) return "";
+  const uint32_t found = crc32c(mapped.bytes());
+  if (found == file.crc32c) return "";
+  return concat("expected CRC32C ", hex(file.crc32c), ", got ", hex(found),
+                "; its content was damaged");
+}
+
+bool looks_like_weights(const std::string& name) {
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+}
+
+void find_unlisted(const std::string& directory, const Manifest& manifest,
+                   std::vector<std::string>& problems) {
+  std::set<std::string> listed;
+  for (const auto& file : manifest.files) listed.insert(file.name);
+  for (const auto& entry : posix_file_system().list(directory)) {
+    if (looks_like_weights(entry.name) && !listed.contains(entry.name)) {
+      problems.push_back(entry.name + ": not in the manifest, but loaders could read it");
+    }
+  }
+}
+
+}  // namespace
+
+std::string manifest_json(const Manifest& manifest) {
+  Json files = Json::array();
+  for (const auto& file : manifest.files) files.push_back(file_json(file));
+  Json json = {{"format_version", kManifestVersion},
+               {"step", manifest.step},
+               {"world_size", manifest.world_size},
+               {"layout_hash", manifest.layout_hash},
+               {"files", files}};
+  json[kOwnChecksum] = hex(checksum(json.dump()));
+  return json.dump(2) + "\n";
+}
+
+void write_manifest(FileSystem& file_system, const std::string& directory,
+                    const Manifest& manifest) {
+  ChecksummedFile file(file_system, join_path(directory, kManifest));
+  file.write(manifest_json(manifest));
+  file.finish();
+}
+
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = join_path(directory, kManifest);
+  require(posix_file_system().exists(path), directory, ": no ", kManifest,
+          "; it is unfinished, or was not written by fastsft");
+  const MappedFile file(path);
+  const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  Manifest manifest;
+  try {
+    manifest = parse_manifest(parse_json(text, path), path);
+  } catch (const Json::exception& error) {
+    throw_invalid(path, ": not a manifest: ", error.what());
+  } catch (const std::logic_error& error) {  // std::stoul's, and our own std::invalid_argument
+    throw_invalid(path, ": not a manifest: ", error.what());
+  }
+  require(manifest_json(manifest) == text, path, ": its checksum does not match; it was damaged");
+  return manifest;
+}
+
+std::vector<std::string> verify_directory(const std::string& directory, VerifyDepth depth) {
+  std::vector<std::string> problems;
+  try {
+    const Manifest manifest = read_manifest(directory);
+    for (const auto& file : manifest.files) {
+      const std::string problem = problem_with(directory, file, depth);
+      if (!problem.empty()) problems.push_back(file.name + ": " + problem);
+    }
+    find_unlisted(directory, manifest, problems);
+  } catch (const std::exception& error) {
+    problems.push_back(error.what());
+  }
+  return problems;
+}
+
+}  // namespace fastsft

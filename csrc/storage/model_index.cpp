@@ -1,0 +1,84 @@
+#include "storage/model_index.h"
+
+#include <algorithm>
+#include <regex>
+#include <set>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "storage/file_name.h"
+
+namespace fastsft {
+namespace {
+
+const Json& weight_map_of(const Json& json, const std::string& path) {
+  require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,
+          ": expected an object with \"weight_map\": {tensor: file}");
+  return json["weight_map"];
+}
+
+uint64_t total(const Json& json, const char* key) {
+  const auto metadata = json.find("metadata");
+  if (metadata == json.end() || !metadata->is_object()) return 0;
+  const auto value = metadata->find(key);
+  // Some writers put a float here; it is information only.
+  return value != metadata->end() && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
+}
+
+bool is_weight_file(const std::string& name) {
+  static const std::regex pattern(
+      "model(-\\d{5}-of-\\d{5})?\\.safetensors|model\\.safetensors\\.index\\.json");
+  return std::regex_match(name, pattern);
+}
+
+}  // namespace
+
+ModelIndex read_model_index(const std::string& directory) {
+  const std::string path = join_path(directory, kWeightsIndex);
+  const Json json = read_json_file(path);
+  ModelIndex index;
+  for (const auto& [tensor, file] : weight_map_of(json, path).items()) {
+    require(file.is_string(), path, ": weight_map: \"", tensor, "\": expected a file name");
+    check_plain_file_name(file.get<std::string>(), path + ": weight_map: \"" + tensor + "\"");
+    index.weight_map.emplace(tensor, file.get<std::string>());
+  }
+  index.total_parameters = total(json, "total_parameters");
+  index.total_size = total(json, "total_size");
+  return index;
+}
+
+std::string model_index_json(const ModelIndex& index) {
+  const Json json = {
+      {"metadata",
+       {{"total_parameters", index.total_parameters}, {"total_size", index.total_size}}},
+      {"weight_map", index.weight_map}};
+  return json.dump(2) + "\n";
+}
+
+std::vector<std::string> weight_files(const std::string& directory) {
+  FileSystem& files = posix_file_system();
+  if (files.exists(join_path(directory, kSingleWeights))) {
+    return {path_inside(directory, kSingleWeights, directory)};
+  }
+  require(files.exists(join_path(directory, kWeightsIndex)), directory, ": expected ",
+          kSingleWeights, " or ", kWeightsIndex, ", found neither");
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : read_model_index(directory).weight_map) names.insert(file);
+  std::vector<std::string> paths;
+  for (const auto& name : names) {
+    paths.push_back(path_inside(directory, name, join_path(directory, kWeightsIndex)));
+  }
+  return paths;
+}
+
+std::vector<std::string> stale_weight_files(FileSystem& file_system, const std::string& directory,
+                                            const std::vector<std::string>& keep) {
+  std::vector<std::string> stale;
+  for (const auto& entry : file_system.list(directory)) {
+    const bool kept = std::find(keep.begin(), keep.end(), entry.name) != keep.end();
+    if (!entry.is_directory && !kept && is_weight_file(entry.name)) stale.push_back(entry.name);
+  }
+  return stale;
+}
+
+}  // namespace fastsft

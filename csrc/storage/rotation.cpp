@@ -1,0 +1,68 @@
+#include "storage/rotation.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "storage/atomic_directory.h"
+#include "storage/manifest.h"
+
+namespace fastsft {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+std::optional<int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix) || name.size() == kPrefix.size()) return std::nullopt;
+  const char* begin = name.data() + kPrefix.size();
+  const char* end = name.data() + name.size();
+  int64_t step = 0;
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || stop != end || *begin == '-') return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system,
+                                              const std::string& output_directory) {
+  std::vector<CheckpointEntry> checkpoints;
+  for (const auto& entry : file_system.list(output_directory)) {
+    const auto step = step_of(entry.name);
+    if (entry.is_directory && step) checkpoints.push_back({entry.name, *step});
+  }
+  std::stable_sort(checkpoints.begin(), checkpoints.end(),
+                   [](const auto& left, const auto& right) { return left.step < right.step; });
+  return checkpoints;
+}
+
+std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& complete, int limit,
+                                           const std::string& best) {
+  if (limit <= 0 || complete.empty()) return {};
+  std::vector<CheckpointEntry> candidates;
+  for (size_t i = 0; i + 1 < complete.size(); ++i) {
+    if (complete[i].name != best) candidates.push_back(complete[i]);
+  }
+  const size_t keep = static_cast<size_t>(limit);
+  const size_t surplus = complete.size() > keep ? complete.size() - keep : 0;
+  candidates.resize(std::min(candidates.size(), surplus));
+  return candidates;
+}
+
+std::vector<std::string> rotate_checkpoints(FileSystem& file_system,
+                                            const std::string& output_directory, int limit,
+                                            const std::string& best) {
+  std::vector<CheckpointEntry> complete;
+  for (const auto& entry : list_checkpoints(file_system, output_directory)) {
+    const std::string path = join_path(output_directory, entry.name);
+    if (verify_directory(path, VerifyDepth::kSizes).empty()) complete.push_back(entry);
+  }
+  std::vector<std::string> deleted;
+  for (const auto& entry : plan_rotation(complete, limit, best)) {
+    delete_directory(file_system, join_path(output_directory, entry.name));
+    deleted.push_back(entry.name);
+  }
+  return deleted;
+}
+
+}  // namespace fastsft

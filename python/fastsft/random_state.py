@@ -1,0 +1,76 @@
+"""Random states of Python, numpy and torch as JSON: no pickle in a checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+
+def random_state_name(rank: int) -> str:
+    """The file of one rank."""
+    return f"random-state-rank-{rank:05d}.json"
+
+
+def read_random_states() -> dict[str, Any]:
+    """The states of this process, as plain JSON values."""
+    import numpy as np
+    import torch
+
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    states: dict[str, Any] = {
+        "python": [version, list(internal), gauss],
+        "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
+        "torch": _pack(torch.get_rng_state()),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = _pack(torch.cuda.get_rng_state())
+    return states
+
+
+def write_random_state(directory: str | Path, rank: int) -> Any:
+    """Write this rank's file, durable on return. Returns its digest."""
+    from fastsft import _C
+
+    path = Path(directory) / random_state_name(rank)
+    _C.replace_file(str(path), json.dumps(read_random_states()) + "\n")
+    return _C.digest_file(str(path))
+
+
+def restore_random_state(directory: str | Path, rank: int) -> bool:
+    """Set the states of this rank's file. False when there is none, as after a change of the number of ranks.
+
+    ValueError when the file is damaged.
+    """
+    import numpy as np
+    import torch
+
+    path = Path(directory) / random_state_name(rank)
+    if not path.exists():
+        return False
+    try:
+        states = json.loads(path.read_text(encoding="utf-8"))
+        version, internal, gauss = states["python"]
+        random.setstate((version, tuple(internal), gauss))
+        kind, keys, position, has_gauss, cached = states["numpy"]
+        np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+        torch.set_rng_state(_unpack(states["torch"]))
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state(_unpack(states["cuda"]))
+    except (KeyError, TypeError, ValueError, RuntimeError, zlib.error) as error:
+        raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error
+    return True
+
+
+def _pack(state: Any) -> str:
+    return base64.b64encode(zlib.compress(state.numpy().tobytes())).decode("ascii")
+
+
+def _unpack(text: str) -> Any:
+    import torch
+
+    return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=torch.uint8)

@@ -1,0 +1,73 @@
+"""All ranks succeed or all ranks raise: the outcome of work that one rank does while the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of ranks; (0, 1) without torch.distributed."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def _gather(value: Any) -> list[Any]:
+    _, world_size = rank_and_world()
+    if world_size == 1:
+        return [value]
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * world_size
+    dist.all_gather_object(values, value)
+    return values
+
+
+class Agreement:
+    """Collects this rank's failure until `settle`, where all ranks learn of it; `what` begins the message."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.rank, self.world_size = rank_and_world()
+        self._failure: Exception | None = None
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """The result of `work`; None when it, or something before it, failed."""
+        if self._failure is not None:
+            return None
+        try:
+            return work()
+        except Exception as error:
+            self._failure = error
+            return None
+
+    def attempt_on_first(self, work: Callable[[], T]) -> T | None:
+        """`attempt` on rank 0; None elsewhere."""
+        return self.attempt(work) if self.rank == 0 else None
+
+    def settle(self, value: T) -> list[T]:
+        """The value of every rank, in their order; collective.
+
+        When a rank failed, every rank raises: the guilty one its own error, the others one with its words.
+        """
+        failure = self._failure
+        note = None if failure is None else (isinstance(failure, ValueError), str(failure))
+        reports = _gather((note, value))
+        if failure is not None:
+            raise failure
+        for rank, (other, _) in enumerate(reports):
+            if other is not None:
+                kind = ValueError if other[0] else RuntimeError
+                raise kind(f"{self.what}: rank {rank} failed: {other[1]}")
+        return [reported for _, reported in reports]
+
+    def settle_first(self, value: T | None) -> T:
+        """Rank 0's value, on every rank; collective. Raises as `settle`."""
+        first = self.settle(value)[0]
+        assert first is not None, self.what
+        return first

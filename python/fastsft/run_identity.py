@@ -1,0 +1,122 @@
+"""fastsft_state.json: where a run stands, and what must stay the same (reliability.md, section 3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+from fastsft.model_config import json_text
+
+STATE_NAME = "fastsft_state.json"
+_VERSION = 1
+_FATAL = ("unit_hashes", "seed", "data_seed", "model_max_length", "num_conversations", "data_hash")
+_WARN = ("weight_decay", "learning_rate", "lr_scheduler_type", "max_grad_norm", "loss_norm", "bf16")
+
+
+def describe_run(trainer: Any) -> dict[str, Any]:
+    """The content of fastsft_state.json."""
+    args, engine, state = trainer.args, trainer.engine, trainer.state
+    num_conversations = len(trainer.train_dataset)
+    batch = {
+        "per_device": args.per_device_train_batch_size,
+        "accumulation": args.gradient_accumulation_steps,
+        "world_size": engine.world_size,
+    }
+    return {
+        "format_version": _VERSION,
+        "step": state.global_step,
+        "optimizer_step": engine.step_count,
+        "epoch": state.epoch,
+        "position": data_position(
+            state.global_step, num_conversations, drop_last=args.dataloader_drop_last, **batch
+        ),
+        "batch": {**batch, "global": math.prod(batch.values())},
+        "world_size": engine.world_size,
+        "unit_names": list(engine.unit_names),
+        "unit_hashes": list(engine.unit_hashes),
+        "seed": args.seed,
+        "data_seed": args.data_seed,
+        "model_max_length": args.model_max_length,
+        "num_conversations": num_conversations,
+        "data_hash": data_hash(trainer.train_dataset),
+        **{name: getattr(args, name) for name in _WARN},
+    }
+
+
+def data_position(
+    step: int, num_conversations: int, *, per_device: int, accumulation: int, world_size: int, drop_last: bool
+) -> dict[str, int]:
+    """Epoch, and conversations consumed in it, after `step` steps (trainer_semantics.md, section 5)."""
+    rows = per_device * world_size
+    micro_batches = num_conversations // rows if drop_last else math.ceil(num_conversations / rows)
+    steps = max(1, math.ceil(micro_batches / accumulation))
+    epoch, within = divmod(step, steps)
+    consumed = min(within * accumulation * rows, num_conversations)
+    return {"epoch": epoch, "conversations": consumed}
+
+
+def data_hash(dataset: Any) -> str | None:
+    """Of lengths and learned tokens of all conversations: changes with data, tokenizer, template and masks.
+
+    None when the data set is not tokenised as a whole.
+    """
+    native = getattr(dataset, "native", None)
+    if native is None or len(native) != len(dataset):
+        return None
+    content = native.lengths().tobytes() + native.target_counts().tobytes()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def write_run_state(trainer: Any, directory: str | Path) -> Any:
+    """Write fastsft_state.json, durable on return. Returns its digest."""
+    from fastsft import _C
+
+    path = Path(directory) / STATE_NAME
+    _C.replace_file(str(path), json_text(describe_run(trainer)))
+    return _C.digest_file(str(path))
+
+
+def read_run_state(directory: str | Path) -> dict[str, Any]:
+    """fastsft_state.json. ValueError when it is missing or of another version."""
+    path = Path(directory) / STATE_NAME
+    if not path.exists():
+        raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or content.get("format_version") != _VERSION:
+        raise ValueError(f"{path}: expected format_version {_VERSION}")
+    return content
+
+
+def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:
+    """ValueError when the run would not continue the one that was saved; other differences warn."""
+    current = describe_run(trainer)
+    for name in _FATAL:
+        if None not in (saved.get(name), current[name]) and saved[name] != current[name]:
+            raise ValueError(
+                f"{directory}: {name} was {saved[name]}, now {current[name]}; resume with the old value, "
+                "or start afresh with another --output_dir or --no_resume True"
+            )
+    _check_global_batch(saved["batch"], current["batch"], directory)
+    for name in _WARN:
+        if name in saved and saved[name] != current[name]:
+            warnings.warn(f"{directory}: {name} was {saved[name]}, now it is {current[name]}", stacklevel=3)
+
+
+def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:
+    if saved["global"] == current["global"]:
+        return
+    rows = current["per_device"] * current["world_size"]
+    accumulation, rest = divmod(saved["global"], rows)
+    advice = (
+        f"--gradient_accumulation_steps {accumulation} restores it"
+        if rest == 0 and accumulation > 0
+        else f"no accumulation restores it with micro-batches of {rows} conversations over all ranks"
+    )
+    raise ValueError(
+        f"{directory}: the global batch was {saved['global']} conversations, now it is {current['global']}; "
+        f"{advice}"
+    )

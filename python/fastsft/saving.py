@@ -1,0 +1,18 @@
+"""Loading and saving: what trainers and scripts call."""
+
+from __future__ import annotations
+
+from fastsft.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from fastsft.foreign_trainer import trainer_save_model_safe
+from fastsft.model_directory import check_output_directory, save_model_directory
+from fastsft.model_weights import load_weights
+
+__all__ = [
+    "check_output_directory",
+    "load_checkpoint",
+    "load_weights",
+    "newest_checkpoint",
+    "save_checkpoint",
+    "save_model_directory",
+    "trainer_save_model_safe",
+]
