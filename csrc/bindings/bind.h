@@ -6,5 +6,6 @@
 namespace fastsft::bindings {
 
 void bind_core(pybind11::module_& module);
+void bind_tokenizer(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

@@ -4,4 +4,5 @@ PYBIND11_MODULE(_C, module) {
   using namespace fastsft::bindings;
   module.doc() = "fastsft: native core";
   bind_core(module);
+  bind_tokenizer(module);
 }

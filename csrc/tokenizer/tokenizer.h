@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fastsft {
+
+// One id and the bytes [begin, end) of the text that it stands for. The ranges of a text's tokens follow
+// each other and cover it; a mark that the tokenizer put in front of the text has an empty range.
+struct Token {
+  int32_t id = 0;
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
+// Ids of the named tokens; -1 where the tokenizer has none.
+struct NamedIds {
+  int32_t bos = -1;
+  int32_t eos = -1;
+  int32_t unk = -1;
+  int32_t pad = -1;
+};
+
+// What happens to the text of a special token ("</s>") inside a text.
+enum class SpecialText { kFind, kPlain };
+
+// Text to tokens and back. All methods may be called from several threads at once.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Appends the tokens of `text` (valid UTF-8, below 4 GiB), without BOS and EOS.
+  virtual void encode(std::string_view text, SpecialText specials,
+                      std::vector<Token>& tokens) const = 0;
+  virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
+
+  virtual int32_t vocab_size() const = 0;  // added tokens included
+  virtual NamedIds named() const = 0;
+  virtual bool adds_bos() const = 0;
+  virtual bool adds_eos() const = 0;
+  virtual bool legacy() const = 0;
+
+  // True promises, for every text: tokens that end at or before a space that follows a non-space are the
+  // same whatever comes after it; a space alone is one token; and special tokens take no white space
+  // beside them away. Then results for a part of a text follow from results for the whole.
+  virtual bool cuts_before_spaces() const = 0;
+};
+
+}  // namespace fastsft
