@@ -7,5 +7,7 @@ namespace fastsft::bindings {
 
 void bind_core(pybind11::module_& module);
 void bind_tokenizer(pybind11::module_& module);
+void bind_data(pybind11::module_& module);
+void bind_chat(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

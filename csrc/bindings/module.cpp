@@ -5,4 +5,6 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "fastsft: native core";
   bind_core(module);
   bind_tokenizer(module);
+  bind_data(module);
+  bind_chat(module);
 }

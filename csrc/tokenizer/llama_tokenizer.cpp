@@ -18,6 +18,8 @@ LlamaTokenizer::LlamaTokenizer(SentencePieceModel model, LlamaSettings settings)
   require(settings_.legacy || bpe_.cuts_before_spaces(),
           "a non-legacy tokenizer whose vocabulary joins words (a piece with U+2581 inside) is not "
           "supported");
+  require(!settings_.add_bos || settings_.named.bos >= 0, "add_bos_token is set without a bos_token");
+  require(!settings_.add_eos || settings_.named.eos >= 0, "add_eos_token is set without an eos_token");
   const auto num_pieces = static_cast<int32_t>(bpe_.model().pieces.size());
   vocab_size_ = num_pieces;
   for (const AddedToken& token : special_.tokens()) {

@@ -40,7 +40,9 @@ class LlamaTokenizer : public Tokenizer {
   NamedIds named() const override { return settings_.named; }
   bool adds_bos() const override { return settings_.add_bos; }
   bool adds_eos() const override { return settings_.add_eos; }
+  bool is_special(int32_t id) const override { return added_texts_.contains(id); }
   bool legacy() const override { return settings_.legacy; }
+  bool prefixes_every_part() const override { return settings_.legacy; }
   bool cuts_before_spaces() const override { return bpe_.cuts_before_spaces() && !special_.strips(); }
 
  private:

@@ -41,7 +41,11 @@ class Tokenizer {
   virtual NamedIds named() const = 0;
   virtual bool adds_bos() const = 0;
   virtual bool adds_eos() const = 0;
+  virtual bool is_special(int32_t id) const = 0;  // found by its text, apart from the vocabulary
+  // The tokenizer's `legacy`: FastChat's label arithmetic asks for it.
   virtual bool legacy() const = 0;
+  // Text between special tokens has the tokens that it has alone, wherever it stands.
+  virtual bool prefixes_every_part() const = 0;
 
   // True promises, for every text: tokens that end at or before a space that follows a non-space are the
   // same whatever comes after it; a space alone is one token; and special tokens take no white space
