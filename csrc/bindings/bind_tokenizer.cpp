@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "core/run_in_parts.h"
 #include "tokenizer/tokenizer_files.h"
 
 namespace fastsft::bindings {
@@ -19,6 +20,16 @@ std::vector<int32_t> encode(const Tokenizer& self, const std::string& text, bool
   std::vector<int32_t> ids;
   for (const Token& token : tokens) ids.push_back(token.id);
   return ids;
+}
+
+std::vector<std::vector<int32_t>> encode_batch(const Tokenizer& self,
+                                               const std::vector<std::string>& texts,
+                                               bool as_plain_text) {
+  std::vector<std::vector<int32_t>> rows(texts.size());
+  run_in_parts(texts.size(), 0, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) rows[i] = encode(self, texts[i], as_plain_text);
+  });
+  return rows;
 }
 
 TextAndOffsets encode_with_offsets(const Tokenizer& self, const std::string& text,
@@ -84,6 +95,10 @@ void bind_tokenizer(py::module_& module) {
             return self.decode(ids, skip);
           },
           py::arg("ids"), py::arg("skip_special_tokens") = false, release())
+      .def("token_text", &Tokenizer::token_text, py::arg("id"))
+      .def("find_token", &Tokenizer::find_token, py::arg("text"))
+      .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("split_special_tokens") = false,
+           release())
       .def_property_readonly("vocab_size", &Tokenizer::vocab_size)
       .def_property_readonly("named", &Tokenizer::named);
   module.def("make_llama_tokenizer", &make_llama, py::arg("vocab_file"), py::arg("settings"),

@@ -25,7 +25,7 @@ class Arithmetic {
  public:
   Arithmetic(const Tokenizer& tokenizer, const ChatTemplate& chat_template, std::string_view text,
              std::span<const Token> tokens)
-      : corrects_(!tokenizer.legacy()),
+      : tokenizer_(tokenizer),
         text_(text),
         stop_(chat_template.after_assistant),
         mark_(chat_template.after_user + chat_template.before_assistant),
@@ -67,7 +67,8 @@ class Arithmetic {
     if (mark == std::string_view::npos) return false;
     if (turn.find(mark_, mark + mark_.size()) != std::string_view::npos) return false;
     counts_.enter(begin, end);
-    const int64_t correction = corrects_ && turns_ != 0 ? 1 : 0;
+    // `legacy` is asked for from the second turn on: not every tokenizer has it (rule 18).
+    const int64_t correction = turns_ != 0 && !tokenizer_.legacy() ? 1 : 0;
     const int64_t instruction =
         counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
     const int64_t next = position_ + counts_.count_turn() - correction;
@@ -77,7 +78,7 @@ class Arithmetic {
     return true;
   }
 
-  bool corrects_;
+  const Tokenizer& tokenizer_;
   std::string_view text_;
   std::string stop_;
   std::string mark_;
@@ -91,7 +92,7 @@ class Arithmetic {
 }  // namespace
 
 FastchatLabels label_transcript(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                                const Transcript& transcript, int64_t max_length) {
+                                const Transcript& transcript, int64_t max_length, int32_t pad_id) {
   thread_local std::vector<Token> tokens;
   tokens.clear();
   tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
@@ -103,15 +104,15 @@ FastchatLabels label_transcript(const Tokenizer& tokenizer, const ChatTemplate& 
 
   Arithmetic arithmetic(tokenizer, chat_template, transcript.text, tokens);
   arithmetic.run();
-  const int32_t pad = tokenizer.named().pad;
-  const int64_t real = std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return id != pad; });
+  const auto real =
+      static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), pad_id);
   result.mismatch = {arithmetic.position(), real, arithmetic.turns()};
   result.dropped = arithmetic.position() < max_length && arithmetic.position() != real;
   if (result.dropped) return result;
   result.example.learned = arithmetic.take_learned(max_length);
   if (!result.example.learned.empty()) {
     const auto end = static_cast<size_t>(result.example.learned.back().end);
-    if (end > ids.size()) ids.resize(end, pad);
+    if (end > ids.size()) ids.resize(end, pad_id);
   }
   return result;
 }

@@ -1,62 +1,22 @@
 #include "chat/labeller.h"
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <thread>
-
 #include "core/error.h"
+#include "core/run_in_parts.h"
 
 namespace fastsft {
-namespace {
-
-constexpr int kMaxThreads = 8;
-constexpr size_t kGrain = 16;  // conversations that a thread takes at a time
-
-int choose_threads(int wanted) {
-  if (wanted > 0) return wanted;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
-}
-
-// Calls `body(begin, end)` for parts of [0, count) on several threads and waits. The first exception
-// is thrown again here.
-void run_in_parts(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body) {
-  std::atomic<size_t> next = 0;
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto work = [&] {
-    try {
-      for (size_t begin; (begin = next.fetch_add(kGrain)) < count;) {
-        body(begin, std::min(begin + kGrain, count));
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-      next = count;
-    }
-  };
-  const size_t parts = (count + kGrain - 1) / kGrain;
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min<size_t>(num_threads, parts); ++i) threads.emplace_back(work);
-  work();
-  threads.clear();
-  if (error) std::rethrow_exception(error);
-}
-
-}  // namespace
 
 Labeller::Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
-                   int num_threads)
+                   int32_t pad_id, int num_threads)
     : tokenizer_(tokenizer),
       chat_template_(chat_template),
       max_length_(max_length),
-      num_threads_(choose_threads(num_threads)) {
+      pad_id_(pad_id),
+      num_threads_(num_threads) {
   require(chat_template.has_fastchat_labels,
           "FastChat's label arithmetic is not defined for this template; expected vicuna_v1.1");
   require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length must be positive, got ",
           max_length);
-  require(tokenizer.named().pad >= 0,
+  require(pad_id >= 0,
           "the tokenizer has no unk token to pad with, as FastChat's labels need");
 }
 
@@ -72,7 +32,7 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, int64_t num
     return record;
   }
   render_template(chat_template_, turns, transcript);
-  record.labels = label_transcript(tokenizer_, chat_template_, transcript, max_length_);
+  record.labels = label_transcript(tokenizer_, chat_template_, transcript, max_length_, pad_id_);
   if (record.labels.dropped) {
     record.remarks = {find_drop_reason(chat_template_, turns)};
   } else {

@@ -13,9 +13,9 @@ namespace fastsft {
 // comes out does not depend on the number of threads.
 class Labeller {
  public:
-  // `num_threads` 0 takes as many as the machine has cores, eight at most.
+  // Rows are at most `max_length` ids long; `pad_id` is what would fill them up. `num_threads` 0 takes as many as the machine has cores, eight at most.
   Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
-           int num_threads);
+           int32_t pad_id, int num_threads);
 
   // `first_record` is the number of the first conversation in its data set.
   std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations,
@@ -28,6 +28,7 @@ class Labeller {
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
   int64_t max_length_;
+  int32_t pad_id_;
   int num_threads_;
 };
 

@@ -85,8 +85,7 @@ std::string LlamaTokenizer::decode_between_spaced(std::span<const int32_t> ids) 
     if (settings_.special_ids.contains(id)) {
       if (!after_special && i != 0 && settings_.legacy) text += ' ';
       text += run.finish();
-      const auto added = added_texts_.find(id);
-      text += added != added_texts_.end() ? added->second : model.pieces.at(id).text;
+      text += token_text(id);
       run = RunDecoder(model, strips_space);
       after_special = true;
       continue;
@@ -110,9 +109,7 @@ std::string LlamaTokenizer::decode(std::span<const int32_t> ids, bool skip_speci
     is_first = false;
   };
   for (const int32_t id : ids) {
-    const bool is_added = added_texts_.contains(id);
-    require(is_added || (id >= 0 && id < static_cast<int32_t>(bpe_.model().pieces.size())),
-            "token id ", id, " is not in the vocabulary of ", vocab_size_, " tokens");
+    token_text(id);  // throws for an id that is none
     if (skip_special_tokens && settings_.special_ids.contains(id)) continue;
     if (!settings_.spaced_ids.contains(id)) {
       run.push_back(id);

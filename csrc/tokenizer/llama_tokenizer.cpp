@@ -60,6 +60,25 @@ void LlamaTokenizer::check_ids_of_added() const {
   }
 }
 
+std::string LlamaTokenizer::token_text(int32_t id) const {
+  if (const auto added = added_texts_.find(id); added != added_texts_.end()) return added->second;
+  const auto& pieces = bpe_.model().pieces;
+  require(id >= 0 && id < static_cast<int32_t>(pieces.size()), "token id ", id,
+          " is not in the vocabulary of ", vocab_size_, " tokens");
+  return pieces[id].text;
+}
+
+int32_t LlamaTokenizer::find_token(std::string_view text) const {
+  for (const auto& [id, added] : added_texts_) {
+    if (added == text) return id;
+  }
+  const auto& pieces = bpe_.model().pieces;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    if (pieces[id].text == text) return static_cast<int32_t>(id);
+  }
+  return -1;
+}
+
 // Which parts SentencePiece, or the tokenizer itself, puts a space in front of.
 bool LlamaTokenizer::prefixes_part(bool is_first) const {
   if (settings_.legacy) return bpe_.model().add_dummy_prefix;

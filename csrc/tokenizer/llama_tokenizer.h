@@ -37,6 +37,8 @@ class LlamaTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
 
   int32_t vocab_size() const override { return vocab_size_; }
+  std::string token_text(int32_t id) const override;
+  int32_t find_token(std::string_view text) const override;
   NamedIds named() const override { return settings_.named; }
   bool adds_bos() const override { return settings_.add_bos; }
   bool adds_eos() const override { return settings_.add_eos; }

@@ -38,6 +38,10 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   virtual int32_t vocab_size() const = 0;  // added tokens included
+  // A token as it is written in the vocabulary, and back; std::invalid_argument for an id that is none, -1
+  // for a text that is none.
+  virtual std::string token_text(int32_t id) const = 0;
+  virtual int32_t find_token(std::string_view text) const = 0;
   virtual NamedIds named() const = 0;
   virtual bool adds_bos() const = 0;
   virtual bool adds_eos() const = 0;
