@@ -36,9 +36,9 @@ void require(bool ok, const Parts&... parts) {
 }  // namespace fastsft
 
 // A broken promise inside fastsft, never the user's fault.
-#define FASTSFT_ASSERT(condition, ...)                                                        \
-  do {                                                                                        \
-    if (!(condition))                                                                         \
-      throw std::logic_error(::fastsft::concat("internal error at ", __FILE__, ":", __LINE__, \
+#define FASTSFT_ASSERT(condition, ...)                                                           \
+  do {                                                                                           \
+    if (!(condition))                                                                            \
+      throw std::logic_error(::fastsft::concat("internal error at ", __FILE__, ":", __LINE__,    \
                                                ": " #condition " " __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)

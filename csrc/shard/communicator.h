@@ -17,8 +17,8 @@ class Pending {
 };
 using PendingPtr = std::unique_ptr<Pending>;
 
-// The ranks that train together. Collectives are enqueued by the step thread only, in the same order on
-// every rank. Tensors are flat and contiguous.
+// The ranks that train together. Collectives are enqueued by the step thread only, in the same
+// order on every rank. Tensors are flat and contiguous.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -28,7 +28,8 @@ class Communicator {
 
   // whole [world * n] <- shard [n] of every rank. `shard` may be this rank's part of `whole`.
   virtual PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard) = 0;
-  // shard [n] <- the sum over ranks of this rank's part of whole [world * n]. `whole` may be overwritten.
+  // shard [n] <- the sum over ranks of this rank's part of whole [world * n]. `whole` may be
+  // overwritten.
   virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole) = 0;
   virtual PendingPtr all_reduce_sum(const at::Tensor& tensor) = 0;
   // whole [world * n] on rank 0 <- shard [n] of every rank; `whole` is undefined elsewhere.
@@ -37,8 +38,8 @@ class Communicator {
   virtual void barrier() = 0;
 };
 
-// Two groups over the same ranks, by their c10d names, so that a gather never waits behind a reduction.
-// Empty names: one rank, nothing to communicate.
+// Two groups over the same ranks, by their c10d names, so that a gather never waits behind a
+// reduction. Empty names: one rank, nothing to communicate.
 std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
                                                 const std::string& reduce_group);
 

@@ -10,10 +10,10 @@ inline constexpr int64_t kAlignment = 128;  // elements
 
 // One Hugging Face tensor inside a unit.
 struct ParamSlot {
-  std::string name;            // "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
-  int64_t offset = 0;          // elements from the start of the unit
-  bool decay = false;          // weight decay applies (trainer_semantics.md, section 10.1)
+  int64_t offset = 0;  // elements from the start of the unit
+  bool decay = false;  // weight decay applies (trainer_semantics.md, section 10.1)
 
   int64_t numel() const;
 };
@@ -35,10 +35,10 @@ class ParamUnit {
   const std::vector<ParamSlot>& slots() const { return slots_; }
   const ParamSlot& slot(const std::string& name) const;
 
-  int64_t numel() const { return numel_; }                // up to the end of the last tensor
-  int64_t decay_end() const { return decay_end_; }        // [0, decay_end) decays
-  int64_t padded_numel(int world_size) const;             // multiple of kAlignment * world_size
-  int64_t shard_numel(int world_size) const;              // what one rank owns
+  int64_t numel() const { return numel_; }          // up to the end of the last tensor
+  int64_t decay_end() const { return decay_end_; }  // [0, decay_end) decays
+  int64_t padded_numel(int world_size) const;       // multiple of kAlignment * world_size
+  int64_t shard_numel(int world_size) const;        // what one rank owns
   // Names, shapes and offsets, as 16 hex digits; equal for every number of ranks.
   std::string hash() const;
 

@@ -6,8 +6,9 @@
 
 namespace fastsft {
 
-// What one rank owns of one unit for the optimizer: elements [begin, end) of the padded flat buffer.
-// fp32, each of end - begin elements. When a strategy replicates, begin = 0 and end = padded numel.
+// What one rank owns of one unit for the optimizer: elements [begin, end) of the padded flat
+// buffer. fp32, each of end - begin elements. When a strategy replicates, begin = 0 and end =
+// padded numel.
 struct UnitState {
   const ParamUnit* unit = nullptr;
   int64_t begin = 0;

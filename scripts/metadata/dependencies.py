@@ -1,4 +1,4 @@
-"""Run-time dependencies of the wheel; torch is pinned to the minor version that the extension was built with."""
+"""Run-time dependencies of the wheel; torch is pinned to the minor version that it was built with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def __dir__() -> list[str]:
 def dynamic_metadata(field: str, settings: dict[str, object] | None = None, *_: object) -> list[str]:
     """The value of `project.dependencies`."""
     if field != "dependencies" or settings:
-        raise ValueError(f"expected the field 'dependencies' without settings, got {field!r} with {settings!r}")
+        raise ValueError(
+            f"expected the field 'dependencies' without settings, got {field!r} with {settings!r}"
+        )
     major, minor = importlib.metadata.version("torch").split("+")[0].split(".")[:2]
     return [f"torch=={major}.{minor}.*", *RUNTIME]
 

@@ -1,0 +1,148 @@
+"""`fastsft demo`: the whole job on a small scale, with nothing but what is packaged here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+from fastsft.cli.demo_tokenizer import train_tokenizer
+from fastsft.cli.random_llama import llama_config, write_random_llama
+
+MARK = ".fastsft-demo"
+MAX_LENGTH = 256
+SHAPE = {"hidden_size": 192, "num_layers": 4, "num_heads": 6, "intermediate_size": 512}
+VOCAB_SIZE = 1000
+# The second one is not among the conversations in these words.
+QUESTIONS = ("What is fastsft?", "Can you explain what a token is?")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Makes data and model, trains, shows replies before and after; returns the exit status."""
+    args = parse(arguments)
+    folder: Path = args.output_dir
+    start = time.perf_counter()
+    try:
+        prepare(folder)
+    except FileExistsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    data = folder / "conversations.json"
+    data.write_text(packaged_conversations(), encoding="utf-8")
+    parameters = make_model(folder / "untrained", data, args.seed)
+    print(f"A Llama with {parameters / 1e6:.1f} million random weights: {folder / 'untrained'}")
+    command = training_command(folder, data, steps=args.steps, seed=args.seed)
+    print(f"Training: {shlex.join(['python', *command[1:]])}\n", flush=True)
+    status = subprocess.run(command).returncode
+    if status != 0:
+        print(f"fastsft demo: training ended with status {status}; see above", file=sys.stderr)
+        return 1
+    show_replies(folder)
+    print(how_to_open(folder / "trained"))
+    print(f"Done in {time.perf_counter() - start:.0f} s.")
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="fastsft demo", description=__doc__)
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("fastsft-demo"), help="default: ./fastsft-demo"
+    )
+    parser.add_argument("--steps", type=int, default=260, help="optimizer steps; default 260")
+    parser.add_argument("--seed", type=int, default=0, help="of the random weights and of the data order")
+    args = parser.parse_args(arguments)
+    if args.steps < 1:
+        parser.error(f"--steps: expected at least 1, got {args.steps}")
+    return args
+
+
+def prepare(folder: Path) -> None:
+    """An empty, marked folder. Raises FileExistsError when it holds anything that the demo did not make."""
+    if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(
+            f"{folder} exists and was not made by fastsft demo; move it away, or choose another --output_dir"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).write_text("Made by fastsft demo, which may replace untrained/ and trained/.\n")
+    for part in ("untrained", "trained"):
+        shutil.rmtree(folder / part, ignore_errors=True)
+
+
+def packaged_conversations() -> str:
+    """The demo's data: ShareGPT JSON, one and two turns each."""
+    return (resources.files("fastsft.cli") / "demo_conversations.json").read_text(encoding="utf-8")
+
+
+def make_model(directory: Path, data: Path, seed: int) -> int:
+    """Writes a tokenizer trained on `data` and random weights; returns the number of parameters."""
+    train_tokenizer(directory, texts(data), vocab_size=VOCAB_SIZE, model_max_length=MAX_LENGTH)
+    config = llama_config(vocab_size=VOCAB_SIZE, max_positions=MAX_LENGTH, tie_word_embeddings=True, **SHAPE)
+    return write_random_llama(directory, config, seed)
+
+
+def texts(data: Path) -> Iterator[str]:
+    """What the tokenizer learns from: every message behind the name of its speaker, and the system prompt."""
+    from fastsft.generation import VICUNA_PROMPT
+
+    names = {"human": "USER", "gpt": "ASSISTANT"}
+    for record in json.loads(data.read_text(encoding="utf-8")):
+        yield VICUNA_PROMPT.split(" USER:")[0]
+        for turn in record["conversations"]:
+            yield f"{names[turn['from']]}: {turn['value']}"
+
+
+def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list[str]:
+    """The same command that a user would type, with FastChat's flags."""
+    flags = {
+        "model_name_or_path": folder / "untrained",
+        "data_path": data,
+        "output_dir": folder / "trained",
+        "model_max_length": MAX_LENGTH,
+        "per_device_train_batch_size": 16,
+        "learning_rate": 3e-3,
+        "lr_scheduler_type": "cosine",
+        "warmup_ratio": 0.05,
+        "max_steps": steps,
+        "logging_steps": 10,
+        "save_strategy": "no",
+        "seed": seed,
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return [sys.executable, "-m", "fastsft.train", *words]
+
+
+def show_replies(folder: Path) -> None:
+    from fastsft.generation import ChatModel
+
+    before, after = (ChatModel(folder / part, MAX_LENGTH) for part in ("untrained", "trained"))
+    for question in QUESTIONS:
+        print(f"\n{question}")
+        for label, model in (("before", before), ("after", after)):
+            print(indented(label, model.reply(question, max_new_tokens=48)))
+
+
+def indented(label: str, reply: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in reply)
+    margin = " " * 10
+    return textwrap.fill(
+        printable or "(nothing)", 100, initial_indent=f"  {label + ':':<8}", subsequent_indent=margin
+    )
+
+
+def how_to_open(directory: Path) -> str:
+    """Three lines of Python that open the result with transformers."""
+    return f"""
+The trained model is a Hugging Face directory. To open it elsewhere:
+
+  from transformers import AutoModelForCausalLM, AutoTokenizer
+  model = AutoModelForCausalLM.from_pretrained("{directory}")
+  tokenizer = AutoTokenizer.from_pretrained("{directory}", use_fast=False)
+"""

@@ -1,0 +1,43 @@
+"""`fastsft <command>`: finds the command's module and hands it the rest of the line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+
+# name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
+COMMANDS = {
+    "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage."""
+    listing = "\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="fastsft",
+        description="Fine-tunes chat models. Training itself: python -m fastsft.train --help",
+        epilog=f"commands:\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"fastsft {version()}")
+    parser.add_argument("command", choices=COMMANDS, help="one of the commands below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="its arguments; fastsft <command> --help")
+    parsed = parser.parse_args(arguments)
+    module = importlib.import_module(COMMANDS[parsed.command][0])
+    return int(module.main(parsed.rest))
+
+
+def version() -> str:
+    """The installed version; a source tree that was not installed has none."""
+    try:
+        return importlib.metadata.version("fastsft")
+    except importlib.metadata.PackageNotFoundError:
+        return "(source tree, not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

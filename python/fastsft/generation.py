@@ -1,0 +1,92 @@
+"""One-shot replies from a trained model, to see what it learned; serving belongs to other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from fastsft import _C
+
+# What vicuna_v1.1 puts around a first question; the space before the answer belongs to the answer.
+VICUNA_PROMPT = (
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+    "detailed, and polite answers to the user's questions. USER: {message} ASSISTANT:"
+)
+
+
+class Scorer(Protocol):
+    """What `generate` needs of an engine."""
+
+    def logits(self, input_ids: torch.Tensor, cu_seqlens: list[int]) -> torch.Tensor:
+        """input_ids int64 [T] of examples laid end to end -> float32 [T, V]."""
+
+
+def generate(
+    engine: Scorer,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int = 64,
+    stop: Collection[int] = (),
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> list[int]:
+    """Continues `prompt` (token ids) token by token; returns the new ids, without the stop token.
+
+    temperature 0 takes the most likely token, otherwise tokens are drawn from softmax(logits / temperature).
+    The whole text is read again for every token: meant for short replies of small models.
+    Raises ValueError for an empty prompt or a negative temperature.
+    """
+    if not prompt or temperature < 0:
+        raise ValueError(f"expected a prompt and temperature >= 0, got {len(prompt)} ids and {temperature}")
+    generator = torch.Generator().manual_seed(seed)
+    ids = list(prompt)
+    while len(ids) < len(prompt) + max_new_tokens:
+        last = engine.logits(torch.tensor(ids, dtype=torch.int64), [0, len(ids)])[-1]
+        token = choose(last, temperature, generator)
+        if token in stop:
+            break
+        ids.append(token)
+    return ids[len(prompt) :]
+
+
+def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> int:
+    """One token id for float32 logits [V]; ties go to the lowest id."""
+    if temperature == 0:
+        return int(logits.argmax())
+    probabilities = torch.softmax(logits / temperature, dim=-1)
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+class ChatModel:
+    """A Hugging Face model directory that answers questions in the vicuna_v1.1 format, on the CPU."""
+
+    def __init__(self, directory: str | Path, max_positions: int = 512) -> None:
+        from fastsft.saving import load_weights
+        from fastsft.tokenizer import Tokenizer
+
+        self.tokenizer = Tokenizer.from_pretrained(str(directory))
+        config = (Path(directory) / "config.json").read_text(encoding="utf-8")
+        self.engine = _C.Engine(config, max_positions=max_positions)
+        self.max_positions = max_positions
+        load_weights(self.engine, str(directory))
+
+    def reply(
+        self, message: str, *, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0
+    ) -> str:
+        """The answer to one message. Raises ValueError when it does not fit into `max_positions`."""
+        prompt = self.tokenizer.encode(VICUNA_PROMPT.format(message=message), add_special_tokens=True)
+        if len(prompt) + max_new_tokens > self.max_positions:
+            raise ValueError(f"{len(prompt)} + {max_new_tokens} tokens, at most {self.max_positions}")
+        stop = {self.tokenizer.eos_token_id}
+        ids = generate(
+            self.engine,
+            prompt,
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            temperature=temperature,
+            seed=seed,
+        )
+        return str(self.tokenizer.decode(ids)).strip()

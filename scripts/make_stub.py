@@ -1,0 +1,31 @@
+"""Writes python/fastsft/_C.pyi from the docstrings of the built extension.
+
+usage: PYTHONPATH=python python scripts/make_stub.py        (after a build; needs the extra [test])
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+STUB = Path(__file__).parents[1] / "python" / "fastsft" / "_C.pyi"
+
+
+def generate() -> str:
+    """The stub's text. Raises subprocess.CalledProcessError when a signature cannot be expressed."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pybind11_stubgen", "fastsft._C", "--exit-code", "-o", folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        text = (Path(folder) / "fastsft" / "_C.pyi").read_text()
+    # Values such as the version of torch belong to one build, not to the interface.
+    text = re.sub(r"^((?!__all__)\w+: \w+) = .*$", r"\1", text, flags=re.M)
+    formatter = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB), "-"]
+    return subprocess.run(formatter, check=True, input=text, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    STUB.write_text(generate())
+    print(f"wrote {STUB}")

@@ -1,0 +1,47 @@
+"""Marks and paths that every test shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Inputs, and what the original libraries made of them."""
+    return GOLDEN
+
+
+def cuda_missing() -> str | None:
+    """Why a test that needs a GPU cannot run here; None when it can."""
+    if not torch.cuda.is_available():
+        return "torch sees no GPU"
+    from fastsft import _C
+
+    return None if _C.with_cuda else "fastsft was built without CUDA kernels"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cuda") is None:
+        return
+    reason = cuda_missing()
+    if reason is None:
+        return
+    if os.environ.get("FASTSFT_REQUIRE_CUDA") == "1":
+        pytest.fail(f"FASTSFT_REQUIRE_CUDA=1, but {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long fault tests run only when asked for by name: `pytest -m chaos`."""
+    if "chaos" in config.getoption("markexpr"):
+        return
+    chaos = [item for item in items if item.get_closest_marker("chaos")]
+    if chaos:
+        config.hook.pytest_deselected(items=chaos)
+        items[:] = [item for item in items if item not in chaos]

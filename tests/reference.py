@@ -1,0 +1,244 @@
+"""Every op and the Llama model in plain torch: the judge for the engine's tests.
+
+Each function is the formula and nothing else, so autograd and `torch.autograd.gradcheck` can judge the
+backward passes. They compute in the dtype that they are given: pass float64 (of the rounded low-precision
+inputs) to judge rounding.
+Tokens of a batch lie end to end; example i is rows [cu_seqlens[i], cu_seqlens[i + 1]).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IGNORE = -100
+
+
+def gemm(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    """op(a) @ op(b), where op is the identity or the transpose."""
+    return (a.T if transpose_a else a) @ (b.T if transpose_b else b)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """y = weight * x / sqrt(mean(x^2) + eps) over the last dimension."""
+    return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """s = x + residual; returns (rms_norm(s), s)."""
+    total = x + residual
+    return rms_norm(total, weight, eps), total
+
+
+def rope_inverse_frequencies(
+    head_dim: int, theta: float = 10000.0, scaling: Mapping[str, Any] | None = None
+) -> Tensor:
+    """theta^(-2i/head_dim) as float32 [head_dim / 2], scaled as transformers does ("linear", "llama3")."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    frequencies = 1.0 / (theta**exponents)
+    kind = (scaling or {}).get("rope_type", (scaling or {}).get("type", "default"))
+    if scaling is None or kind == "default":
+        return frequencies
+    if kind == "linear":
+        return frequencies / scaling["factor"]
+    if kind == "llama3":
+        return _llama3_frequencies(frequencies, scaling)
+    raise ValueError(f"no reference for rope scaling {kind!r}")
+
+
+def _llama3_frequencies(frequencies: Tensor, scaling: Mapping[str, Any]) -> Tensor:
+    length = scaling["original_max_position_embeddings"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    wavelengths = 2 * math.pi / frequencies
+    smooth = (length / wavelengths - low) / (high - low)
+    between = (1 - smooth) * frequencies / scaling["factor"] + smooth * frequencies
+    result = torch.where(wavelengths > length / low, frequencies / scaling["factor"], between)
+    return torch.where(wavelengths < length / high, frequencies, result)
+
+
+def rope_tables(positions: Tensor, inverse_frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """(cos, sin), float32 [T, head_dim / 2]; the angles are float32 products, as in transformers."""
+    angles = positions.float()[:, None] * inverse_frequencies[None, :]
+    return angles.cos(), angles.sin()
+
+
+def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates x [T, heads, head_dim]: element i turns with element i + head_dim / 2, as Hugging Face does."""
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = cos[:, None, :].to(x.dtype), sin[:, None, :].to(x.dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up for gate_up [T, 2 * I] = [gate; up] -> [T, I]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Sequence[int],
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """Causal attention inside each example; nothing crosses from one to another.
+
+    query [T, heads, head_dim], key and value [T, kv_heads, head_dim]; heads is a multiple of kv_heads and
+    query head h reads kv head h // (heads / kv_heads). `scale` is 1 / sqrt(head_dim) by default. With
+    `window` w, position t sees positions t - w + 1 to t. Returns [T, heads, head_dim].
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    group = query.shape[1] // key.shape[1]
+    outputs = [torch.zeros_like(query[:0])]
+    for begin, end in pairwise(cu_seqlens):
+        q = query[begin:end].transpose(0, 1)
+        k = key[begin:end].transpose(0, 1).repeat_interleave(group, dim=0)
+        v = value[begin:end].transpose(0, 1).repeat_interleave(group, dim=0)
+        distance = torch.arange(end - begin)[:, None] - torch.arange(end - begin)[None, :]
+        hidden = (distance < 0) | (distance >= (window or end - begin + 1))
+        scores = (q @ k.transpose(1, 2) * scale).masked_fill(hidden.to(q.device), -math.inf)
+        outputs.append((scores.softmax(-1) @ v).transpose(0, 1))
+    return torch.cat(outputs)
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, token_weights: Tensor, label_smoothing: float = 0.0
+) -> Tensor:
+    """Sum of w_t * ((1 - e) * nll_t + e * mean over the vocabulary of -log p); target -100 adds nothing."""
+    keep = targets != IGNORE
+    log_p = logits[keep].log_softmax(-1)
+    nll = -log_p.gather(1, targets[keep][:, None]).squeeze(1)
+    losses = (1 - label_smoothing) * nll - label_smoothing * log_p.mean(-1)
+    return (token_weights[keep].to(losses.dtype) * losses).sum()
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, token_weights: Tensor, label_smoothing: float = 0.0
+) -> Tensor:
+    """cross_entropy of logits = hidden [T, H] @ weight [V, H]^T; targets [T] are already shifted."""
+    return cross_entropy(hidden @ weight.T, targets, token_weights, label_smoothing)
+
+
+def embedding(weight: Tensor, ids: Tensor) -> Tensor:
+    """Rows of weight [V, H]; autograd sums the gradients of repeated ids."""
+    return weight[ids]
+
+
+def norm_squared(tensors: Sequence[Tensor]) -> Tensor:
+    """Sum of squares over all elements of all tensors, in float64."""
+    return torch.stack([tensor.double().square().sum() for tensor in tensors]).sum()
+
+
+def clip_factor(total_norm: float, max_norm: float) -> float:
+    """min(1, max_norm / (total + 1e-6)), as torch's clip_grad_norm_; max_norm 0 means no clipping."""
+    return 1.0 if max_norm == 0 else min(1.0, max_norm / (total_norm + 1e-6))
+
+
+def adamw(
+    parameter: Tensor,
+    gradient: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    *,
+    step: int,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One update; `step` counts from 1. Returns the new (parameter, exp_avg, exp_avg_sq)."""
+    parameter = parameter * (1 - learning_rate * weight_decay)
+    exp_avg = beta1 * exp_avg + (1 - beta1) * gradient
+    exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * gradient.square()
+    denominator = exp_avg_sq.sqrt() / math.sqrt(1 - beta2**step) + eps
+    return parameter - learning_rate / (1 - beta1**step) * exp_avg / denominator, exp_avg, exp_avg_sq
+
+
+class Llama:
+    """The Llama family: `config` is the Hugging Face config, `weights` the tensors by their names there."""
+
+    def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        self.config, self.weights = config, weights
+        self.heads = config["num_attention_heads"]
+        self.kv_heads = config.get("num_key_value_heads") or self.heads
+        self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
+        self.eps = config["rms_norm_eps"]
+
+    def logits(self, input_ids: Tensor, cu_seqlens: Sequence[int]) -> Tensor:
+        """input_ids [T] -> [T, V]."""
+        head = "model.embed_tokens" if self.config.get("tie_word_embeddings") else "lm_head"
+        return self._linear(head, self.hidden(input_ids, cu_seqlens))
+
+    def hidden(self, input_ids: Tensor, cu_seqlens: Sequence[int]) -> Tensor:
+        """What the head reads: after the final norm, [T, H]."""
+        tables = rope_tables(positions_of(cu_seqlens), self._inverse_frequencies())
+        x = embedding(self.weights["model.embed_tokens.weight"], input_ids)
+        for layer in range(self.config["num_hidden_layers"]):
+            x = self._block(f"model.layers.{layer}", x, cu_seqlens, tables)
+        return rms_norm(x, self.weights["model.norm.weight"], self.eps)
+
+    def loss(
+        self,
+        input_ids: Tensor,
+        labels: Tensor,
+        cu_seqlens: Sequence[int],
+        weights: Sequence[float],
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """Sum of weight * cross entropy over tokens; labels are not shifted, weights: one an example."""
+        lengths = torch.diff(torch.tensor(cu_seqlens))
+        token_weights = torch.tensor(weights, dtype=torch.float64).repeat_interleave(lengths)
+        targets = shift_labels(labels, cu_seqlens)
+        return cross_entropy(self.logits(input_ids, cu_seqlens), targets, token_weights, label_smoothing)
+
+    def _inverse_frequencies(self) -> Tensor:
+        return rope_inverse_frequencies(
+            self.head_dim, self.config.get("rope_theta", 10000.0), self.config.get("rope_scaling")
+        )
+
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
+
+    def _block(
+        self, name: str, x: Tensor, cu_seqlens: Sequence[int], tables: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        normed = rms_norm(x, self.weights[f"{name}.input_layernorm.weight"], self.eps)
+        x = x + self._attention(f"{name}.self_attn", normed, cu_seqlens, tables)
+        normed = rms_norm(x, self.weights[f"{name}.post_attention_layernorm.weight"], self.eps)
+        gate_up = torch.cat(
+            [self._linear(f"{name}.mlp.{part}_proj", normed) for part in ("gate", "up")], dim=-1
+        )
+        return x + self._linear(f"{name}.mlp.down_proj", swiglu(gate_up))
+
+    def _attention(
+        self, name: str, x: Tensor, cu_seqlens: Sequence[int], tables: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        q = self._linear(f"{name}.q_proj", x).view(-1, self.heads, self.head_dim)
+        k = self._linear(f"{name}.k_proj", x).view(-1, self.kv_heads, self.head_dim)
+        v = self._linear(f"{name}.v_proj", x).view(-1, self.kv_heads, self.head_dim)
+        mixed = attention(rope(q, *tables), rope(k, *tables), v, cu_seqlens)
+        return self._linear(f"{name}.o_proj", mixed.flatten(1))
+
+
+def positions_of(cu_seqlens: Sequence[int]) -> Tensor:
+    """0, 1, 2, ... inside each example: int64 [T]."""
+    ranges = [torch.arange(end - begin) for begin, end in pairwise(cu_seqlens)]
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *ranges])
+
+
+def shift_labels(labels: Tensor, cu_seqlens: Sequence[int]) -> Tensor:
+    """targets[t] = labels[t + 1] inside each example; its last position has no target (-100)."""
+    targets = torch.full_like(labels, IGNORE)
+    for begin, end in pairwise(cu_seqlens):
+        targets[begin : end - 1] = labels[begin + 1 : end]
+    return targets
