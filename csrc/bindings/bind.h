@@ -12,6 +12,8 @@ void bind_data(pybind11::module_& module);
 void bind_sampler(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
+void bind_tokenizer(pybind11::module_& module);
+void bind_chat(pybind11::module_& module);
 void bind_train(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

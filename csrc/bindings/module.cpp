@@ -9,6 +9,8 @@ PYBIND11_MODULE(_C, module) {
   bind_data(module);
   bind_sampler(module);
   bind_optim(module);
+  bind_tokenizer(module);
+  bind_chat(module);
   bind_train(module);
   bind_checkpoint(module);  // its functions take the Engine
 }
