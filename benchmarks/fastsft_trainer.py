@@ -23,7 +23,6 @@ from fastsft.model import CausalLM
 from fastsft.parser import DataclassParser
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
-
 from harness import peak_resident_bytes
 
 
