@@ -2,7 +2,7 @@
 add_library(fastsft_options INTERFACE)
 add_library(fastsft::options ALIAS fastsft_options)
 target_compile_options(fastsft_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -O3 -ffp-contract=fast -fno-math-errno>)
 if(FASTSFT_WARNINGS_AS_ERRORS)
   target_compile_options(fastsft_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -1,0 +1,141 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bind.h"
+#include "core/error.h"
+#include "train/engine.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+using Rows = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+using Weights = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+template <typename T>
+std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::forcecast>& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& compute_dtype,
+                                    EngineOptions options) {
+  require(compute_dtype == "float32" || compute_dtype == "bfloat16", "compute_dtype is \"",
+          compute_dtype, "\", expected \"float32\" or \"bfloat16\"");
+  options.compute_dtype = compute_dtype == "float32" ? at::kFloat : at::kBFloat16;
+  const py::gil_scoped_release released;
+  return std::make_unique<Engine>(config_json, options);
+}
+
+StepResult train_step(Engine& self, const TokenDataset& dataset, const std::vector<Rows>& rows,
+                      const std::vector<Weights>& weights, const AdamWOptions& options,
+                      double max_grad_norm, double label_smoothing) {
+  require(rows.size() == weights.size(), rows.size(), " micro-batches with ", weights.size(), " weights");
+  std::vector<MicroBatch> micro_batches;
+  for (size_t i = 0; i < rows.size(); ++i) micro_batches.push_back({view(rows[i]), view(weights[i])});
+  const py::gil_scoped_release released;
+  return self.train_step(dataset, micro_batches, options, max_grad_norm, label_smoothing);
+}
+
+double loss(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
+            double label_smoothing) {
+  const MicroBatch micro_batch{view(rows), view(weights)};
+  const py::gil_scoped_release released;
+  return self.loss(dataset, micro_batch, label_smoothing);
+}
+
+auto gradients(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
+               double label_smoothing) {
+  const MicroBatch micro_batch{view(rows), view(weights)};
+  const py::gil_scoped_release released;
+  return self.gradients(dataset, micro_batch, label_smoothing);
+}
+
+at::Tensor logits(Engine& self, const Rows& input_ids, const Rows& lengths) {
+  const auto ids = view(input_ids), sizes = view(lengths);
+  const py::gil_scoped_release released;
+  return self.logits(ids, sizes);
+}
+
+std::vector<std::string> unit_names(const Engine& self) {
+  std::vector<std::string> names;
+  for (const auto& unit : self.units()) names.push_back(unit.name());
+  return names;
+}
+
+std::vector<std::string> unit_hashes(const Engine& self) {
+  std::vector<std::string> hashes;
+  for (const auto& unit : self.units()) hashes.push_back(unit.hash());
+  return hashes;
+}
+
+std::vector<int64_t> unit_sizes(const Engine& self) {
+  std::vector<int64_t> sizes;
+  for (const auto& unit : self.units()) sizes.push_back(unit.numel());
+  return sizes;
+}
+
+}  // namespace
+
+void bind_train(py::module_& module) {
+  py::class_<StepResult>(module, "StepResult")
+      .def_readonly("loss", &StepResult::loss)
+      .def_readonly("grad_norm", &StepResult::grad_norm)
+      .def_readonly("finite", &StepResult::finite);
+
+  py::class_<Engine>(module, "Engine")
+      .def(py::init([](const std::string& config_json, const std::string& compute_dtype,
+                       const std::string& strategy, const std::string& recompute,
+                       const std::string& gather_group, const std::string& reduce_group,
+                       int64_t num_threads, int64_t max_positions) {
+             return make_engine(config_json, compute_dtype,
+                                {.strategy = strategy,
+                                 .recompute = recompute,
+                                 .gather_group = gather_group,
+                                 .reduce_group = reduce_group,
+                                 .num_threads = num_threads,
+                                 .max_positions = max_positions});
+           }),
+           py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
+           py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
+           py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
+           py::arg("max_positions") = 0)
+      .def(
+          "train_step",
+          [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
+             const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
+             double eps, double weight_decay, double max_grad_norm, double label_smoothing) {
+            return train_step(self, dataset, micro_batches, weights,
+                              {.learning_rate = learning_rate,
+                               .beta1 = beta1,
+                               .beta2 = beta2,
+                               .eps = eps,
+                               .weight_decay = weight_decay},
+                              max_grad_norm, label_smoothing);
+          },
+          py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
+          py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
+          py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
+          py::arg("label_smoothing") = 0.0)
+      .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),
+           py::arg("label_smoothing") = 0.0)
+      .def("gradients", &gradients, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
+           py::kw_only(), py::arg("label_smoothing") = 0.0)
+      .def("logits", &logits, py::arg("input_ids"), py::arg("lengths"))
+      .def("named_parameters", &Engine::named_parameters, py::call_guard<py::gil_scoped_release>())
+      .def("set_parameter", &Engine::set_parameter, py::arg("name"), py::arg("value"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("publish", &Engine::publish, py::call_guard<py::gil_scoped_release>())
+      .def("memory", &Engine::memory)
+      .def_property("step_count", &Engine::step_count, &Engine::set_step_count)
+      .def_property_readonly("config_json", &Engine::config_json)
+      .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
+      .def_property_readonly("world_size", [](Engine& self) { return self.communicator().world_size(); })
+      .def_property_readonly("num_parameters", &Engine::num_parameters)
+      .def_property_readonly("num_non_embedding_parameters", &Engine::num_non_embedding_parameters)
+      .def_property_readonly("unit_names", &unit_names)
+      .def_property_readonly("unit_hashes", &unit_hashes)
+      .def_property_readonly("unit_sizes", &unit_sizes);
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,176 @@
+#include "model/causal_lm.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "ops/embedding.h"
+#include "ops/gemm.h"
+#include "ops/linear_cross_entropy.h"
+#include "ops/rms_norm.h"
+
+namespace fastsft {
+
+Recompute parse_recompute(const std::string& name) {
+  if (name == "selective") return Recompute::kSelective;
+  if (name == "block") return Recompute::kBlock;
+  throw_invalid("unknown recompute policy \"", name, "\"; known: selective, block");
+}
+
+CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
+                   int64_t max_positions)
+    : config_(config),
+      dtype_(dtype),
+      recompute_(recompute),
+      layout_(config),
+      head_(head_refs(config, layout_)),
+      rope_(make_rope_table(config, max_positions)),
+      saved_(static_cast<size_t>(config.num_layers)) {
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    blocks_.push_back(block_refs(config, layout_.units()[layout_.block_unit(layer)]));
+  }
+}
+
+BlockContext CausalLM::context(const Batch& batch) {
+  return {.config = config_, .batch = batch, .rope = rope_, .buffers = buffers_, .dtype = dtype_};
+}
+
+void CausalLM::cover_positions(const Batch& batch) {
+  if (batch.num_tokens() == 0) return;
+  const int64_t needed = batch.positions.max().item<int32_t>() + 1;
+  const int64_t known = rope_.cos.size(0);
+  if (needed > known) rope_ = make_rope_table(config_, std::max(needed, 2 * known));
+}
+
+std::string CausalLM::slot(int64_t layer) const {
+  return recompute_ == Recompute::kBlock ? "block" : "block." + std::to_string(layer);
+}
+
+void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out) {
+  const size_t unit = layout_.embedding_unit();
+  const at::Tensor weights = strategy.gather(unit);
+  strategy.prefetch(layout_.block_unit(0));
+  embedding(head_.embedding.view(weights), batch.input_ids, out);
+  if (!layout_.tied()) strategy.release(unit);
+}
+
+at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool training) {
+  const auto stream = [&](int64_t layer) {  // without a backward two streams are enough
+    const int64_t name = training ? layer : layer % 2;
+    return buffers_.get("stream." + std::to_string(name), {batch.num_tokens(), config_.hidden_size}, dtype_);
+  };
+  cover_positions(batch);
+  embed(batch, strategy, stream(0));
+  const BlockContext shared = context(batch);
+  for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+    const size_t unit = layout_.block_unit(layer);
+    const bool last = layer + 1 == config_.num_layers;
+    const at::Tensor weights = strategy.gather(unit);
+    strategy.prefetch(last ? layout_.head_unit() : layout_.block_unit(layer + 1));
+    saved_[static_cast<size_t>(layer)] =
+        block_forward(shared, blocks_[static_cast<size_t>(layer)], weights, stream(layer),
+                      stream(layer + 1), training ? slot(layer) : "block");
+    if (!last || !training) strategy.release(unit);
+  }
+  return stream(config_.num_layers);
+}
+
+void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
+                                const at::Tensor& loss) {
+  const at::Tensor stream = run_blocks(batch, strategy, true);
+  const at::Tensor grad = head_and_loss(batch, strategy, label_smoothing, stream, loss);
+  backward_blocks(batch, strategy, grad);
+  embedding_backward_and_reduce(batch, strategy, grad);
+}
+
+at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                                   const at::Tensor& stream, const at::Tensor& loss) {
+  const size_t unit = layout_.head_unit();
+  const at::Tensor weights = strategy.gather(unit), norm = head_.norm.view(weights);
+  UnitGradient& gradient = strategy.gradients().whole(unit);
+  const std::array<int64_t, 2> shape = {batch.num_labels(), config_.hidden_size};
+  at::Tensor rows = buffers_.get("labelled", shape, dtype_);
+  const at::Tensor normed = buffers_.get("labelled.normed", shape, dtype_);
+  const at::Tensor grad_normed = buffers_.get("labelled.grad_normed", shape, dtype_);
+  const at::Tensor grad_rows = buffers_.get("labelled.grad", shape, dtype_);
+  const at::Tensor rstd = buffers_.get("labelled.rstd", {batch.num_labels()}, at::kFloat);
+
+  at::index_select_out(rows, stream, 0, batch.label_positions);
+  rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd);
+  linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
+                       label_smoothing, loss, grad_normed, head_.head.view(gradient.flat()),
+                       gradient.beta(head_.head.offset));
+  grad_rows.zero_();
+  rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.view(gradient.flat()),
+                    gradient.beta(head_.norm.offset));
+  at::Tensor grad = buffers_.get("grad", {batch.num_tokens(), config_.hidden_size}, dtype_);
+  grad.zero_();
+  grad.index_copy_(0, batch.label_positions, grad_rows);
+  if (!layout_.tied()) {
+    strategy.gradients().reduce(unit);
+    strategy.release(unit);
+  }
+  return grad;
+}
+
+void CausalLM::backward_blocks(const Batch& batch, Strategy& strategy, const at::Tensor& grad) {
+  const BlockContext shared = context(batch);
+  for (int64_t layer = config_.num_layers - 1; layer >= 0; --layer) {
+    const size_t unit = layout_.block_unit(layer);
+    const auto index = static_cast<size_t>(layer);
+    const at::Tensor weights = strategy.gather(unit);
+    if (layer > 0) strategy.prefetch(layout_.block_unit(layer - 1));
+    if (recompute_ == Recompute::kBlock) {
+      const at::Tensor out = buffers_.get("recomputed", grad.sizes(), dtype_);
+      saved_[index] = block_forward(shared, blocks_[index], weights, saved_[index].input, out, slot(layer));
+    }
+    block_backward(shared, blocks_[index], weights, saved_[index], grad, strategy.gradients().whole(unit));
+    strategy.gradients().reduce(unit);
+    strategy.release(unit);
+  }
+}
+
+void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
+                                             const at::Tensor& grad) {
+  const size_t unit = layout_.embedding_unit();
+  UnitGradient& gradient = strategy.gradients().whole(unit);
+  at::Tensor table = head_.embedding.view(gradient.flat());
+  if (gradient.beta(head_.embedding.offset) == 0.0) table.zero_();
+  embedding_backward(grad, batch.input_ids, table);
+  strategy.gradients().reduce(unit);
+  if (layout_.tied()) strategy.release(unit);
+}
+
+void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                            const at::Tensor& loss) {
+  const at::Tensor stream = run_blocks(batch, strategy, false);
+  const size_t unit = layout_.head_unit();
+  const at::Tensor weights = strategy.gather(unit);
+  const at::Tensor rows = at::index_select(stream, 0, batch.label_positions);
+  const at::Tensor normed = at::empty(rows.sizes(), rows.options());
+  const at::Tensor rstd = at::empty({batch.num_labels()}, rows.options().dtype(at::kFloat));
+  rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed, rstd);
+  linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
+                       label_smoothing, loss, std::nullopt, std::nullopt, 0.0);
+  strategy.release(unit);
+}
+
+at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
+  const at::Tensor stream = run_blocks(batch, strategy, false);
+  const size_t unit = layout_.head_unit();
+  const at::Tensor weights = strategy.gather(unit);
+  const at::Tensor normed = at::empty(stream.sizes(), stream.options());
+  const auto wide = stream.options().dtype(at::kFloat);
+  const at::Tensor rstd = at::empty({batch.num_tokens()}, wide);
+  rms_norm(stream, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed, rstd);
+  at::Tensor result = at::empty({batch.num_tokens(), config_.vocab_size}, wide);
+  gemm(normed, head_.head.view(weights), result, false, true, 0.0);
+  strategy.release(unit);
+  return result;
+}
+
+}  // namespace fastsft

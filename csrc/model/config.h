@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/json.h"
+#include "core/registry.h"
+
+namespace fastsft {
+
+// What a decoder of the Llama family is made of; names as in Hugging Face's config.json.
+struct ModelConfig {
+  std::string model_type;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;           // num_hidden_layers
+  int64_t num_heads = 0;            // num_attention_heads
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  double rms_norm_eps = 0;
+  double rope_theta = 10000.0;
+  double rope_linear_factor = 1.0;  // positions are divided by it
+  bool tie_word_embeddings = false;
+
+  int64_t query_size() const { return num_heads * head_dim; }
+  int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
+};
+
+// A model family: its file registers how its config.json is read, by `model_type`.
+struct FamilyTag {
+  static constexpr const char* kNoun = "model family";
+};
+using FamilyRegistry = Registry<FamilyTag, std::function<ModelConfig(const Json&)>>;
+
+// Throws std::invalid_argument for an unknown family, a missing field or a setting that the family's
+// native implementation would compute differently.
+ModelConfig parse_model_config(const std::string& config_json);
+
+}  // namespace fastsft

@@ -1,0 +1,135 @@
+#include "model/decoder_block.h"
+
+#include <cmath>
+
+#include "ops/attention.h"
+#include "ops/gemm.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/swiglu.h"
+
+namespace fastsft {
+namespace {
+
+class Block {
+ public:
+  Block(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights)
+      : context_(context), config_(context.config), refs_(refs), weights_(weights) {}
+
+  at::Tensor buffer(const std::string& name, int64_t columns) const {
+    return context_.buffers.get(name, {tokens(), columns}, context_.dtype);
+  }
+  at::Tensor row_floats(const std::string& name) const {
+    return context_.buffers.get(name, {tokens()}, at::kFloat);
+  }
+
+  BlockActivations activations(const at::Tensor& input, const std::string& slot) const {
+    return {.input = input,
+            .rstd1 = row_floats(slot + ".rstd1"),
+            .qkv = buffer(slot + ".qkv", config_.qkv_size()),
+            .context = buffer(slot + ".context", config_.query_size()),
+            .lse = context_.buffers.get(slot + ".lse", {config_.num_heads, tokens()}, at::kFloat),
+            .middle = buffer(slot + ".middle", config_.hidden_size),
+            .rstd2 = row_floats(slot + ".rstd2"),
+            .gate_up = buffer(slot + ".gate_up", 2 * config_.intermediate_size)};
+  }
+
+  void attention_forward(const BlockActivations& a) const {
+    const at::Tensor normed = buffer("normed", config_.hidden_size);
+    rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt, normed,
+             a.rstd1);
+    gemm(normed, weight(refs_.qkv), a.qkv, false, true, 0.0);
+    rotate(a.qkv, false);
+    attention(a.qkv, context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads, scale(),
+              a.context, a.lse);
+  }
+
+  void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
+    const at::Tensor normed = buffer("normed", config_.hidden_size);
+    const at::Tensor projected = buffer("projected", config_.hidden_size);
+    const at::Tensor activated = buffer("activated", config_.intermediate_size);
+    gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
+    rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, normed, a.rstd2);
+    gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    swiglu(a.gate_up, activated);
+    out.copy_(a.middle);
+    gemm(activated, weight(refs_.down), out, false, true, 1.0);
+  }
+
+  void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient& gradient) const {
+    const at::Tensor activated = buffer("activated", config_.intermediate_size);
+    const at::Tensor grad_activated = buffer("grad_activated", config_.intermediate_size);
+    swiglu(a.gate_up, activated);
+    accumulate(gradient, refs_.down, grad, activated);
+    gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
+    swiglu_backward(grad_activated, a.gate_up, a.gate_up);
+    norm_backward(a.middle, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad, gradient);
+  }
+
+  void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
+                               UnitGradient& gradient) const {
+    const at::Tensor grad_context = buffer("grad_context", config_.query_size());
+    const at::Tensor grad_qkv = buffer("grad_qkv", config_.qkv_size());
+    accumulate(gradient, refs_.output, grad, a.context);
+    gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
+    attention_backward(grad_context, a.qkv, a.context, a.lse, context_.batch.cu_seqlens,
+                       config_.num_heads, config_.num_key_value_heads, scale(), grad_qkv);
+    rotate(grad_qkv, true);
+    norm_backward(a.input, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad, gradient);
+  }
+
+ private:
+  int64_t tokens() const { return context_.batch.num_tokens(); }
+  double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
+  at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
+
+  void rotate(const at::Tensor& qkv, bool inverse) const {
+    rope(qkv, context_.rope.cos, context_.rope.sin, context_.batch.positions,
+         config_.num_heads + config_.num_key_value_heads, inverse);
+  }
+
+  // The gradient of a weight used as y = x W^T.
+  static void accumulate(UnitGradient& gradient, const ParamRef& ref, const at::Tensor& grad_y,
+                         const at::Tensor& x) {
+    gemm(grad_y, x, ref.view(gradient.flat()), true, false, gradient.beta(ref.offset));
+  }
+
+  // Through y = rms_norm(x) W^T, adding to the stream's gradient.
+  void norm_backward(const at::Tensor& x, const at::Tensor& rstd, const ParamRef& norm,
+                     const ParamRef& matrix, const at::Tensor& grad_y, const at::Tensor& grad,
+                     UnitGradient& gradient) const {
+    const at::Tensor normed = buffer("normed", config_.hidden_size);
+    const at::Tensor grad_normed = buffer("projected", config_.hidden_size);
+    rms_norm(x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, normed, rstd);
+    accumulate(gradient, matrix, grad_y, normed);
+    gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
+    rms_norm_backward(grad_normed, x, weight(norm), rstd, grad, norm.view(gradient.flat()),
+                      gradient.beta(norm.offset));
+  }
+
+  const BlockContext& context_;
+  const ModelConfig& config_;
+  const BlockRefs& refs_;
+  const at::Tensor& weights_;
+};
+
+}  // namespace
+
+BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
+                               const at::Tensor& weights, const at::Tensor& input,
+                               const at::Tensor& out, const std::string& slot) {
+  const Block block(context, refs, weights);
+  const BlockActivations saved = block.activations(input, slot);
+  block.attention_forward(saved);
+  block.mlp_forward(saved, out);
+  return saved;
+}
+
+void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,
+                    const BlockActivations& saved, const at::Tensor& grad, UnitGradient& gradient) {
+  const Block block(context, refs, weights);
+  block.mlp_backward(saved, grad, gradient);
+  block.attention_backward_into(saved, grad, gradient);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "data/batch.h"
+#include "model/buffer_pool.h"
+#include "model/config.h"
+#include "model/layout.h"
+#include "model/rope_table.h"
+#include "shard/unit_gradient.h"
+
+namespace fastsft {
+
+// What a block's backward needs of its forward. Norm outputs and the SwiGLU product are made again.
+struct BlockActivations {
+  at::Tensor input;    // [tokens, hidden], the residual stream
+  at::Tensor rstd1;    // [tokens] float32
+  at::Tensor qkv;      // [tokens, qkv_size], rotated
+  at::Tensor context;  // [tokens, query_size], attention's result
+  at::Tensor lse;      // [num_heads, tokens] float32
+  at::Tensor middle;   // [tokens, hidden], the stream between attention and MLP
+  at::Tensor rstd2;    // [tokens] float32
+  at::Tensor gate_up;  // [tokens, 2 * intermediate]; backward writes its gradient over it
+};
+
+// What all blocks of a micro-batch share.
+struct BlockContext {
+  const ModelConfig& config;
+  const Batch& batch;
+  const RopeTable& rope;
+  BufferPool& buffers;
+  at::ScalarType dtype;
+};
+
+// Pre-norm attention and SwiGLU MLP:
+//   middle = input + attention(rms_norm(input) Wqkv^T) Wo^T
+//   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
+// `slot` names the buffers of the activations: the layer, or one name for all under recompute.
+BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
+                               const at::Tensor& weights, const at::Tensor& input,
+                               const at::Tensor& out, const std::string& slot);
+
+// `grad` [tokens, hidden] holds d loss / d out and becomes d loss / d input. Weight gradients go
+// straight into the unit's flat gradient.
+void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,
+                    const BlockActivations& saved, const at::Tensor& grad, UnitGradient& gradient);
+
+}  // namespace fastsft

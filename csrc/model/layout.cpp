@@ -1,0 +1,81 @@
+#include "model/layout.h"
+
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+ParamSlot matrix(std::string name, int64_t rows, int64_t columns) {
+  return {.name = std::move(name), .shape = {rows, columns}, .offset = 0, .decay = true};
+}
+
+// Norms do not decay (trainer_semantics.md, section 10.1).
+ParamSlot norm(std::string name, int64_t size) {
+  return {.name = std::move(name), .shape = {size}, .offset = 0, .decay = false};
+}
+
+std::string block_prefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+ParamUnit block_unit_of(const ModelConfig& c, int64_t layer) {
+  const std::string prefix = block_prefix(layer);
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const int64_t kv = c.num_key_value_heads * c.head_dim;
+  return ParamUnit(
+      "block." + std::to_string(layer),
+      {{{matrix(attention + "q_proj.weight", c.query_size(), c.hidden_size),
+         matrix(attention + "k_proj.weight", kv, c.hidden_size),
+         matrix(attention + "v_proj.weight", kv, c.hidden_size)}},
+       {{matrix(attention + "o_proj.weight", c.hidden_size, c.query_size())}},
+       {{matrix(mlp + "gate_proj.weight", c.intermediate_size, c.hidden_size),
+         matrix(mlp + "up_proj.weight", c.intermediate_size, c.hidden_size)}},
+       {{matrix(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
+       {{norm(prefix + "input_layernorm.weight", c.hidden_size)}},
+       {{norm(prefix + "post_attention_layernorm.weight", c.hidden_size)}}});
+}
+
+ParamRef ref(const ParamUnit& unit, const std::string& name, int64_t rows, int64_t columns) {
+  return {.offset = unit.slot(name).offset, .rows = rows, .columns = columns};
+}
+
+}  // namespace
+
+DecoderLayout::DecoderLayout(const ModelConfig& config) : tied_(config.tie_word_embeddings) {
+  const ParamGroup embedding{
+      {matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)}};
+  const ParamGroup final_norm{{norm("model.norm.weight", config.hidden_size)}};
+  if (tied_) units_.emplace_back("embedding_and_head", std::vector<ParamGroup>{embedding, final_norm});
+  else units_.emplace_back("embedding", std::vector<ParamGroup>{embedding});
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    units_.push_back(block_unit_of(config, layer));
+  }
+  if (tied_) return;
+  const ParamGroup head{{matrix("lm_head.weight", config.vocab_size, config.hidden_size)}};
+  units_.emplace_back("head", std::vector<ParamGroup>{final_norm, head});
+}
+
+at::Tensor ParamRef::view(const at::Tensor& flat) const {
+  if (columns == 0) return flat.narrow(0, offset, rows);
+  return flat.narrow(0, offset, rows * columns).view({rows, columns});
+}
+
+BlockRefs block_refs(const ModelConfig& c, const ParamUnit& unit) {
+  // The block's number is in its name: "block.<layer>".
+  const std::string prefix = block_prefix(std::stoll(unit.name().substr(6)));
+  return {.qkv = ref(unit, prefix + "self_attn.q_proj.weight", c.qkv_size(), c.hidden_size),
+          .output = ref(unit, prefix + "self_attn.o_proj.weight", c.hidden_size, c.query_size()),
+          .gate_up = ref(unit, prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
+          .down = ref(unit, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
+          .input_norm = ref(unit, prefix + "input_layernorm.weight", c.hidden_size, 0),
+          .post_norm = ref(unit, prefix + "post_attention_layernorm.weight", c.hidden_size, 0)};
+}
+
+HeadRefs head_refs(const ModelConfig& c, const DecoderLayout& layout) {
+  const ParamUnit& embedding = layout.units()[layout.embedding_unit()];
+  const ParamUnit& head = layout.units()[layout.head_unit()];
+  const char* head_name = layout.tied() ? "model.embed_tokens.weight" : "lm_head.weight";
+  return {.embedding = ref(embedding, "model.embed_tokens.weight", c.vocab_size, c.hidden_size),
+          .head = ref(head, head_name, c.vocab_size, c.hidden_size),
+          .norm = ref(head, "model.norm.weight", c.hidden_size, 0)};
+}
+
+}  // namespace fastsft

@@ -1,0 +1,68 @@
+#include "ops/attention.h"
+
+#include <torch/library.h>
+
+#include "ops/check.h"
+#include "ops/dispatch.h"
+
+namespace fastsft {
+
+void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
+               int64_t num_key_value_heads, double scale, const at::Tensor& out,
+               const at::Tensor& lse) {
+  FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, out, lse);
+}
+
+void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                        const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
+                        int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv) {
+  FASTSFT_DISPATCH(attention_backward, grad_out, qkv, out, lse, cu_seqlens, num_heads,
+                   num_key_value_heads, scale, grad_qkv);
+}
+
+void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
+                     int64_t num_key_value_heads, double scale, const at::Tensor& out,
+                     const at::Tensor& lse) {
+  constexpr const char* kOp = "attention";
+  check_tensors(kOp, {{"qkv", qkv}, {"out", out}, {"lse", lse}});
+  check_compute_dtype(kOp, {"qkv", qkv});
+  check_dtype(kOp, {"out", out}, qkv.scalar_type());
+  check_dtype(kOp, {"lse", lse}, at::kFloat);
+  check_dtype(kOp, {"cu_seqlens", cu_seqlens}, at::kInt);
+  TORCH_CHECK_VALUE(num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
+                    num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
+  const int64_t all = num_heads + 2 * num_key_value_heads;
+  TORCH_CHECK_VALUE(qkv.dim() == 2 && qkv.size(1) % all == 0, kOp, ": a row of qkv has shape ",
+                    qkv.sizes(), ", which ", all, " heads do not divide");
+  check_shape(kOp, {"out", out}, {qkv.size(0), qkv.size(1) / all * num_heads});
+  check_shape(kOp, {"lse", lse}, {num_heads, qkv.size(0)});
+  TORCH_CHECK_VALUE(qkv.is_contiguous() && out.is_contiguous() && lse.is_contiguous(), kOp,
+                    ": qkv, out and lse must be contiguous");
+  TORCH_CHECK_VALUE(cu_seqlens.dim() == 1 && cu_seqlens.size(0) >= 1 && cu_seqlens.is_contiguous(), kOp,
+                    ": cu_seqlens must be a flat tensor of one entry or more");
+}
+
+void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                              const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
+                              int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv) {
+  constexpr const char* kOp = "attention_backward";
+  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, out, lse);
+  check_tensors(kOp, {{"qkv", qkv}, {"grad_out", grad_out}, {"grad_qkv", grad_qkv}});
+  check_shape(kOp, {"grad_out", grad_out}, out.sizes());
+  check_dtype(kOp, {"grad_out", grad_out}, qkv.scalar_type());
+  check_shape(kOp, {"grad_qkv", grad_qkv}, qkv.sizes());
+  check_dtype(kOp, {"grad_qkv", grad_qkv}, qkv.scalar_type());
+  TORCH_CHECK_VALUE(grad_out.is_contiguous() && grad_qkv.is_contiguous(), kOp,
+                    ": grad_out and grad_qkv must be contiguous");
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def(
+      "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float scale, "
+      "Tensor(a!) out, Tensor(b!) lse) -> ()");
+  m.def(
+      "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, int "
+      "num_heads, int num_key_value_heads, float scale, Tensor(a!) grad_qkv) -> ()");
+}
+
+}  // namespace fastsft

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// Kernels are written as plain loops and compiled once per instruction set; the loader picks one.
+// A cloned function must not be a template and must call always-inline functions only.
+#if defined(__x86_64__)
+#define FASTSFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FASTSFT_CLONES
+#endif
+#define FASTSFT_INLINE inline __attribute__((always_inline))
+
+namespace fastsft::cpu {
+
+// e^x to 2 ulp for x in [-87.3, 88.3], clamped outside; a loop over it vectorises.
+// Cody-Waite reduction by ln 2 in two parts, then the polynomial of Cephes expf.
+FASTSFT_INLINE float exp_approx(float x) {
+  constexpr float kRoundToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to nearest
+  x = x < -87.3f ? -87.3f : x;
+  x = x > 88.3f ? 88.3f : x;
+  const float shifted = x * 1.44269504f + kRoundToInteger;
+  const float n = shifted - kRoundToInteger;
+  float r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  uint32_t bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits + 127u) << 23;  // the low bits of `shifted` hold n; the others leave by the shift
+  float scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return p * scale;
+}
+
+FASTSFT_INLINE float sigmoid_approx(float x) { return 1.0f / (1.0f + exp_approx(-x)); }
+
+}  // namespace fastsft::cpu

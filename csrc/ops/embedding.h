@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace fastsft {
+
+// out[i] = weight[ids[i]].  weight [vocab, hidden], out [tokens, hidden] of one dtype, ids [tokens] int64.
+void embedding(const at::Tensor& weight, const at::Tensor& ids, const at::Tensor& out);
+
+// grad_weight[ids[i]] += grad_out[i], in the order of i for every row: deterministic.
+//   grad_out [tokens, hidden] float32 or bfloat16, grad_weight [vocab, hidden] float32.
+void embedding_backward(const at::Tensor& grad_out, const at::Tensor& ids,
+                        const at::Tensor& grad_weight);
+
+void check_embedding(const at::Tensor& weight, const at::Tensor& ids, const at::Tensor& out);
+void check_embedding_backward(const at::Tensor& grad_out, const at::Tensor& ids,
+                              const at::Tensor& grad_weight);
+
+}  // namespace fastsft

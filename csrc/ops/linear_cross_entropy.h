@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace fastsft {
+
+// Head and loss in one: logits = hidden weight^T, never whole in memory. With p = softmax(logits[i]),
+// t = targets[i], s = label_smoothing and V the vocabulary:
+//   loss += sum_i token_weights[i] * ((1 - s) * -log p[t] + s * mean over V of -log p)
+//   grad_hidden = d loss / d hidden;   grad_weight = beta * grad_weight + d loss / d weight
+//   hidden [tokens, hidden] and weight [V, hidden] float32 or bfloat16; targets [tokens] int64;
+//   token_weights [tokens] float32; loss [1] float64 is added to; grad_hidden like hidden;
+//   grad_weight [V, hidden] float32. Without gradients (both absent) only the loss is computed.
+// Logits and softmax are float32.
+void linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                          const at::Tensor& targets, const at::Tensor& token_weights,
+                          double label_smoothing, const at::Tensor& loss,
+                          const std::optional<at::Tensor>& grad_hidden,
+                          const std::optional<at::Tensor>& grad_weight, double beta);
+
+void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                const at::Tensor& targets, const at::Tensor& token_weights,
+                                double label_smoothing, const at::Tensor& loss,
+                                const std::optional<at::Tensor>& grad_hidden,
+                                const std::optional<at::Tensor>& grad_weight, double beta);
+
+}  // namespace fastsft

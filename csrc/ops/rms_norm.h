@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace fastsft {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// sum = x + residual;  out = sum * rstd * weight;  rstd = 1 / sqrt(mean(sum^2) + eps), rows of `hidden`.
+//   x, residual, sum, out [tokens, hidden] float32 or bfloat16, weight [hidden] of the same dtype,
+//   rstd [tokens] float32. Without a residual `sum` is not written and x stands for it.
+// Arithmetic in float32. Overwrites sum, out and rstd; sum may be x or residual.
+void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+              double eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd);
+
+// With n = x * rstd and g = grad_out * weight:
+//   grad_x += rstd * (g - n * mean(g * n))
+//   grad_weight = beta * grad_weight + sum over tokens of grad_out * n          (float32)
+// grad_x has the dtype of x. Deterministic for a given number of threads.
+void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& rstd, const at::Tensor& grad_x,
+                       const at::Tensor& grad_weight, double beta);
+
+void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                    double eps, const OptionalTensor& sum, const at::Tensor& out,
+                    const at::Tensor& rstd);
+void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
+                             const at::Tensor& weight, const at::Tensor& rstd,
+                             const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta);
+
+}  // namespace fastsft

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace fastsft {
+
+// out = gate * sigmoid(gate) * up, with gate_up = [gate, up] along the row.
+//   gate_up [tokens, 2 * width], out [tokens, width], float32 or bfloat16; arithmetic in float32.
+void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
+
+// grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself.
+void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
+                     const at::Tensor& grad_gate_up);
+
+void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out);
+void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
+                           const at::Tensor& grad_gate_up);
+
+}  // namespace fastsft

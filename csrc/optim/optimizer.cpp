@@ -1,0 +1,42 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+
+#include "ops/adamw.h"
+
+namespace fastsft {
+namespace {
+
+// One segment of a unit's range, given in elements of the range.
+struct Segment {
+  int64_t begin, end;
+  double weight_decay;
+};
+
+void update(Strategy& strategy, size_t unit, const Segment& segment, const AdamWOptions& options,
+            const at::Tensor& grad_scale, int64_t step) {
+  const int64_t size = segment.end - segment.begin;
+  if (size <= 0) return;
+  const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, segment.begin, size); };
+  const UnitState& state = strategy.states()[unit];
+  std::optional<at::Tensor> copy = strategy.compute_range(unit);
+  if (copy) copy = part(*copy);
+  adamw(part(state.master), copy, part(strategy.gradients().local(unit)), part(state.exp_avg),
+        part(state.exp_avg_sq), grad_scale, options.learning_rate, options.beta1, options.beta2,
+        options.eps, segment.weight_decay, step);
+}
+
+}  // namespace
+
+void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& grad_scale,
+                  int64_t step) {
+  for (size_t unit = 0; unit < strategy.states().size(); ++unit) {
+    const UnitState& state = strategy.states()[unit];
+    const int64_t size = state.end - state.begin;
+    const int64_t boundary = std::clamp<int64_t>(state.unit->decay_end() - state.begin, 0, size);
+    update(strategy, unit, {0, boundary, options.weight_decay}, options, grad_scale, step);
+    update(strategy, unit, {boundary, size, 0.0}, options, grad_scale, step);
+  }
+}
+
+}  // namespace fastsft

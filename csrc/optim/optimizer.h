@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "shard/strategy.h"
+
+namespace fastsft {
+
+// Hyper-parameters of one optimizer step, as the schedule and the flags give them.
+struct AdamWOptions {
+  double learning_rate = 5e-5;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;  // on the decay range of each unit only
+};
+
+// Updates this rank's ranges of all units from their summed gradients times `grad_scale` [1] float32.
+// `step` counts from 1. Nothing changes when grad_scale is not finite.
+void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& grad_scale,
+                  int64_t step);
+
+}  // namespace fastsft

@@ -1,0 +1,36 @@
+#include <ATen/ops/zeros.h>
+
+#include "shard/strategy.h"
+
+namespace fastsft {
+namespace {
+
+// Every rank holds all parameters, gradients and optimizer state.
+class NoShard : public Strategy {
+ public:
+  explicit NoShard(const StrategyContext& context) : Strategy(context) {
+    for (const auto& unit : context_.units) {
+      add_state(0, at::zeros({unit.padded_numel(1)}, at::TensorOptions().dtype(context_.compute_dtype)));
+    }
+    gradients_ = std::make_unique<ReplicatedGradients>(context_.units, communicator());
+  }
+
+  void prefetch(size_t) override {}
+  at::Tensor gather(size_t unit) override { return ranges_[unit]; }
+  void release(size_t) override {}
+  void after_update() override {}
+  bool replicated() const override { return true; }
+  int64_t buffer_bytes() const override { return 0; }
+
+  int64_t parameter_bytes() const override {
+    int64_t sum = 0;
+    for (const auto& range : ranges_) sum += static_cast<int64_t>(range.nbytes());
+    return sum;
+  }
+};
+
+const bool registered = StrategyRegistry::instance().add(
+    "no_shard", [](const StrategyContext& context) { return std::make_unique<NoShard>(context); });
+
+}  // namespace
+}  // namespace fastsft

@@ -1,0 +1,48 @@
+#include "shard/strategy.h"
+
+#include <ATen/ops/zeros.h>
+
+namespace fastsft {
+
+void Strategy::add_state(int64_t begin, at::Tensor range) {
+  const int64_t size = range.numel();
+  const auto wide = at::TensorOptions().dtype(at::kFloat);
+  UnitState state;
+  state.unit = &context_.units[states_.size()];
+  state.begin = begin;
+  state.end = begin + size;
+  state.master = narrow() ? at::zeros({size}, wide) : range;
+  state.exp_avg = at::zeros({size}, wide);
+  state.exp_avg_sq = at::zeros({size}, wide);
+  states_.push_back(std::move(state));
+  ranges_.push_back(std::move(range));
+}
+
+std::optional<at::Tensor> Strategy::compute_range(size_t unit) const {
+  if (!narrow()) return std::nullopt;
+  return ranges_[unit];
+}
+
+void Strategy::publish() {
+  if (narrow()) {
+    for (size_t unit = 0; unit < num_units(); ++unit) ranges_[unit].copy_(states_[unit].master);
+  }
+  after_update();
+}
+
+int64_t Strategy::optimizer_bytes() const {
+  int64_t sum = 0;
+  for (const auto& state : states_) {
+    sum += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
+    if (narrow()) sum += static_cast<int64_t>(state.master.nbytes());
+  }
+  return sum;
+}
+
+std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context) {
+  const auto& make = StrategyRegistry::instance().get(name);
+  if (context.communicator.world_size() > 1) return make(context);
+  return StrategyRegistry::instance().get("no_shard")(context);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/registry.h"
+#include "shard/communicator.h"
+#include "shard/gradients.h"
+#include "shard/unit_state.h"
+
+namespace fastsft {
+
+struct StrategyContext {
+  const std::vector<ParamUnit>& units;  // outlives the strategy
+  Communicator& communicator;           // likewise
+  at::ScalarType compute_dtype;         // float32 or bfloat16
+  // Units that are whole at once besides the one computed and its neighbour (1 when tied).
+  size_t resident_units;
+};
+
+// Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the master
+// range is the compute copy; in bfloat16 each rank keeps a bfloat16 range beside it, written by AdamW.
+class Strategy {
+ public:
+  explicit Strategy(const StrategyContext& context) : context_(context) {}
+  virtual ~Strategy() = default;
+
+  // Begins to make `unit` whole behind the current compute; nothing when it is whole already.
+  virtual void prefetch(size_t unit) = 0;
+  // The whole padded flat parameters in the compute dtype, valid until `release`.
+  virtual at::Tensor gather(size_t unit) = 0;
+  virtual void release(size_t unit) = 0;
+  // AdamW has written masters and compute ranges.
+  virtual void after_update() = 0;
+  // Every rank holds everything: the optimizer ranges are whole, norms need no sum over ranks.
+  virtual bool replicated() const = 0;
+  virtual int64_t parameter_bytes() const = 0;  // without the masters of bfloat16
+  virtual int64_t buffer_bytes() const = 0;
+
+  // Masters were written from outside (a load): compute ranges and whole copies follow. Collective.
+  void publish();
+
+  Gradients& gradients() { return *gradients_; }
+  std::vector<UnitState>& states() { return states_; }
+  // The bfloat16 range beside master; none in float32.
+  std::optional<at::Tensor> compute_range(size_t unit) const;
+  int64_t optimizer_bytes() const;
+
+ protected:
+  size_t num_units() const { return context_.units.size(); }
+  Communicator& communicator() const { return context_.communicator; }
+  bool narrow() const { return context_.compute_dtype != at::kFloat; }
+  // Makes the state of one unit; `range` is this rank's compute range (the master itself in float32).
+  void add_state(int64_t begin, at::Tensor range);
+
+  StrategyContext context_;
+  std::unique_ptr<Gradients> gradients_;
+  std::vector<UnitState> states_;
+  std::vector<at::Tensor> ranges_;  // in the compute dtype
+};
+
+struct StrategyTag {
+  static constexpr const char* kNoun = "sharding strategy";
+};
+using StrategyRegistry =
+    Registry<StrategyTag, std::function<std::unique_ptr<Strategy>(const StrategyContext&)>>;
+
+// By name; on one rank every strategy is no_shard.
+std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context);
+
+}  // namespace fastsft

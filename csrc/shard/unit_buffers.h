@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "shard/param_unit.h"
+
+namespace fastsft {
+
+// A few buffers, each as large as the largest unit, lent to units while they are whole.
+class UnitBuffers {
+ public:
+  UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count, at::ScalarType dtype);
+
+  // The padded flat buffer of `unit`; the same one until `give_back`. Asking for more than there are is
+  // a broken promise of the caller.
+  at::Tensor take(size_t unit);
+  bool holds(size_t unit) const;
+  void give_back(size_t unit);
+  int64_t nbytes() const;
+
+ private:
+  static constexpr size_t kFree = static_cast<size_t>(-1);
+  const std::vector<ParamUnit>& units_;
+  int world_size_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<size_t> owners_;
+};
+
+}  // namespace fastsft

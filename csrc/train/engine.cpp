@@ -1,0 +1,182 @@
+#include "train/engine.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "optim/clip.h"
+
+namespace fastsft {
+namespace {
+
+int64_t positions_of(const std::string& config_json, int64_t asked) {
+  if (asked > 0) return asked;
+  const Json json = parse_json(config_json, "config.json");
+  return json.value("max_position_embeddings", int64_t{2048});
+}
+
+at::Tensor float64(int64_t size) { return at::zeros({size}, at::TensorOptions().dtype(at::kDouble)); }
+
+}  // namespace
+
+Engine::Engine(const std::string& config_json, const EngineOptions& options)
+    : config_json_(config_json),
+      communicator_(make_communicator(options.gather_group, options.reduce_group)),
+      model_(parse_model_config(config_json), options.compute_dtype, parse_recompute(options.recompute),
+             positions_of(config_json, options.max_positions)) {
+  if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
+  strategy_ = make_strategy(options.strategy, {.units = units(),
+                                               .communicator = *communicator_,
+                                               .compute_dtype = options.compute_dtype,
+                                               .resident_units = model_.layout().tied() ? 1u : 0u});
+}
+
+template <typename Work>
+auto Engine::guarded(const Work& work) -> decltype(work()) {
+  if (broken_) {
+    throw_runtime("an earlier step of this engine failed half way; start again from the last checkpoint");
+  }
+  broken_ = true;
+  const c10::NoGradGuard no_grad;
+  auto result = work();
+  broken_ = false;
+  return result;
+}
+
+Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) const {
+  return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
+}
+
+void Engine::accumulate(const std::vector<Batch>& batches, double label_smoothing, const at::Tensor& loss) {
+  for (size_t i = 0; i < batches.size(); ++i) {
+    strategy_->gradients().begin_micro_batch(i + 1 == batches.size());
+    model_.forward_backward(batches[i], *strategy_, label_smoothing, loss);
+  }
+  strategy_->gradients().finish();
+}
+
+StepResult Engine::train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
+                              const AdamWOptions& options, double max_grad_norm,
+                              double label_smoothing) {
+  require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
+  std::vector<Batch> batches;  // all of them first: bad rows are found before any collective
+  for (const auto& micro_batch : micro_batches) batches.push_back(batch_of(dataset, micro_batch));
+  return guarded([&] {
+    const at::Tensor totals = float64(2);  // loss, squared norm
+    const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
+    accumulate(batches, label_smoothing, loss);
+    add_local_norm_squared(*strategy_, norm);
+    communicator_->all_reduce_sum(strategy_->replicated() ? loss : totals)->wait();
+    StepResult result;
+    result.loss = *loss.data_ptr<double>();
+    result.grad_norm = std::sqrt(*norm.data_ptr<double>());
+    result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+    if (result.finite) {
+      ++step_count_;
+      adamw_update(*strategy_, options, clip_scale(result.grad_norm, max_grad_norm), step_count_);
+      strategy_->after_update();
+    }
+    strategy_->gradients().clear();
+    return result;
+  });
+}
+
+double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing) {
+  const Batch batch = batch_of(dataset, micro_batch);
+  return guarded([&] {
+    const at::Tensor sum = float64(1);
+    model_.forward_loss(batch, *strategy_, label_smoothing, sum);
+    return *sum.data_ptr<double>();
+  });
+}
+
+at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t> lengths) {
+  const Batch batch = make_unlabelled_batch(ids, lengths, config().vocab_size);
+  return guarded([&] { return model_.logits(batch, *strategy_); });
+}
+
+std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(const TokenDataset& dataset,
+                                                                       const MicroBatch& micro_batch,
+                                                                       double label_smoothing) {
+  const Batch batch = batch_of(dataset, micro_batch);
+  return guarded([&] {
+    const at::Tensor sum = float64(1);
+    accumulate({batch}, label_smoothing, sum);
+    communicator_->all_reduce_sum(sum)->wait();
+    auto tensors = gather_slots(true);
+    strategy_->gradients().clear();
+    return std::make_pair(*sum.data_ptr<double>(), std::move(tensors));
+  });
+}
+
+std::map<std::string, at::Tensor> Engine::named_parameters() {
+  return guarded([&] { return gather_slots(false); });
+}
+
+std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
+  std::map<std::string, at::Tensor> result;
+  for (size_t i = 0; i < units().size(); ++i) {
+    const at::Tensor range = gradients ? strategy_->gradients().local(i) : strategy_->states()[i].master;
+    at::Tensor whole = range;
+    if (!strategy_->replicated()) {
+      whole = at::empty({range.numel() * communicator_->world_size()}, range.options());
+      communicator_->all_gather(whole, range)->wait();
+    }
+    for (const auto& slot : units()[i].slots()) {
+      result[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
+    }
+  }
+  return result;
+}
+
+void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
+  const c10::NoGradGuard no_grad;
+  for (const UnitState& state : strategy_->states()) {
+    for (const auto& slot : state.unit->slots()) {
+      if (slot.name != name) continue;
+      require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
+              ", the model expects ", at::IntArrayRef(slot.shape));
+      const int64_t begin = std::max(slot.offset, state.begin);
+      const int64_t end = std::min(slot.offset + slot.numel(), state.end);
+      if (begin >= end) return;
+      const at::Tensor part = value.reshape({-1}).narrow(0, begin - slot.offset, end - begin);
+      state.master.narrow(0, begin - state.begin, end - begin).copy_(part);
+      return;
+    }
+  }
+  throw_invalid("the model has no tensor \"", name, "\"");
+}
+
+void Engine::publish() {
+  guarded([&] {
+    strategy_->publish();
+    return 0;
+  });
+}
+
+int64_t Engine::num_parameters() const {
+  int64_t sum = 0;
+  for (const auto& unit : units()) {
+    for (const auto& slot : unit.slots()) sum += slot.numel();
+  }
+  return sum;
+}
+
+int64_t Engine::num_non_embedding_parameters() const {
+  return num_parameters() - config().vocab_size * config().hidden_size;
+}
+
+std::map<std::string, int64_t> Engine::memory() const {
+  return {{"parameters", strategy_->parameter_bytes()},
+          {"gradients", strategy_->gradients().nbytes()},
+          {"optimizer", strategy_->optimizer_bytes()},
+          {"buffers", strategy_->buffer_bytes()},
+          {"activations", model_.buffer_bytes()}};
+}
+
+}  // namespace fastsft

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/token_dataset.h"
+#include "model/causal_lm.h"
+#include "optim/optimizer.h"
+#include "shard/communicator.h"
+#include "shard/strategy.h"
+
+namespace fastsft {
+
+struct EngineOptions {
+  at::ScalarType compute_dtype = at::kFloat;
+  std::string strategy = "no_shard";
+  std::string recompute = "selective";
+  std::string gather_group;  // names of two c10d groups over the same ranks; empty for one rank
+  std::string reduce_group;
+  int64_t num_threads = 0;   // 0: as torch is set
+  int64_t max_positions = 0; // longest example; 0: max_position_embeddings of the config
+};
+
+struct StepResult {
+  double loss = 0;       // sum over ranks and micro-batches of weight * cross entropy
+  double grad_norm = 0;  // before clipping
+  bool finite = true;    // false: nothing was updated
+};
+
+// Conversations of one micro-batch and what multiplies the token losses of each.
+struct MicroBatch {
+  std::span<const int64_t> rows;
+  std::span<const double> weights;
+};
+
+// The model with its parameters, gradients and optimizer state on this rank. All methods but the
+// accessors are collective: every rank calls them in the same order. Not safe for use from two threads.
+class Engine {
+ public:
+  Engine(const std::string& config_json, const EngineOptions& options);
+
+  // One optimizer step over micro-batches that are as many on every rank (an empty one is allowed).
+  StepResult train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
+                        const AdamWOptions& options, double max_grad_norm, double label_smoothing);
+  // This rank's sum of weight * cross entropy, without gradients.
+  double loss(const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing);
+  // Forward and backward of one micro-batch without an update: the loss, and the gradients of all
+  // tensors by name, summed over ranks. For tests of small models.
+  std::pair<double, std::map<std::string, at::Tensor>> gradients(const TokenDataset& dataset,
+                                                                 const MicroBatch& micro_batch,
+                                                                 double label_smoothing);
+  // [tokens, vocab_size] float32; `lengths` add up to the number of ids.
+  at::Tensor logits(std::span<const int64_t> ids, std::span<const int64_t> lengths);
+  // float32 copies of all parameters by name. For tests and small models.
+  std::map<std::string, at::Tensor> named_parameters();
+
+  // Copies this rank's part of a whole tensor (any floating dtype) into the master; shapes must agree.
+  // `publish` follows after the last one. Local, not collective.
+  void set_parameter(const std::string& name, const at::Tensor& value);
+  void publish();
+
+  const std::string& config_json() const { return config_json_; }
+  const ModelConfig& config() const { return model_.config(); }
+  const std::vector<ParamUnit>& units() const { return model_.layout().units(); }
+  Communicator& communicator() { return *communicator_; }
+  Strategy& strategy() { return *strategy_; }
+  int64_t step_count() const { return step_count_; }
+  void set_step_count(int64_t count) { step_count_ = count; }
+  int64_t num_parameters() const;
+  int64_t num_non_embedding_parameters() const;
+  // Bytes held now: parameters, gradients, optimizer, buffers (whole units), activations.
+  std::map<std::string, int64_t> memory() const;
+
+ private:
+  Batch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) const;
+  // A step that broke half way leaves ranks and buffers apart: later calls say so instead of hanging.
+  template <typename Work>
+  auto guarded(const Work& work) -> decltype(work());
+  void accumulate(const std::vector<Batch>& batches, double label_smoothing, const at::Tensor& loss);
+  std::map<std::string, at::Tensor> gather_slots(bool gradients);
+
+  std::string config_json_;
+  std::unique_ptr<Communicator> communicator_;
+  CausalLM model_;
+  std::unique_ptr<Strategy> strategy_;
+  int64_t step_count_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace fastsft
