@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from fastsft import _C
@@ -20,8 +21,8 @@ VICUNA_PROMPT = (
 class Scorer(Protocol):
     """What `generate` needs of an engine."""
 
-    def logits(self, input_ids: torch.Tensor, cu_seqlens: list[int]) -> torch.Tensor:
-        """input_ids int64 [T] of examples laid end to end -> float32 [T, V]."""
+    def logits(self, input_ids: Any, lengths: Any) -> torch.Tensor:
+        """input_ids int64 [T] of examples laid end to end, and their lengths -> float32 [T, V]."""
 
 
 def generate(
@@ -44,7 +45,7 @@ def generate(
     generator = torch.Generator().manual_seed(seed)
     ids = list(prompt)
     while len(ids) < len(prompt) + max_new_tokens:
-        last = engine.logits(torch.tensor(ids, dtype=torch.int64), [0, len(ids)])[-1]
+        last = engine.logits(np.array(ids), np.array([len(ids)]))[-1]
         token = choose(last, temperature, generator)
         if token in stop:
             break
