@@ -1,11 +1,12 @@
-"""A machine that must have a GPU cannot pass by skipping, and long fault tests wait until they are asked for."""
+"""A machine that must have a GPU cannot pass by skipping; long fault tests wait until they are asked for."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
-import conftest
 import pytest
+
+import conftest
 
 
 def marked(*names: str) -> SimpleNamespace:
