@@ -81,12 +81,12 @@ class ChatModel:
         prompt = self.tokenizer.encode(VICUNA_PROMPT.format(message=message), add_special_tokens=True)
         if len(prompt) + max_new_tokens > self.max_positions:
             raise ValueError(f"{len(prompt)} + {max_new_tokens} tokens, at most {self.max_positions}")
-        stop = {self.tokenizer.eos_token_id}
+        end = self.tokenizer.eos_token_id
         ids = generate(
             self.engine,
             prompt,
             max_new_tokens=max_new_tokens,
-            stop=stop,
+            stop=() if end is None else (end,),
             temperature=temperature,
             seed=seed,
         )
