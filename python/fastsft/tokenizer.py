@@ -159,7 +159,10 @@ class Tokenizer:
             source = self.directory / name
             if source.exists() and source.resolve() != (target / name).resolve():
                 shutil.copyfile(source, target / name)
-        changes: dict[str, Any] = {"model_max_length": self.model_max_length, "padding_side": self.padding_side}
+        changes: dict[str, Any] = {
+            "model_max_length": self.model_max_length,
+            "padding_side": self.padding_side,
+        }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
         return [name for name in _FILES if (target / name).exists()]
