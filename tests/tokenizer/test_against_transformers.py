@@ -14,7 +14,25 @@ from hypothesis import strategies as st
 
 from fastsft.tokenizer import Tokenizer
 
-PARTS = ("a", "Hello", " ", "  ", "\n", "▁", "</s>", "<s>", "<unk>", "你好", "😀", "é", "USER:", "x" * 40, "\t", "<", "ab " * 3)
+PARTS = (
+    "a",
+    "Hello",
+    " ",
+    "  ",
+    "\n",
+    "▁",
+    "</s>",
+    "<s>",
+    "<unk>",
+    "你好",
+    "😀",
+    "é",
+    "USER:",
+    "x" * 40,
+    "\t",
+    "<",
+    "ab " * 3,
+)
 TEXT = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 LONG_WORD = st.text(alphabet="abcdeéß中▁<>0", max_size=120)
 pair = {mode: (Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode), hf_tokenizer(mode)) for mode in MODES}
@@ -74,7 +92,15 @@ DIRECTORIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "additional": ({}, {"special_tokens_map.json": {"additional_special_tokens": ["<x>", "<xy>"]}}),
     "plain_added": ({"added_tokens_decoder": {**BASE, "32000": added("<x>", special=False)}}, {}),
 }
-PROBES = ("a <x> b", "<x>", "  <x>  <xy>b<x", "<s>Hi</s> there </s>\n", "[PAD] x[PAD]", " <xyz> ", "\u3000<x>\u00a0c")
+PROBES = (
+    "a <x> b",
+    "<x>",
+    "  <x>  <xy>b<x",
+    "<s>Hi</s> there </s>\n",
+    "[PAD] x[PAD]",
+    " <xyz> ",
+    "\u3000<x>\u00a0c",
+)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -86,7 +112,14 @@ def test_directories(name: str, mode: str, tmp_path: Path) -> None:
     ours, theirs = Tokenizer.from_pretrained(folder), LlamaTokenizer.from_pretrained(folder)
     assert ours.legacy == theirs.legacy
     assert len(ours) == len(theirs)
-    for attribute in ("bos_token_id", "eos_token_id", "unk_token_id", "pad_token_id", "pad_token", "model_max_length"):
+    for attribute in (
+        "bos_token_id",
+        "eos_token_id",
+        "unk_token_id",
+        "pad_token_id",
+        "pad_token",
+        "model_max_length",
+    ):
         assert getattr(ours, attribute) == getattr(theirs, attribute), attribute
     for text in PROBES:
         ids = theirs.encode(text)

@@ -10,7 +10,6 @@ from fastsft.tokenizer import Tokenizer
 TEXTS = (*CONVERSATIONS, "wiki_demo", "tokenizer_edge_texts")
 
 
-
 @pytest.mark.parametrize("mode", [*MODES, "llama2_spm"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_ids_and_offsets_equal_the_goldens(mode: str, name: str) -> None:
