@@ -1,1 +1,38 @@
 """fastsft: fine-tunes chat models with FastChat's flags and labels on a C++/CUDA core."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Loaded when asked for. The module fastsft.train is not a name of this list: its function would hide it.
+_HOMES = {
+    "CausalLM": "model",
+    "DataArguments": "arguments",
+    "ModelArguments": "arguments",
+    "Tokenizer": "tokenizer",
+    "Trainer": "trainer",
+    "TrainerCallback": "callbacks",
+    "TrainingArguments": "arguments",
+}
+
+__all__ = ["CausalLM", "DataArguments", "ModelArguments", "Tokenizer", "Trainer", "TrainerCallback",
+           "TrainingArguments", "__version__"]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_C":
+        from fastsft.native import load_native
+
+        return load_native()
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"fastsft.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'fastsft' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,112 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "bindings/python_records.h"
+#include "bindings/python_tokenizer.h"
+#include "data/label_data.h"
+#include "data/padded_rows.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+
+LabelledData label_data_file(const std::string& path, const Tokenizer& tokenizer,
+                             int64_t max_length, int32_t pad_id, int num_threads,
+                             const std::string& name) {
+  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
+  return label_file(path, Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
+}
+
+LabelledData label_sources(const py::sequence& sources, const Tokenizer& tokenizer,
+                           int64_t max_length, int32_t pad_id, int num_threads,
+                           const std::string& name) {
+  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
+  const std::vector<Conversation> conversations = read_python_sources(sources);
+  const py::gil_scoped_release release;
+  return label_conversations(conversations,
+                             Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
+}
+
+// A tokenizer object of Python is called itself: on this thread, with the GIL.
+LabelledData label_with_object(const py::sequence& sources, const py::object& tokenizer,
+                               int64_t max_length, int32_t pad_id, const std::string& name) {
+  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
+  const PythonTokenizer wrapped(tokenizer);
+  return label_conversations(read_python_sources(sources),
+                             Labeller(wrapped, chat_template, max_length, pad_id, 1));
+}
+
+std::pair<py::array_t<int64_t>, py::array_t<int64_t>> padded_rows(const TokenDataset& dataset,
+                                                                  int64_t begin, int64_t end,
+                                                                  int64_t width, int32_t pad_id) {
+  const std::array<py::ssize_t, 2> shape = {end - begin, width};
+  py::array_t<int64_t> ids(shape), labels(shape);
+  fill_padded_rows(dataset, begin, end, width, pad_id, ids.mutable_data(), labels.mutable_data());
+  return {std::move(ids), std::move(labels)};
+}
+
+std::map<std::string, DataReport::Entry> entries(const DataReport& self) {
+  std::map<std::string, DataReport::Entry> result;
+  for (size_t i = 0; i < kNumRemarks; ++i) {
+    const auto remark = static_cast<Remark>(i);
+    if (self.entry(remark).count > 0) result[name_of(remark)] = self.entry(remark);
+  }
+  return result;
+}
+
+std::vector<std::string> warnings(const DataReport& self) {
+  std::vector<std::string> lines;
+  for (const auto& warning : self.warnings()) lines.push_back(fastchat_warning(warning.mismatch));
+  return lines;
+}
+
+std::vector<int64_t> dropped(const DataReport& self) {
+  std::vector<int64_t> records;
+  for (const auto& warning : self.warnings()) records.push_back(warning.record);
+  return records;
+}
+
+}  // namespace
+
+void bind_chat(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::class_<DataFault>(module, "DataFault")
+      .def_property_readonly("kind", [](const DataFault& self) { return name_of(self.kind); })
+      .def_readonly("record", &DataFault::record)
+      .def_readonly("message", &DataFault::message)
+      .def("__str__", &DataFault::what);
+  py::class_<DataReport::Entry>(module, "ReportEntry")
+      .def_readonly("count", &DataReport::Entry::count)
+      .def_readonly("first", &DataReport::Entry::first);
+  py::class_<DataReport>(module, "DataReport")
+      .def_property_readonly("num_records", &DataReport::num_records)
+      .def_property_readonly("num_tokens", &DataReport::num_tokens)
+      .def_property_readonly("num_learned", &DataReport::num_learned)
+      .def_property_readonly("num_dropped", &DataReport::num_dropped)
+      .def_property_readonly("num_without_labels", &DataReport::num_without_labels)
+      .def_property_readonly("entries", &entries)
+      .def_property_readonly("dropped", &dropped)
+      .def_property_readonly("warnings", &warnings)
+      .def("summary", &DataReport::summary);
+  py::class_<LabelledData>(module, "LabelledData")
+      .def_property_readonly(
+          "dataset", [](LabelledData& self) -> TokenDataset& { return self.dataset; },
+          py::return_value_policy::reference_internal)
+      .def_readonly("report", &LabelledData::report)
+      .def_readonly("faults", &LabelledData::faults);
+  module.def("label_file", &label_data_file, py::arg("path"), py::arg("tokenizer"),
+             py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
+             py::arg("chat_template") = "vicuna_v1.1", release());
+  module.def("label_sources", &label_sources, py::arg("sources"), py::arg("tokenizer"),
+             py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
+             py::arg("chat_template") = "vicuna_v1.1");
+  module.def("label_with_object", &label_with_object, py::arg("sources"), py::arg("tokenizer"),
+             py::arg("max_length"), py::arg("pad_id"), py::arg("chat_template") = "vicuna_v1.1");
+  module.def("padded_rows", &padded_rows, py::arg("dataset"), py::arg("begin"), py::arg("end"),
+             py::arg("width"), py::arg("pad_id"));
+  module.def("chat_templates", [] { return ChatTemplates::instance().names(); });
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,26 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "optim/schedule.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+
+Schedule make_schedule(const std::string& name, double learning_rate, int64_t warmup_steps,
+                       int64_t total_steps, const ScheduleOptions& options) {
+  return Schedule(name, {learning_rate, warmup_steps, total_steps, options});
+}
+
+}  // namespace
+
+void bind_optim(py::module_& module) {
+  py::class_<Schedule>(module, "Schedule")
+      .def(py::init(&make_schedule), py::arg("name"), py::kw_only(), py::arg("learning_rate"),
+           py::arg("warmup_steps"), py::arg("total_steps"), py::arg("options") = ScheduleOptions{})
+      .def("rate", &Schedule::rate, py::arg("step"));
+  module.def("schedule_names", [] { return ScheduleRegistry::instance().names(); });
+}
+
+}  // namespace fastsft::bindings

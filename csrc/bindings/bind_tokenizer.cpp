@@ -1,0 +1,109 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "core/run_in_parts.h"
+#include "tokenizer/tokenizer_files.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+using TextAndOffsets = std::pair<std::vector<int32_t>, std::vector<std::pair<uint32_t, uint32_t>>>;
+
+SpecialText special_text(bool split_special_tokens) {
+  return split_special_tokens ? SpecialText::kPlain : SpecialText::kFind;
+}
+
+std::vector<int32_t> encode(const Tokenizer& self, const std::string& text, bool as_plain_text) {
+  std::vector<Token> tokens;
+  self.encode(text, special_text(as_plain_text), tokens);
+  std::vector<int32_t> ids;
+  for (const Token& token : tokens) ids.push_back(token.id);
+  return ids;
+}
+
+std::vector<std::vector<int32_t>> encode_batch(const Tokenizer& self,
+                                               const std::vector<std::string>& texts,
+                                               bool as_plain_text) {
+  std::vector<std::vector<int32_t>> rows(texts.size());
+  run_in_parts(texts.size(), 0, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) rows[i] = encode(self, texts[i], as_plain_text);
+  });
+  return rows;
+}
+
+TextAndOffsets encode_with_offsets(const Tokenizer& self, const std::string& text,
+                                   bool as_plain_text) {
+  std::vector<Token> tokens;
+  self.encode(text, special_text(as_plain_text), tokens);
+  TextAndOffsets result;
+  for (const Token& token : tokens) {
+    result.first.push_back(token.id);
+    result.second.emplace_back(token.begin, token.end);
+  }
+  return result;
+}
+
+std::shared_ptr<Tokenizer> make_llama(const std::string& vocab_file, LlamaSettings settings) {
+  return std::make_shared<LlamaTokenizer>(read_sentencepiece_model(vocab_file), std::move(settings));
+}
+
+std::pair<std::shared_ptr<Tokenizer>, TokenizerFiles> load_tokenizer(const std::string& directory) {
+  SentencePieceModel model = read_sentencepiece_model(directory + "/tokenizer.model");
+  TokenizerFiles files = read_tokenizer_files(directory, model);
+  auto tokenizer = std::make_shared<LlamaTokenizer>(std::move(model), files.settings);
+  return {std::move(tokenizer), std::move(files)};
+}
+
+}  // namespace
+
+void bind_tokenizer(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::class_<NamedIds>(module, "NamedIds")
+      .def(py::init<int32_t, int32_t, int32_t, int32_t>(), py::arg("bos") = -1, py::arg("eos") = -1,
+           py::arg("unk") = -1, py::arg("pad") = -1)
+      .def_readwrite("bos", &NamedIds::bos)
+      .def_readwrite("eos", &NamedIds::eos)
+      .def_readwrite("unk", &NamedIds::unk)
+      .def_readwrite("pad", &NamedIds::pad);
+  py::class_<AddedToken>(module, "AddedToken")
+      .def(py::init<int32_t, std::string, bool, bool>(), py::arg("id"), py::arg("text"),
+           py::arg("strips_left") = false, py::arg("strips_right") = false)
+      .def_readonly("id", &AddedToken::id)
+      .def_readonly("text", &AddedToken::text);
+  py::class_<LlamaSettings>(module, "LlamaSettings")
+      .def(py::init<>())
+      .def_readwrite("legacy", &LlamaSettings::legacy)
+      .def_readwrite("add_prefix_space", &LlamaSettings::add_prefix_space)
+      .def_readwrite("add_bos", &LlamaSettings::add_bos)
+      .def_readwrite("add_eos", &LlamaSettings::add_eos)
+      .def_readwrite("added", &LlamaSettings::added)
+      .def_readwrite("special_ids", &LlamaSettings::special_ids)
+      .def_readwrite("spaced_ids", &LlamaSettings::spaced_ids)
+      .def_readwrite("named", &LlamaSettings::named);
+  py::class_<TokenizerFiles>(module, "TokenizerFiles")
+      .def_readonly("settings", &TokenizerFiles::settings)
+      .def_readonly("model_max_length", &TokenizerFiles::model_max_length)
+      .def_readonly("padding_side", &TokenizerFiles::padding_side);
+  py::class_<Tokenizer, std::shared_ptr<Tokenizer>>(module, "Tokenizer")
+      .def("encode", &encode, py::arg("text"), py::arg("split_special_tokens") = false, release())
+      .def("encode_with_offsets", &encode_with_offsets, py::arg("text"),
+           py::arg("split_special_tokens") = false, release())
+      .def(
+          "decode",
+          [](const Tokenizer& self, const std::vector<int32_t>& ids, bool skip) {
+            return self.decode(ids, skip);
+          },
+          py::arg("ids"), py::arg("skip_special_tokens") = false, release())
+      .def("token_text", &Tokenizer::token_text, py::arg("id"))
+      .def("find_token", &Tokenizer::find_token, py::arg("text"))
+      .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("split_special_tokens") = false,
+           release())
+      .def_property_readonly("vocab_size", &Tokenizer::vocab_size)
+      .def_property_readonly("named", &Tokenizer::named);
+  module.def("make_llama_tokenizer", &make_llama, py::arg("vocab_file"), py::arg("settings"),
+             release());
+  module.def("load_tokenizer", &load_tokenizer, py::arg("directory"), release());
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,39 @@
+#include "chat/data_fault.h"
+
+#include "core/error.h"
+#include "core/utf8.h"
+
+namespace fastsft {
+
+const char* name_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKeyError: return "KeyError";
+    case FaultKind::kIndexError: return "IndexError";
+    case FaultKind::kTypeError: return "TypeError";
+    case FaultKind::kAssertionError: return "AssertionError";
+    case FaultKind::kRuntimeError: return "RuntimeError";
+  }
+  return "ValueError";
+}
+
+std::string printable(const std::string& text) {
+  constexpr size_t kMaxSize = 60;
+  std::string result;
+  for (size_t at = 0; at < text.size() && result.size() < kMaxSize;) {
+    const size_t size = utf8_char_size(static_cast<unsigned char>(text[at]));
+    const std::string part = text.substr(at, size);
+    const bool shown = static_cast<unsigned char>(part[0]) >= 0x20 &&
+                       find_invalid_utf8(part) == std::string_view::npos;
+    result += shown ? part : "?";
+    at += shown ? size : 1;
+  }
+  return result.size() < kMaxSize ? result : result + "...";
+}
+
+std::string DataFault::what() const {
+  const std::string named = id.empty() ? "" : concat(" (id ", printable(id), ")");
+  const std::string place = message < 0 ? "" : concat(", message ", message);
+  return concat("record ", record, named, place, ": ", reason);
+}
+
+}  // namespace fastsft

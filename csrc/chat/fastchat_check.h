@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat/conversation.h"
+#include "chat/data_fault.h"
+
+namespace fastsft {
+
+// The messages of a sound conversation, in turn user, assistant, user, ... Texts point into the
+// conversation; an empty text is one that Python calls false (fastchat_labels.md, rule 5).
+struct Turns {
+  std::vector<const std::string*> texts;
+  bool skipped_first = false;  // a first message of the assistant was removed
+};
+
+// FastChat's own checks in FastChat's order (rules 1 to 3 and 5): what its preprocess() would raise comes
+// back as a fault (record and id not filled in), otherwise `turns` is filled.
+std::optional<DataFault> check_conversation(const Conversation& conversation, Turns& turns);
+
+}  // namespace fastsft

@@ -1,0 +1,120 @@
+#include "chat/fastchat_labels.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "chat/turn_counts.h"
+
+namespace fastsft {
+namespace {
+
+std::vector<int32_t> make_ids(const Tokenizer& tokenizer, std::span<const Token> tokens,
+                              int64_t max_length) {
+  const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();
+  const auto room = static_cast<size_t>(std::max<int64_t>(max_length - added, 0));
+  std::vector<int32_t> ids;
+  ids.reserve(std::min(tokens.size(), room) + added);
+  if (tokenizer.adds_bos()) ids.push_back(tokenizer.named().bos);
+  for (const Token& token : tokens.first(std::min(tokens.size(), room))) ids.push_back(token.id);
+  if (tokenizer.adds_eos()) ids.push_back(tokenizer.named().eos);
+  return ids;
+}
+
+// Learned positions of one transcript by FastChat's arithmetic, and the position that it ends at.
+class Arithmetic {
+ public:
+  Arithmetic(const Tokenizer& tokenizer, const ChatTemplate& chat_template, std::string_view text,
+             std::span<const Token> tokens)
+      : tokenizer_(tokenizer),
+        text_(text),
+        stop_(chat_template.after_assistant),
+        mark_(chat_template.after_user + chat_template.before_assistant),
+        counts_(tokenizer, text, tokens, stop_) {}
+
+  void run() {
+    size_t begin = 0;
+    for (turns_ = 0;; ++turns_) {
+      const size_t stop = text_.find(stop_, begin);
+      const size_t end = std::min(stop, text_.size());
+      is_over_ = is_over_ || begin == end || !add_turn(begin, end);
+      if (stop == std::string_view::npos) return;
+      begin = stop + stop_.size();
+    }
+  }
+
+  int64_t position() const { return position_; }
+  int64_t turns() const { return turns_; }
+  // Clipped to a row of `max_length`.
+  std::vector<TokenSpan> take_learned(int64_t max_length) const {
+    std::vector<TokenSpan> result;
+    for (TokenSpan span : learned_) {
+      span.end = static_cast<int32_t>(std::min<int64_t>(span.end, max_length));
+      if (span.begin >= span.end) continue;
+      if (!result.empty() && result.back().end >= span.begin) {
+        result.back().end = std::max(result.back().end, span.end);
+      } else {
+        result.push_back(span);
+      }
+    }
+    return result;
+  }
+
+ private:
+  // False when the turn does not hold the reply's mark exactly once.
+  bool add_turn(size_t begin, size_t end) {
+    const std::string_view turn = text_.substr(begin, end - begin);
+    const size_t mark = turn.find(mark_);
+    if (mark == std::string_view::npos) return false;
+    if (turn.find(mark_, mark + mark_.size()) != std::string_view::npos) return false;
+    counts_.enter(begin, end);
+    // `legacy` is asked for from the second turn on: not every tokenizer has it (rule 18).
+    const int64_t correction = turns_ != 0 && !tokenizer_.legacy() ? 1 : 0;
+    const int64_t instruction =
+        counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
+    const int64_t next = position_ + counts_.count_turn() - correction;
+    learned_.push_back({static_cast<int32_t>(position_ + std::max<int64_t>(instruction, 0)),
+                        static_cast<int32_t>(next)});
+    position_ = next;
+    return true;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::string_view text_;
+  std::string stop_;
+  std::string mark_;
+  TurnCounts counts_;
+  int64_t position_ = 1;
+  int64_t turns_ = 0;
+  bool is_over_ = false;
+  std::vector<TokenSpan> learned_;
+};
+
+}  // namespace
+
+FastchatLabels label_transcript(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                                const Transcript& transcript, int64_t max_length, int32_t pad_id) {
+  thread_local std::vector<Token> tokens;
+  tokens.clear();
+  tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
+  FastchatLabels result;
+  std::vector<int32_t>& ids = result.example.ids;
+  ids = make_ids(tokenizer, tokens, max_length);
+  const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();
+  result.truncated = static_cast<int64_t>(tokens.size()) + added > max_length;
+
+  Arithmetic arithmetic(tokenizer, chat_template, transcript.text, tokens);
+  arithmetic.run();
+  const auto real =
+      static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), pad_id);
+  result.mismatch = {arithmetic.position(), real, arithmetic.turns()};
+  result.dropped = arithmetic.position() < max_length && arithmetic.position() != real;
+  if (result.dropped) return result;
+  result.example.learned = arithmetic.take_learned(max_length);
+  if (!result.example.learned.empty()) {
+    const auto end = static_cast<size_t>(result.example.learned.back().end);
+    if (end > ids.size()) ids.resize(end, pad_id);
+  }
+  return result;
+}
+
+}  // namespace fastsft

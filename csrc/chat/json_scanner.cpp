@@ -1,0 +1,271 @@
+#include "chat/json_scanner.h"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/utf8.h"
+
+namespace fastsft {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+void append_utf8(uint32_t c, std::string& text) {
+  if (c < 0x80) {
+    text += static_cast<char>(c);
+  } else if (c < 0x800) {
+    text += static_cast<char>(0xC0 | c >> 6);
+    text += static_cast<char>(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    text += static_cast<char>(0xE0 | c >> 12);
+    text += static_cast<char>(0x80 | (c >> 6 & 0x3F));
+    text += static_cast<char>(0x80 | (c & 0x3F));
+  } else {
+    text += static_cast<char>(0xF0 | c >> 18);
+    text += static_cast<char>(0x80 | (c >> 12 & 0x3F));
+    text += static_cast<char>(0x80 | (c >> 6 & 0x3F));
+    text += static_cast<char>(0x80 | (c & 0x3F));
+  }
+}
+
+}  // namespace
+
+JsonScanner::JsonScanner(std::string_view text, std::string where)
+    : text_(text), where_(std::move(where)) {}
+
+void JsonScanner::fail(const char* expected) const {
+  throw_invalid(where_, ": not JSON at byte ", at_, ": expected ", expected,
+                at_ == text_.size() ? ", got the end of the file" : "");
+}
+
+void JsonScanner::skip_space() {
+  while (at_ < text_.size()) {
+    const char c = text_[at_];
+    if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return;
+    ++at_;
+  }
+}
+
+void JsonScanner::take(char character, const char* expected) {
+  if (at_ == text_.size() || text_[at_] != character) fail(expected);
+  ++at_;
+}
+
+void JsonScanner::take_word(std::string_view word) {
+  if (text_.compare(at_, word.size(), word) != 0) fail("a value");
+  at_ += word.size();
+}
+
+ValueKind JsonScanner::peek() {
+  skip_space();
+  switch (current()) {
+    case '{': return ValueKind::kObject;
+    case '[': return ValueKind::kArray;
+    case '"': return ValueKind::kString;
+    case 't': return ValueKind::kTrue;
+    case 'f': return ValueKind::kFalse;
+    case 'n': return ValueKind::kNull;
+    default: break;
+  }
+  const char c = current();
+  if (!is_digit(c) && c != '-' && c != 'N' && c != 'I') fail("a value");
+  return ValueKind::kNumber;
+}
+
+void JsonScanner::deepen() {
+  if (++depth_ > kMaxDepth) {
+    throw_invalid(where_, ": JSON is nested deeper than ", kMaxDepth, " at byte ", at_);
+  }
+  is_first_ = true;
+}
+
+void JsonScanner::enter_array() {
+  take('[', "a list");
+  deepen();
+}
+
+void JsonScanner::enter_object() {
+  take('{', "an object");
+  deepen();
+}
+
+bool JsonScanner::next_element(char closing, const char* expected) {
+  skip_space();
+  if (current() == closing && at_ < text_.size()) {
+    ++at_;
+    --depth_;
+    is_first_ = false;
+    return false;
+  }
+  if (!std::exchange(is_first_, false)) {
+    take(',', expected);
+    skip_space();
+    if (current() == closing) fail("a value after the comma");
+  }
+  return true;
+}
+
+bool JsonScanner::next_item() { return next_element(']', "\",\" or \"]\""); }
+
+bool JsonScanner::next_key(std::string& key) {
+  if (!next_element('}', "\",\" or \"}\"")) return false;
+  if (current() != '"') fail("a key in quotes");
+  read_string(key);
+  skip_space();
+  take(':', "\":\"");
+  return true;
+}
+
+// The next quote, backslash or control character: eight bytes at a time, since texts are long.
+size_t JsonScanner::find_string_special(size_t from) const {
+  constexpr uint64_t kLow = 0x0101010101010101ull;
+  constexpr uint64_t kHigh = 0x8080808080808080ull;
+  const auto zeros = [](uint64_t x) { return (x - kLow) & ~x & kHigh; };
+  size_t at = from;
+  for (; text_.size() - at >= 8; at += 8) {
+    uint64_t block;
+    std::memcpy(&block, text_.data() + at, 8);
+    const uint64_t control = (block - kLow * 0x20) & ~block & kHigh;
+    if ((zeros(block ^ kLow * '"') | zeros(block ^ kLow * '\\') | control) != 0) break;
+  }
+  while (at < text_.size() && text_[at] != '"' && text_[at] != '\\' &&
+         static_cast<unsigned char>(text_[at]) >= 0x20) {
+    ++at;
+  }
+  return at;
+}
+
+void JsonScanner::check_utf8(size_t begin, size_t end) const {
+  const size_t bad = find_invalid_utf8(text_.substr(begin, end - begin));
+  if (bad != std::string_view::npos) throw_invalid(where_, ": invalid UTF-8 at byte ", begin + bad);
+}
+
+uint32_t JsonScanner::read_hex4() {
+  uint32_t value = 0;
+  for (int i = 0; i < 4; ++i, ++at_) {
+    const char c = current();
+    const char lower = static_cast<char>(c | 0x20);
+    if (is_digit(c)) {
+      value = value * 16 + static_cast<uint32_t>(c - '0');
+    } else if (lower >= 'a' && lower <= 'f') {
+      value = value * 16 + static_cast<uint32_t>(lower - 'a' + 10);
+    } else {
+      fail("four hexadecimal digits");
+    }
+  }
+  return value;
+}
+
+void JsonScanner::read_escape(std::string& text) {
+  constexpr std::string_view kNames = "\"\\/bfnrt";
+  constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
+  ++at_;
+  const size_t index = at_ < text_.size() ? kNames.find(text_[at_]) : std::string_view::npos;
+  if (index != std::string_view::npos) {
+    text += kMeanings[index];
+    ++at_;
+    return;
+  }
+  take('u', "an escape sequence");
+  uint32_t c = read_hex4();
+  if (c >= 0xD800 && c < 0xDC00 && text_.compare(at_, 2, "\\u") == 0) {
+    const size_t before = at_;
+    at_ += 2;
+    const uint32_t low = read_hex4();
+    if (low >= 0xDC00 && low < 0xE000) {
+      c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
+    } else {
+      at_ = before;
+    }
+  }
+  append_utf8(c, text);
+}
+
+void JsonScanner::read_string(std::string& text) {
+  text.clear();
+  take('"', "a string");
+  while (true) {
+    const size_t end = find_string_special(at_);
+    check_utf8(at_, end);
+    text.append(text_, at_, end - at_);
+    at_ = end;
+    if (at_ == text_.size()) fail("the closing quote of a string");
+    if (text_[at_] == '"') break;
+    if (text_[at_] != '\\') fail("no control character in a string (write it as an escape)");
+    read_escape(text);
+  }
+  ++at_;
+}
+
+// Consumes a number; true unless it is zero.
+bool JsonScanner::skip_number() {
+  const bool is_negative = current() == '-';
+  if (is_negative) ++at_;
+  if (current() == 'I' || (current() == 'N' && !is_negative)) {
+    take_word(current() == 'N' ? "NaN" : "Infinity");
+    return true;
+  }
+  bool is_true = false;
+  const auto digits = [&](bool counts) {
+    if (!is_digit(current())) fail("a digit");
+    for (; is_digit(current()); ++at_) is_true |= counts && text_[at_] != '0';
+  };
+  if (current() == '0') {
+    ++at_;
+  } else {
+    digits(true);
+  }
+  if (current() == '.') {
+    ++at_;
+    digits(true);
+  }
+  if (current() == 'e' || current() == 'E') {
+    ++at_;
+    if (current() == '+' || current() == '-') ++at_;
+    digits(false);
+  }
+  return is_true;
+}
+
+Value JsonScanner::read_value() {
+  Value value;
+  value.kind = peek();
+  switch (value.kind) {
+    case ValueKind::kString:
+      read_string(value.text);
+      value.is_true = !value.text.empty();
+      break;
+    case ValueKind::kNumber: value.is_true = skip_number(); break;
+    case ValueKind::kTrue: take_word("true"); value.is_true = true; break;
+    case ValueKind::kFalse: take_word("false"); break;
+    case ValueKind::kNull: take_word("null"); break;
+    case ValueKind::kArray:
+      for (enter_array(); next_item(); value.is_true = true) skip();
+      break;
+    case ValueKind::kObject: {
+      std::string key;
+      for (enter_object(); next_key(key); value.is_true = true) skip();
+      break;
+    }
+    case ValueKind::kMissing: break;
+  }
+  return value;
+}
+
+void JsonScanner::skip() { read_value(); }
+
+std::string_view JsonScanner::read_raw() {
+  skip_space();
+  const size_t begin = at_;
+  skip();
+  return text_.substr(begin, at_ - begin);
+}
+
+void JsonScanner::expect_end() {
+  skip_space();
+  if (at_ != text_.size()) fail("the end of the file");
+}
+
+}  // namespace fastsft

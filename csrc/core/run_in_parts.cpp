@@ -1,0 +1,47 @@
+#include "core/run_in_parts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fastsft {
+namespace {
+
+constexpr int kMaxThreads = 8;
+constexpr size_t kGrain = 16;  // what a thread takes at a time
+
+int choose_threads(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+}
+
+}  // namespace
+
+void run_in_parts(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body) {
+  std::atomic<size_t> next = 0;
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      for (size_t begin; (begin = next.fetch_add(kGrain)) < count;) {
+        body(begin, std::min(begin + kGrain, count));
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+      next = count;
+    }
+  };
+  const size_t parts = (count + kGrain - 1) / kGrain;
+  const size_t wanted = std::min<size_t>(choose_threads(num_threads), parts);
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace fastsft

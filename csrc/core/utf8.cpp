@@ -1,0 +1,58 @@
+#include "core/utf8.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace fastsft {
+namespace {
+
+bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+
+// Size of the well-formed character at `at`, 0 when there is none.
+size_t valid_char_size(std::string_view text, size_t at) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + at;
+  const unsigned char lead = bytes[0];
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  const size_t size = utf8_char_size(lead);
+  if (text.size() - at < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if (!is_continuation(bytes[i])) return 0;
+  }
+  const unsigned char second = bytes[1];
+  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
+  const bool surrogate = lead == 0xED && second >= 0xA0;
+  const bool too_large = lead == 0xF4 && second >= 0x90;
+  return overlong || surrogate || too_large ? 0 : size;
+}
+
+// Whether the eight bytes at `bytes` are all ASCII.
+bool is_ascii_block(const char* bytes) {
+  uint64_t block;
+  std::memcpy(&block, bytes, sizeof block);
+  return (block & 0x8080808080808080ull) == 0;
+}
+
+}  // namespace
+
+size_t find_invalid_utf8(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    if (text.size() - at >= 8 && is_ascii_block(text.data() + at)) {
+      at += 8;
+      continue;
+    }
+    const size_t size = valid_char_size(text, at);
+    if (size == 0) return at;
+    at += size;
+  }
+  return std::string_view::npos;
+}
+
+bool is_encoded_surrogate(std::string_view text, size_t at) {
+  return text.size() - at >= 3 && text[at] == '\xED' &&
+         static_cast<unsigned char>(text[at + 1]) >= 0xA0 && is_continuation(text[at + 1]) &&
+         is_continuation(text[at + 2]);
+}
+
+}  // namespace fastsft

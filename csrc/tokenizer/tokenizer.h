@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fastsft {
+
+// One id and the bytes [begin, end) of the text that it stands for. The ranges of a text's tokens follow
+// each other and cover it; a mark that the tokenizer put in front of the text has an empty range.
+struct Token {
+  int32_t id = 0;
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
+// Ids of the named tokens; -1 where the tokenizer has none.
+struct NamedIds {
+  int32_t bos = -1;
+  int32_t eos = -1;
+  int32_t unk = -1;
+  int32_t pad = -1;
+};
+
+// What happens to the text of a special token ("</s>") inside a text.
+enum class SpecialText { kFind, kPlain };
+
+// Text to tokens and back. All methods may be called from several threads at once.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Appends the tokens of `text` (valid UTF-8, below 4 GiB), without BOS and EOS.
+  virtual void encode(std::string_view text, SpecialText specials,
+                      std::vector<Token>& tokens) const = 0;
+  virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
+
+  virtual int32_t vocab_size() const = 0;  // added tokens included
+  // A token as it is written in the vocabulary, and back; std::invalid_argument for an id that is none, -1
+  // for a text that is none.
+  virtual std::string token_text(int32_t id) const = 0;
+  virtual int32_t find_token(std::string_view text) const = 0;
+  virtual NamedIds named() const = 0;
+  virtual bool adds_bos() const = 0;
+  virtual bool adds_eos() const = 0;
+  virtual bool is_special(int32_t id) const = 0;  // found by its text, apart from the vocabulary
+  // The tokenizer's `legacy`: FastChat's label arithmetic asks for it.
+  virtual bool legacy() const = 0;
+  // Text between special tokens has the tokens that it has alone, wherever it stands.
+  virtual bool prefixes_every_part() const = 0;
+
+  // True promises, for every text: tokens that end at or before a space that follows a non-space are the
+  // same whatever comes after it; a space alone is one token; and special tokens take no white space
+  // beside them away. Then results for a part of a text follow from results for the whole.
+  virtual bool cuts_before_spaces() const = 0;
+};
+
+}  // namespace fastsft

@@ -1,0 +1,290 @@
+"""FastChat's data functions: `preprocess`, the two data sets and `make_supervised_data_module`.
+
+Rules and shapes: docs of `fastchat.train.train` as pinned in the project's label specification. Labels are
+computed natively; padded tensors are made only for those who ask for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from fastsft import _C
+from fastsft.data_errors import DataError, raise_first
+from fastsft.native_tokenizer import native_of
+from fastsft.notices import rank0_print, warn_once
+
+IGNORE_TOKEN_ID = -100
+Tensors = dict[str, torch.Tensor]
+
+_CACHED_ROWS = 256
+_MAX_MATERIALISED = 1 << 20
+
+
+class LabelledRows:
+    """Labelled conversations: `native` (_C.TokenDataset, a row a conversation), `report` (_C.DataReport).
+
+    `width`: model_max_length, the padded length of a row. `pad_id`: what fills it up.
+    """
+
+    def __init__(self, labelled: Any, width: int, pad_id: int) -> None:
+        self.native = labelled.dataset
+        self.report = labelled.report
+        self.width = width
+        self.pad_id = pad_id
+
+    def tensors(self, begin: int, end: int) -> Tensors:
+        """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""
+        ids, labels = _C.padded_rows(self.native, begin, end, self.width, self.pad_id)
+        input_ids = torch.from_numpy(ids)
+        return {
+            "input_ids": input_ids,
+            "labels": torch.from_numpy(labels),
+            "attention_mask": input_ids.ne(self.pad_id),
+        }
+
+    def row(self, index: int) -> Tensors:
+        """One row, each tensor [width]. IndexError outside the data set; negative indices count back."""
+        size = len(self.native)
+        at = index + size if index < 0 else index
+        if not 0 <= at < size:
+            raise IndexError(f"row {index} is not in a data set of {size} rows")
+        return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
+
+
+def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
+    """Ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
+
+    tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
+    (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
+    shifted and -100 where nothing is learned. Prints FastChat's line for each dropped conversation on rank 0.
+    Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError, AssertionError or
+    RuntimeError, as FastChat would raise), ValueError for left padding or a tokenizer without a pad token.
+    """
+    rows = _label_sources(sources, tokenizer)
+    for line in rows.report.warnings:
+        rank0_print(line)
+    return rows.tensors(0, len(rows.native))
+
+
+class SupervisedDataset(Dataset[Tensors]):
+    """All conversations of `raw_data` (records with "conversations"), labelled at once.
+
+    Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
+    of the same names hold all rows and are made when first asked for. `native`, `report`: see LabelledRows.
+    """
+
+    def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
+        super().__init__()
+        rank0_print("Formatting inputs...")
+        self._rows = _label_sources(_sources(raw_data), tokenizer)
+        for line in self._rows.report.warnings:
+            rank0_print(line)
+
+    @classmethod
+    def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
+        """A data set over rows that are labelled already."""
+        dataset = cls.__new__(cls)
+        dataset._rows = rows
+        return dataset
+
+    @property
+    def native(self) -> Any:
+        return self._rows.native
+
+    @property
+    def report(self) -> Any:
+        return self._rows.report
+
+    @cached_property
+    def _all(self) -> Tensors:
+        return self._rows.tensors(0, len(self))
+
+    @property
+    def input_ids(self) -> torch.Tensor:
+        return self._all["input_ids"]
+
+    @property
+    def labels(self) -> torch.Tensor:
+        return self._all["labels"]
+
+    @property
+    def attention_mask(self) -> torch.Tensor:
+        return self._all["attention_mask"]
+
+    def __len__(self) -> int:
+        return len(self._rows.native)
+
+    def __getitem__(self, i: int) -> Tensors:
+        return self._rows.row(i)
+
+
+class LazySupervisedDataset(Dataset[Tensors]):
+    """The same items, each labelled when it is asked for; the latest stay in `cached_data_dict`.
+
+    `native` and `report` label all records, once.
+    """
+
+    def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
+        super().__init__()
+        rank0_print("Formatting inputs...Skip in lazy mode")
+        self.tokenizer = tokenizer
+        self.cached_data_dict: OrderedDict[int, Tensors] = OrderedDict()
+        self._raw_data: Callable[[], Sequence[Any]] | Sequence[Any] = raw_data
+
+    @classmethod
+    def from_rows(
+        cls, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]]
+    ) -> LazySupervisedDataset:
+        """A data set over labelled rows; `raw_data` is read when somebody asks for it."""
+        dataset = cls(read_raw_data, tokenizer)  # type: ignore[arg-type]
+        dataset.__dict__["_rows"] = rows
+        return dataset
+
+    @property
+    def raw_data(self) -> Sequence[Any]:
+        if callable(self._raw_data):
+            self._raw_data = self._raw_data()
+        return self._raw_data
+
+    @cached_property
+    def _rows(self) -> LabelledRows:
+        return _label_sources(_sources(self.raw_data), self.tokenizer)
+
+    @property
+    def native(self) -> Any:
+        return self._rows.native
+
+    @property
+    def report(self) -> Any:
+        return self._rows.report
+
+    def __len__(self) -> int:
+        return len(self.native) if callable(self._raw_data) else len(self.raw_data)
+
+    def __getitem__(self, i: int) -> Tensors:
+        if i in self.cached_data_dict:
+            return self.cached_data_dict[i]
+        if "_rows" in self.__dict__:
+            item = self._rows.row(i)
+        else:
+            batch = preprocess(_sources([self.raw_data[i]]), self.tokenizer)
+            item = {key: value[0] for key, value in batch.items()}
+        self.cached_data_dict[i] = item
+        if len(self.cached_data_dict) > _CACHED_ROWS:
+            self.cached_data_dict.popitem(last=False)
+        return item
+
+
+def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any]:
+    """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
+
+    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
+    conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
+    was dropped is printed on rank 0.
+    """
+    rank0_print("Loading data...")
+    train = _load_dataset(data_args.data_path, tokenizer, data_args)
+    path = data_args.eval_data_path
+    return {
+        "train_dataset": train,
+        "eval_dataset": _load_dataset(path, tokenizer, data_args) if path else None,
+    }
+
+
+def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> SupervisedDataset | LazySupervisedDataset:
+    rows = _label_file(path, tokenizer)
+    if getattr(data_args, "legacy_warnings", False):
+        for line in rows.report.warnings:
+            rank0_print(line)
+    rank0_print(f"{path}: {rows.report.summary()}")
+    _check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    if data_args.lazy_preprocess:
+        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: _read_json(path))
+    return SupervisedDataset.from_rows(rows)
+
+
+def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
+    missing, total = report.num_without_labels, report.num_records
+    if report.num_learned > 0 and missing <= max_dropped * total:
+        return
+    reason = (
+        "nothing in this file is learned"
+        if report.num_learned == 0
+        else f"{missing} of {total} conversations have no label, more than --max_dropped {max_dropped:g} allows"
+    )
+    raise DataError(f"{path}: {reason}; {report.summary()}")
+
+
+def _label_file(path: str, tokenizer: Any) -> LabelledRows:
+    native = native_of(tokenizer)
+    if native is None:
+        return _label_sources(_sources(_read_json(path)), tokenizer)
+    width, pad_id = _check_tokenizer(tokenizer)
+    labelled = _C.label_file(str(path), native, width, pad_id)
+    raise_first(labelled.faults, str(path))
+    return LabelledRows(labelled, width, pad_id)
+
+
+def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+    native = native_of(tokenizer)
+    width, pad_id = _check_tokenizer(tokenizer)
+    if native is None:
+        warn_once(
+            f"{type(tokenizer).__name__} has no native equal in fastsft yet: the object itself is called, "
+            "as FastChat does, which is slow"
+        )
+        labelled = _C.label_with_object(sources, tokenizer, width, pad_id)
+    else:
+        labelled = _C.label_sources(sources, native, width, pad_id)
+    raise_first(labelled.faults)
+    return LabelledRows(labelled, width, pad_id)
+
+
+def _check_tokenizer(tokenizer: Any) -> tuple[int, int]:
+    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible."""
+    if getattr(tokenizer, "padding_side", "right") != "right":
+        raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
+    width, pad_id = tokenizer.model_max_length, tokenizer.pad_token_id
+    if not 0 < width <= _MAX_MATERIALISED:
+        raise ValueError(
+            f"model_max_length must lie between 1 and {_MAX_MATERIALISED}, got {width}; "
+            "give --model_max_length, or model_max_length= to from_pretrained"
+        )
+    if pad_id is None:
+        raise ValueError(
+            "the tokenizer has no pad token; FastChat pads with unk: tokenizer.pad_token = tokenizer.unk_token"
+        )
+    return int(width), int(pad_id)
+
+
+def _sources(raw_data: Sequence[Any]) -> list[Any]:
+    sources = []
+    for number, record in enumerate(raw_data):
+        try:
+            sources.append(record["conversations"])
+        except (KeyError, TypeError, IndexError) as error:
+            kind = type(error).__name__
+            reason = 'no "conversations"' if kind == "KeyError" else "record is not an object"
+            raise_first([_RecordFault(kind, f"record {number}: {reason}")])
+    return sources
+
+
+class _RecordFault:
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def _read_json(path: str) -> Any:
+    with open(path, encoding="utf-8-sig") as file:
+        return json.load(file)

@@ -1,0 +1,124 @@
+"""Who we are among the ranks, and the process groups that the engine communicates through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The place of this process: global rank, rank on this machine, numbers of ranks."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+
+
+def launch(environ: Mapping[str, str] | None = None) -> Launch:
+    """The place of this process by torchrun's variables, else by those of a SLURM step, else alone."""
+    env = os.environ if environ is None else environ
+    if "RANK" in env and "WORLD_SIZE" in env:
+        world = int(env["WORLD_SIZE"])
+        return Launch(
+            int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), world, int(env.get("LOCAL_WORLD_SIZE", world))
+        )
+    if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        world = int(env["SLURM_STEP_NUM_TASKS"])
+        local_world = int(env.get("SLURM_STEP_TASKS_PER_NODE", str(world)).split("(")[0].split(",")[0])
+        return Launch(int(env["SLURM_PROCID"]), int(env["SLURM_LOCALID"]), world, local_world)
+    return Launch()
+
+
+def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
+    """Threads for the engine: OMP_NUM_THREADS when chosen, else this machine's cores shared by its ranks.
+
+    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice.
+    """
+    env = os.environ if environ is None else environ
+    place = launch(env)
+    chosen = env.get("OMP_NUM_THREADS", "")
+    by_torchrun = chosen == "1" and "TORCHELASTIC_RUN_ID" in env and place.local_world_size > 1
+    if chosen.isdigit() and int(chosen) > 0 and not by_torchrun:
+        return int(chosen)
+    return max(1, len(os.sched_getaffinity(0)) // place.local_world_size)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Names of two process groups over all ranks: a gather never waits behind a reduction. "" when alone."""
+
+    gather: str = ""
+    reduce: str = ""
+
+
+_groups: Groups | None = None
+
+
+def join(timeout_seconds: float = 1800) -> Groups:
+    """Meet the other ranks and make the groups; later calls return the same. A single rank opens no socket.
+
+    `timeout_seconds`: how long a collective may take. RuntimeError when the ranks do not meet.
+    """
+    global _groups
+    if _groups is not None:
+        return _groups
+    place = launch()
+    if place.world_size == 1:
+        _groups = Groups()
+        return _groups
+    import torch.distributed as dist
+
+    timeout = timedelta(seconds=timeout_seconds)
+    if not dist.is_initialized():
+        _prepare_environment(place)
+        dist.init_process_group(
+            "gloo", rank=place.rank, world_size=place.world_size, init_method="env://", timeout=timeout
+        )
+    names = [dist.new_group(backend="gloo", timeout=timeout).group_name for _ in range(2)]
+    _groups = Groups(*names)
+    return _groups
+
+
+def _prepare_environment(place: Launch) -> None:
+    """What torchrun sets, for a SLURM step; the loopback device when all ranks share a machine."""
+    job = int(os.environ.get("SLURM_JOB_ID", "0"))
+    os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
+    os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
+    if place.local_world_size == place.world_size:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def leave() -> None:
+    """Close the groups, after the last collective."""
+    global _groups
+    _groups = None
+    if launch().world_size > 1:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if launch().world_size > 1:
+        import torch.distributed as dist
+
+        dist.barrier()
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """The value of every rank, in order of rank; collective."""
+    place = launch()
+    if place.world_size == 1:
+        return [value]
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * place.world_size
+    dist.all_gather_object(values, value)
+    return values

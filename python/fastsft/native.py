@@ -1,0 +1,31 @@
+"""Loads the native core after torch, and says in one sentence when the two do not fit."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+def minor_version(version: str) -> str:
+    """`2.11` of `2.11.0+cu130`."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def load_native() -> ModuleType:
+    """The module `fastsft._C`. ImportError when it is missing or was built with another torch."""
+    import torch
+
+    try:
+        core = importlib.import_module("fastsft._C")
+    except ImportError as error:
+        raise ImportError(
+            f"fastsft's native core does not load with torch {torch.__version__} ({error}); "
+            "reinstall fastsft: "
+            "pip install --force-reinstall --no-deps fastsft (from a checkout: pip install .)"
+        ) from None
+    if minor_version(core.torch_version) != minor_version(torch.__version__):
+        raise ImportError(
+            f"fastsft was built with torch {core.torch_version}, but torch {torch.__version__} is installed; "
+            f"install torch {minor_version(core.torch_version)}.* or build fastsft again"
+        )
+    return core

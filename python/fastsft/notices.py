@@ -1,0 +1,28 @@
+"""Notices to the user: each one once, on global rank 0 only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+_log = logging.getLogger("fastsft")
+_said: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """Log `text` as a warning of the logger `fastsft`, once a process and on global rank 0 only."""
+    if text in _said:
+        return
+    _said.add(text)
+    if os.environ.get("RANK", "0") == "0":
+        _log.warning(text)
+
+
+def rank0_print(*args: Any) -> None:
+    """Print on global rank 0, once `train()` has set `fastsft.train.local_rank`."""
+    # Read where FastChat's scripts set it; importing the module here would import it in a circle.
+    local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
+    if local_rank == 0 and os.environ.get("RANK", "0") == "0":
+        print(*args, flush=True)

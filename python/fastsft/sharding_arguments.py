@@ -1,0 +1,89 @@
+"""`--fsdp` and `fsdp_config` (trainer_arguments.md, section 7)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fastsft.notices import warn_once
+
+_STRATEGIES = ("full_shard", "shard_grad_op", "no_shard")
+_TOKENS = (*_STRATEGIES, "hybrid_shard", "hybrid_shard_zero2", "offload", "auto_wrap")
+_NO_EFFECT = {
+    "min_num_params", "transformer_layer_cls_to_wrap", "auto_wrap_policy", "backward_prefetch",
+    "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
+    "cpu_ram_efficient_loading", "reshard_after_forward", "version",
+}  # fmt: skip
+_REFUSED = {"xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "xla_fsdp_settings", "cpu_offload"}
+_TRUE = ("y", "yes", "t", "true", "on", "1")
+
+
+def fsdp_tokens(value: Any) -> list[str]:
+    """The words of `--fsdp`: None, False and "" give none, True gives full_shard. ValueError for the rest."""
+    if value is None or value is False or value in ("", "False", "false"):
+        return []
+    if value is True or value in ("True", "true"):
+        return ["full_shard"]
+    tokens = value.split() if isinstance(value, str) else [str(token) for token in value]
+    for token in tokens:
+        if token not in _TOKENS:
+            raise ValueError(f"--fsdp: unknown option {token!r}; known: {', '.join(_TOKENS)}")
+    if "full_shard" in tokens and "shard_grad_op" in tokens:
+        raise ValueError(
+            "`--fsdp full_shard` is not compatible with `--fsdp shard_grad_op`; choose one of the two"
+        )
+    if tokens == ["offload"]:
+        raise ValueError('`--fsdp offload` cannot work on its own; write `--fsdp "full_shard auto_wrap"`')
+    for token in ("offload", "hybrid_shard", "hybrid_shard_zero2"):
+        if token in tokens:
+            raise ValueError(f"fastsft does not support --fsdp {token} yet; use full_shard or shard_grad_op")
+    return tokens
+
+
+def strategy_of(tokens: list[str]) -> str:
+    """`full_shard`, `shard_grad_op` or `no_shard` (also when nothing is asked for)."""
+    named = [token for token in tokens if token in _STRATEGIES]
+    if len(named) > 1:
+        raise ValueError(f"--fsdp: expected one of {', '.join(_STRATEGIES)}, got {' '.join(named)}")
+    if named:
+        return named[0]
+    return "full_shard" if tokens else "no_shard"
+
+
+def _truth(value: Any) -> bool:
+    return value.lower() in _TRUE if isinstance(value, str) else bool(value)
+
+
+def fsdp_settings(value: Any) -> dict[str, Any]:
+    """`fsdp_config` from a path, a JSON string, a dictionary or None; keys lose the prefix `fsdp_`.
+
+    Keys that cannot change the numbers are kept and named once; keys that fastsft cannot do raise ValueError.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        value = json.loads(
+            value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
+        )
+    if not isinstance(value, dict):
+        raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
+    settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}
+    for key, item in settings.items():
+        if key in _NO_EFFECT:
+            if item and key != "version":
+                warn_once(f"fsdp_config: {key} has no effect: the engine shards per decoder layer")
+        elif key in _REFUSED:
+            if _truth(item):
+                raise ValueError(f"fastsft does not support fsdp_config {key}; leave it out")
+        elif key == "state_dict_type":
+            if str(item).upper() != "FULL_STATE_DICT":
+                raise ValueError(
+                    "state_dict_type: fastsft writes consolidated safetensors; use FULL_STATE_DICT"
+                )
+        elif key != "activation_checkpointing":
+            raise ValueError(f"fsdp_config: unknown key {key!r}")
+    if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
+        raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
+    settings["activation_checkpointing"] = _truth(settings.get("activation_checkpointing", False))
+    return settings

@@ -1,0 +1,188 @@
+"""The tokenizer of a Hugging Face model directory, run natively."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+
+# What a saved directory takes over from the one that was read (trainer_semantics.md, section 23).
+_FILES = (
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.json",
+    "chat_template.jinja",
+)
+_NO_LENGTH = 10**30  # what transformers says when a directory names no length
+
+
+class Tokenizer:
+    """A SentencePiece BPE tokenizer with the ids of transformers' slow LlamaTokenizer.
+
+    `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
+    tokens. Ids and texts of the named tokens: `bos_token_id`, `bos_token` and so on, None where there is none.
+    """
+
+    def __init__(self, native: Any, directory: str | Path, files: Any) -> None:
+        self.native = native
+        self.directory = Path(directory)
+        self.legacy: bool = files.settings.legacy
+        self.add_bos_token: bool = files.settings.add_bos
+        self.add_eos_token: bool = files.settings.add_eos
+        self.model_max_length: int = files.model_max_length if files.model_max_length > 0 else _NO_LENGTH
+        self.padding_side: str = files.padding_side
+        self._pad_token_id: int = native.named.pad
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        directory: str | Path,
+        *,
+        model_max_length: int | None = None,
+        padding_side: str | None = None,
+    ) -> Tokenizer:
+        """Load tokenizer.model and the JSON files beside it; the options replace what the files say.
+
+        ValueError when the files ask for something that is not reproduced exactly, or are damaged;
+        RuntimeError when tokenizer.model cannot be read.
+        """
+        native, files = _C.load_tokenizer(str(directory))
+        tokenizer = cls(native, directory, files)
+        if model_max_length is not None:
+            tokenizer.model_max_length = model_max_length
+        if padding_side is not None:
+            tokenizer.padding_side = padding_side
+        if tokenizer.padding_side not in ("right", "left"):
+            raise ValueError(f'padding_side must be "right" or "left", got "{tokenizer.padding_side}"')
+        return tokenizer
+
+    def encode(
+        self, text: str, add_special_tokens: bool = False, *, split_special_tokens: bool = False
+    ) -> list[int]:
+        """The ids of `text`. With `split_special_tokens` a "</s>" in the text is ordinary text.
+
+        `add_special_tokens` puts BOS in front and EOS behind where the tokenizer's settings say so.
+        ValueError for a text with a lone surrogate.
+        """
+        ids: list[int] = self.native.encode(text, split_special_tokens)
+        return self._surround(ids) if add_special_tokens else ids
+
+    def encode_batch(
+        self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
+    ) -> list[list[int]]:
+        """`encode` of each text, on several threads."""
+        rows: list[list[int]] = self.native.encode_batch(list(texts), split_special_tokens)
+        return [self._surround(ids) for ids in rows] if add_special_tokens else rows
+
+    def encode_with_offsets(
+        self, text: str, *, split_special_tokens: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the text."""
+        result: tuple[list[int], list[tuple[int, int]]] = self.native.encode_with_offsets(
+            text, split_special_tokens
+        )
+        return result
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """The text of `ids`, as LlamaTokenizer.decode writes it. ValueError for an unknown id."""
+        text: str = self.native.decode([int(i) for i in ids], skip_special_tokens)
+        return text
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """The id of a token by its text in the vocabulary; None when it is not there."""
+        return _or_none(self.native.find_token(token))
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        """The texts of ids as the vocabulary writes them."""
+        return [self.native.token_text(int(i)) for i in ids]
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.native.vocab_size)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    @property
+    def bos_token_id(self) -> int | None:
+        return _or_none(self.native.named.bos)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return _or_none(self.native.named.eos)
+
+    @property
+    def unk_token_id(self) -> int | None:
+        return _or_none(self.native.named.unk)
+
+    @property
+    def pad_token_id(self) -> int | None:
+        return _or_none(self._pad_token_id)
+
+    @property
+    def bos_token(self) -> str | None:
+        return self._text_of(self.bos_token_id)
+
+    @property
+    def eos_token(self) -> str | None:
+        return self._text_of(self.eos_token_id)
+
+    @property
+    def unk_token(self) -> str | None:
+        return self._text_of(self.unk_token_id)
+
+    @property
+    def pad_token(self) -> str | None:
+        return self._text_of(self.pad_token_id)
+
+    @pad_token.setter
+    def pad_token(self, token: str | None) -> None:
+        found = -1 if token is None else self.native.find_token(token)
+        if token is not None and found < 0:
+            raise ValueError(f'pad_token "{token}" is not in the vocabulary')
+        self._pad_token_id = found
+
+    def save_pretrained(self, directory: str | Path) -> list[str]:
+        """Copy the tokenizer's files, with its pad_token, model_max_length and padding_side written in.
+
+        Returns the names of the files written.
+        """
+        target = Path(directory)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in _FILES:
+            source = self.directory / name
+            if source.exists() and source.resolve() != (target / name).resolve():
+                shutil.copyfile(source, target / name)
+        changes: dict[str, Any] = {"model_max_length": self.model_max_length, "padding_side": self.padding_side}
+        _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
+        _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
+        return [name for name in _FILES if (target / name).exists()]
+
+    def _surround(self, ids: list[int]) -> list[int]:
+        first = [self.native.named.bos] if self.add_bos_token else []
+        return [*first, *ids, *([self.native.named.eos] if self.add_eos_token else [])]
+
+    def _text_of(self, token_id: int | None) -> str | None:
+        return None if token_id is None else str(self.native.token_text(token_id))
+
+
+def _or_none(token_id: int) -> int | None:
+    return token_id if token_id >= 0 else None
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _patch(path: Path, changes: dict[str, Any]) -> None:
+    """Replace the values that differ; a file without differences keeps its bytes."""
+    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
+    if differing:
+        path.write_text(json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n", "utf-8")

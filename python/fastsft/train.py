@@ -1,0 +1,90 @@
+"""FastChat's training script: `python -m fastsft.train`, or `from fastsft.train import train`.
+
+Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.data import (
+    IGNORE_TOKEN_ID,
+    LazySupervisedDataset,
+    SupervisedDataset,
+    make_supervised_data_module,
+    preprocess,
+)
+from fastsft.entry import run_script
+from fastsft.launcher import join
+from fastsft.model import CausalLM, stretch_positions
+from fastsft.notices import rank0_print
+from fastsft.parser import DataclassParser
+from fastsft.reporting.pages import end_page, start_page
+from fastsft.saving import newest_checkpoint, trainer_save_model_safe
+from fastsft.tokenizer import Tokenizer
+from fastsft.trainer import Trainer
+
+# `python -m fastsft.train` runs this file as __main__; an import of fastsft.train then gets this module.
+sys.modules.setdefault("fastsft.train", sys.modules[__name__])
+
+__all__ = [
+    "IGNORE_TOKEN_ID",
+    "DataArguments",
+    "LazySupervisedDataset",
+    "ModelArguments",
+    "SupervisedDataset",
+    "TrainingArguments",
+    "make_supervised_data_module",
+    "preprocess",
+    "rank0_print",
+    "train",
+    "trainer_save_model_safe",
+]
+
+local_rank: int | None = None
+
+
+def train() -> None:
+    """Read the command line, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
+
+    Raises ValueError for what the user can mend (flags, data, model), RuntimeError for a run that fails.
+    """
+    global local_rank
+    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
+    model_args, data_args, args = parser.parse_args_into_dataclasses()
+    local_rank = args.local_rank
+    join(args.ddp_timeout)
+
+    model = CausalLM.from_pretrained(model_args.model_name_or_path, cache_dir=args.cache_dir)
+    stretched = stretch_positions(model.config, args.model_max_length)
+    if stretched:
+        rank0_print(stretched)
+    model.config.use_cache = False
+    tokenizer = Tokenizer.from_pretrained(
+        str(model.source_directory),
+        model_max_length=args.model_max_length,
+        padding_side=model_args.padding_side,
+    )
+    if tokenizer.pad_token != tokenizer.unk_token:
+        tokenizer.pad_token = tokenizer.unk_token
+    data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
+
+    trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
+    rank0_print(start_page(trainer))
+    resume = args.resume_from_checkpoint
+    if resume is None and not args.no_resume:
+        resume = newest_checkpoint(args.output_dir)
+    trainer.train(resume_from_checkpoint=resume)
+
+    model.config.use_cache = True
+    trainer.save_state()
+    if trainer.is_deepspeed_enabled:
+        trainer.save_model()
+    else:
+        trainer_save_model_safe(trainer)
+    rank0_print(end_page(trainer))
+
+
+if __name__ == "__main__":
+    run_script(train)

@@ -1,0 +1,85 @@
+"""Loss weights and padding-free micro-batches of one optimizer step."""
+
+import numpy as np
+import pytest
+
+from fastsft import _C
+
+LENGTHS = np.array([5, 9, 3, 7, 20, 4, 6, 2])
+TARGETS = np.array([2, 4, 0, 3, 10, 1, 5, 0])
+GROUP = [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+
+
+def plans(group=GROUP, budget=12, **options):
+    return [
+        _C.plan_group(LENGTHS, TARGETS, group, rank, micro_batch_tokens=budget, **options)
+        for rank in range(len(group))
+    ]
+
+
+def weight_of_each_row(plan):
+    return {
+        int(row): float(weight)
+        for rows, weights in zip(plan.micro_batches, plan.weights, strict=True)
+        for row, weight in zip(rows, weights, strict=True)
+    }
+
+
+def test_packing_keeps_order_and_budget():
+    first, second = plans()
+    assert [rows.tolist() for rows in first.micro_batches] == [[0], [1], [3]]
+    # 20 tokens do not fit into 12: alone. Both ranks have the same number of micro-batches.
+    assert [rows.tolist() for rows in second.micro_batches] == [[4], [5, 6], []]
+    assert first.num_targets == second.num_targets == 25
+
+
+@pytest.mark.parametrize("budget", [1, 8, 12, 21, 10_000])
+def test_every_learned_row_once_in_order(budget):
+    for rank, plan in enumerate(plans(budget=budget)):
+        wanted = [row for batch in GROUP[rank] for row in batch if TARGETS[row]]
+        assert [row for rows in plan.micro_batches for row in rows.tolist()] == wanted
+        for rows in plan.micro_batches:
+            assert len(rows) <= 1 or LENGTHS[rows].sum() <= budget
+    assert len({len(plan.micro_batches) for plan in plans(budget=budget)}) == 1
+
+
+def test_token_mean_over_all_ranks():
+    for plan in plans():
+        assert set(weight_of_each_row(plan).values()) == {1 / 25}
+
+
+def test_token_mean_of_each_rank():
+    first, second = plans(average_tokens_across_devices=False)
+    assert set(weight_of_each_row(first).values()) == {1 / (9 * 2)}
+    assert set(weight_of_each_row(second).values()) == {1 / (16 * 2)}
+
+
+def test_mean_of_micro_batch_means():
+    first, second = plans(loss_norm="micro_batch")
+    assert weight_of_each_row(first) == {0: 1 / 24, 1: 1 / 24, 3: 1 / 12}
+    assert weight_of_each_row(second) == {4: 1 / 44, 5: 1 / 44, 6: 1 / 20}
+
+
+def test_a_row_that_wraps_around_counts_twice():
+    plan = plans([[[0, 1, 0]]])[0]
+    assert [rows.tolist() for rows in plan.micro_batches] == [[0], [1], [0]]
+    assert plan.num_targets == 8
+
+
+def test_nothing_to_learn_is_one_empty_micro_batch():
+    for plan in plans([[[2]], [[7]]]):
+        assert [rows.tolist() for rows in plan.micro_batches] == [[]]
+        assert plan.num_targets == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss_norm": "tokens"}, "known: global_tokens, micro_batch"),
+        ({"budget": 0}, "micro_batch_tokens of at least 1"),
+        ({"group": [[[8]]]}, "row 8 is not in a data set of 8 rows"),
+    ],
+)
+def test_bad_requests(options, message):
+    with pytest.raises(ValueError, match=message):
+        plans(**options)

@@ -1,0 +1,45 @@
+"""Starting `python -m fastsft.train` as a person does, alone or under torchrun, and reading what it left."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from safetensors import safe_open
+
+import fastsft
+
+TRAINER = Path(__file__).parents[1] / "golden" / "trainer"
+PACKAGE = Path(fastsft.__file__).parents[1]
+
+
+def words(flags):
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+
+
+def start(flags, output_dir, *, ranks=1, module="fastsft.train", check=True, cwd=TRAINER):
+    """Run the command to its end; the finished process, with its text."""
+    command = [sys.executable]
+    if ranks > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    command += ["-m", module, "--output_dir", str(output_dir), *words(flags)]
+    paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    if check and done.returncode:
+        raise AssertionError(f"status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+    return done
+
+
+def log_history(output_dir):
+    return json.loads((Path(output_dir) / "trainer_state.json").read_text())["log_history"]
+
+
+def tensors(output_dir):
+    """Every tensor of the saved model, by name."""
+    found = {}
+    for path in sorted(Path(output_dir).glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return found

@@ -1,0 +1,103 @@
+"""Recorded runs of FastChat with transformers' Trainer, again from the command line.
+
+Tolerances: loss 1e-5 absolute, gradient norm 1e-4 relative, learning rate 1e-12, final norms 1e-5 relative.
+"""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from e2e.command_line import TRAINER, log_history, start, tensors
+
+RUNS = {path.stem: json.loads(path.read_text()) for path in sorted(TRAINER.glob("?_*.json"))}
+DROPPED = [name for name in RUNS if name.startswith("c_")]
+# Label smoothing was recorded with the inflation of transformers 4.57 (trainer_semantics.md, section 8).
+WHOLE = [name for name in RUNS if name != "j_label_smoothing"]
+
+
+def flags_of(name):
+    extra = {"max_dropped": 1} if name in DROPPED else {}
+    return {**RUNS[name]["flags"], **extra}
+
+
+def assert_steps(entries, recorded):
+    assert [entry["step"] for entry in entries] == [step["step"] for step in recorded]
+    for entry, step in zip(entries, recorded, strict=True):
+        assert entry["loss"] == pytest.approx(step["loss"], abs=1e-5, rel=0)
+        assert entry["learning_rate"] == pytest.approx(step["learning_rate"], abs=1e-12, rel=0)
+        assert entry["epoch"] == step["epoch"]
+        assert ("grad_norm" in entry) == ("grad_norm" in step)
+        if "grad_norm" in step:
+            assert entry["grad_norm"] == pytest.approx(step["grad_norm"], rel=1e-4)
+
+
+def assert_run(output_dir, recorded, first_step=1):
+    history = log_history(output_dir)
+    assert_steps([e for e in history if "loss" in e and e["step"] >= first_step], recorded["steps"])
+    evals = [(e["step"], e["epoch"], e["eval_loss"]) for e in history if "eval_loss" in e]
+    assert evals == [
+        (e["step"], e["epoch"], pytest.approx(e["eval_loss"], abs=1e-5)) for e in recorded["evals"]
+    ]
+    end = history[-1]
+    assert end["train_loss"] == pytest.approx(recorded["end"]["train_loss"], abs=1e-5)
+    assert (end["total_flos"], end["step"]) == (recorded["end"]["total_flos"], recorded["end"]["step"])
+    saved, wanted = tensors(output_dir), recorded["final_weights"]["tensors"]
+    assert set(saved) == set(wanted)
+    for name, tensor in saved.items():
+        assert list(tensor.shape) == wanted[name]["shape"]
+        assert tensor.double().norm().item() == pytest.approx(wanted[name]["l2"], rel=1e-5), name
+        first = torch.tensor(wanted[name]["first"])
+        assert torch.allclose(tensor.flatten()[: len(first)].float(), first, rtol=1e-3, atol=2e-5), name
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_recorded_run(name, tmp_path):
+    run = RUNS[name]
+    start(flags_of(name), tmp_path / "out", ranks=run["world_size"])
+    assert_run(tmp_path / "out", run)
+
+
+@pytest.mark.parametrize("strategy", ["full_shard auto_wrap", "shard_grad_op auto_wrap", "no_shard"])
+def test_sharded_run_is_the_recorded_one(strategy, tmp_path):
+    run = RUNS["f_two_processes"]
+    start({**run["flags"], "fsdp": strategy}, tmp_path / "out", ranks=2)
+    assert_run(tmp_path / "out", run)
+
+
+@pytest.mark.parametrize("name", [name for name in WHOLE if name.startswith("h_")])
+def test_recorded_resume(name, tmp_path):
+    out, run = tmp_path / "out", RUNS[name]
+    start(flags_of(name), out)
+    uninterrupted = tensors(out)
+    for checkpoint in out.glob("checkpoint-*"):
+        if checkpoint.name != "checkpoint-3":
+            shutil.rmtree(checkpoint)
+    for path in out.glob("*.safetensors"):
+        path.unlink()
+    done = start(flags_of(name), out)
+    assert "step 3" in done.stdout
+    assert_run(out, run["resumed_from_step_3"], first_step=4)
+    resumed = tensors(out)
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in uninterrupted.items())
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_too_many_dropped_conversations_stop_the_run(name, tmp_path):
+    done = start(RUNS[name]["flags"], tmp_path / "out", check=False)
+    assert done.returncode == 1
+    assert "max_dropped" in done.stderr
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_label_smoothing_without_accumulation_inflation(tmp_path):
+    """Both agree where accumulation is 1; with 2, the recorded loss is twice what is meant."""
+    recorded = RUNS["j_label_smoothing"]
+    start(recorded["flags"], tmp_path / "out")
+    entry = log_history(tmp_path / "out")[0]
+    sizes = [batch["num_items_in_batch"] for batch in recorded["micro_batches"][0] if batch["step"] == 1]
+    tokens = [batch["label_tokens"] for batch in recorded["micro_batches"][0] if batch["step"] == 1]
+    means = [batch["loss"] for batch in recorded["micro_batches"][0] if batch["step"] == 1]
+    meant = sum(mean * count for mean, count in zip(means, tokens, strict=True)) / sizes[0]
+    assert entry["loss"] == pytest.approx(meant, abs=1e-5)

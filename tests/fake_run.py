@@ -1,0 +1,91 @@
+"""A small engine and a small checkpoint module, so that the loop can be watched without a model."""
+
+import json
+import math
+import types
+from pathlib import Path
+
+import numpy as np
+
+
+class Rows:
+    """Stands for a data set: `lengths` and `targets` per row."""
+
+    def __init__(self, lengths, targets):
+        self.native = self
+        self._lengths, self._targets = np.asarray(lengths), np.asarray(targets)
+
+    def __len__(self):
+        return len(self._lengths)
+
+    def lengths(self):
+        return self._lengths
+
+    def target_counts(self):
+        return self._targets
+
+
+class Engine:
+    """Loss of a token of row r is 1 + r / 100, halved by every step; all calls are kept."""
+
+    num_parameters = 1000
+    num_non_embedding_parameters = 10
+
+    def __init__(self, bad_step=None):
+        self.steps, self.count, self.bad_step = [], 0, bad_step
+
+    def _sum(self, dataset, rows, weights):
+        return float(
+            sum(w * dataset.target_counts()[r] * (1 + r / 100) for r, w in zip(rows, weights, strict=True))
+        )
+
+    def train_step(self, dataset, micro_batches, weights, **options):
+        loss = (
+            sum(self._sum(dataset, r, w) for r, w in zip(micro_batches, weights, strict=True)) / 2**self.count
+        )
+        if self.count + 1 == self.bad_step:
+            return types.SimpleNamespace(loss=math.nan, grad_norm=math.nan, finite=False)
+        self.count += 1
+        rows = [int(row) for batch in micro_batches for row in batch]
+        self.steps.append({"rows": rows, "loss": loss, **options})
+        return types.SimpleNamespace(loss=loss, grad_norm=2 * loss, finite=True)
+
+    def loss(self, dataset, rows, weights):
+        return self._sum(dataset, rows, weights)
+
+
+class Model:
+    """Hands out the engine that it was given."""
+
+    source_directory = Path("model")
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.config = types.SimpleNamespace(use_cache=False)
+
+    def build(self, args, groups):
+        return self.engine
+
+    def num_parameters(self):
+        return self.engine.num_parameters
+
+
+def fake_saving():
+    """A module with the calls of fastsft.saving that the loop makes."""
+
+    def save_checkpoint(trainer, directory):
+        path = Path(directory)
+        path.mkdir(parents=True)
+        trainer.state.save_to_json(path / "trainer_state.json")
+        (path / "engine.json").write_text(json.dumps(trainer.engine.count))
+
+    def load_checkpoint(trainer, directory):
+        trainer.engine.count = json.loads((Path(directory) / "engine.json").read_text())
+
+    def newest_checkpoint(directory):
+        found = sorted(Path(directory).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        return str(found[-1]) if found else None
+
+    return types.SimpleNamespace(
+        save_checkpoint=save_checkpoint, load_checkpoint=load_checkpoint, newest_checkpoint=newest_checkpoint
+    )
