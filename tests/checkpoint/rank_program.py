@@ -1,7 +1,8 @@
 """One rank of a small gloo run: load, save, train, save, and read the state that other ranks wrote.
 
-Usage: rank_program.py RANK WORLD_SIZE MODE MODEL WORK STATE. STATE is a training state of another run. Mode `run`
-writes WORK/<strategy>/{loaded,state,trained,resumed}; `failures` lets one rank fail and writes what each one raised.
+Usage: rank_program.py RANK WORLD_SIZE MODE MODEL WORK STATE. STATE is a training state of another run. Mode
+`run` writes WORK/<strategy>/{loaded,state,trained,resumed}; `failures` lets one rank fail and writes what
+each one raised.
 """
 
 import sys
