@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_text import GOLDEN, MODES, conversation_file, hf_tokenizer, human_gpt, read_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsft import data, data_errors
 from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN, MODES, conversation_file, hf_tokenizer, human_gpt, read_records
 
 LEGACY, NONLEGACY = MODES
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_text import GOLDEN, human_gpt
 
 from fastsft import _C
 from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN, human_gpt
 
 TOKENIZER = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / "llama2_legacy").native
 SOUND = json.dumps({"id": "a", "conversations": human_gpt("Hi", "Ho")})
@@ -44,8 +44,7 @@ def test_escapes_are_those_of_python(tmp_path: Path) -> None:
     for ascii_only in (True, False):
         data = json.dumps([{"conversations": human_gpt("Hi", text)}], ensure_ascii=ascii_only)
         ids = label(tmp_path, data).dataset.ids(0).tolist()
-        direct = _C.label_sources([human_gpt("Hi", text)], TOKENIZER, 64, 0).dataset.ids(0).tolist()
-        assert ids == direct
+        assert text in TOKENIZER.decode(ids)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +118,6 @@ def test_faults_of_records(record: Any, kind: str, reason: str, tmp_path: Path) 
     assert (fault.kind, fault.record) == (kind, 1)
     assert reason in str(fault)
     assert str(fault).startswith("record 1 (id r1)" if isinstance(record, dict) else "record 1:")
-    if isinstance(record, dict) and "conversations" in record:
-        (direct,) = _C.label_sources([record["conversations"]], TOKENIZER, 64, 0).faults
-        assert (direct.kind, direct.message) == (fault.kind, fault.message)
 
 
 @pytest.mark.parametrize("value", [None, 0, 0.0, False, [], {}, ""])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from golden_text import CONVERSATIONS, GOLDEN, MODES, digest, read_rows, read_texts
 
 from fastsft.tokenizer import Tokenizer
+from golden_text import CONVERSATIONS, GOLDEN, MODES, digest, read_rows, read_texts
 
 TEXTS = (*CONVERSATIONS, "wiki_demo", "tokenizer_edge_texts")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_text import GOLDEN
 
 from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN
 
 SOURCE = GOLDEN / "tokenizers" / "llama2_legacy"
 
