@@ -217,7 +217,7 @@ def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
     reason = (
         "nothing in this file is learned"
         if report.num_learned == 0
-        else f"{missing} of {total} conversations have no label, more than --max_dropped {max_dropped:g} allows"
+        else f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     )
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
@@ -258,9 +258,7 @@ def _check_tokenizer(tokenizer: Any) -> tuple[int, int]:
             "give --model_max_length, or model_max_length= to from_pretrained"
         )
     if pad_id is None:
-        raise ValueError(
-            "the tokenizer has no pad token; FastChat pads with unk: tokenizer.pad_token = tokenizer.unk_token"
-        )
+        raise ValueError("the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token)")
     return int(width), int(pad_id)
 
 

@@ -1,4 +1,4 @@
-"""Every recorded conversation, both tokenizer modes, three lengths, and all edge cases: FastChat's ids and labels."""
+"""Every recorded conversation, both tokenizer modes, three lengths, all edge cases: FastChat's labels."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def label(tmp_path: Path, data: bytes | str) -> Any:
         f"\ufeff [ {SOUND} ] \n",
         '[{"x": [1, -0.5e+3, {"y": NaN}], "conversations": [{"value": "Hi", "from": "human"},'
         '{"from": "gpt", "value": "Ho", "z": -Infinity}], "id": 7, "u": "\\ud83d\\ude00\\ud800"}]',
-        '[{"conversations": 5, "conversations": [{"from": "human", "value": "H\\u0069"}, {"from": "gpt", "value": "Ho"}]}]',
+        '[{"conversations": 5, "conversations": [{"from": "human", "value": "H\\u0069"},'
+        '{"from": "gpt", "value": "Ho"}]}]',
     ],
 )
 def test_the_same_conversation_in_other_spellings(data: str, tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ FAULTS: list[tuple[Any, str, str]] = [
     ({"conversations": [{"from": None, "value": "x"}]}, "KeyError", "role is null"),
     ({"conversations": [{"from": [], "value": "x"}]}, "TypeError", "role is a list"),
     (
-        {"conversations": human_gpt("x") + [{"from": "chatgpt", "value": "y"}]},
+        {"conversations": [*human_gpt("x"), {"from": "chatgpt", "value": "y"}]},
         "KeyError",
         'role "chatgpt" is not human or gpt',
     ),
