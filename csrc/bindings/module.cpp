@@ -6,7 +6,6 @@ PYBIND11_MODULE(_C, module) {
   bind_core(module);
   bind_storage(module);
   bind_data(module);
-  bind_sampler(module);
   bind_optim(module);
   bind_tokenizer(module);
   bind_chat(module);
