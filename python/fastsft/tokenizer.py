@@ -70,14 +70,16 @@ class Tokenizer:
         `add_special_tokens` puts BOS in front and EOS behind where the tokenizer's settings say so.
         ValueError for a text with a lone surrogate.
         """
-        ids: list[int] = self.native.encode(text, split_special_tokens)
+        ids: list[int] = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
 
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
         """`encode` of each text, on several threads."""
-        rows: list[list[int]] = self.native.encode_batch(list(texts), split_special_tokens)
+        rows: list[list[int]] = self.native.encode_batch(
+            [text.encode() for text in texts], split_special_tokens
+        )
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
     def encode_with_offsets(
@@ -85,7 +87,7 @@ class Tokenizer:
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the text."""
         result: tuple[list[int], list[tuple[int, int]]] = self.native.encode_with_offsets(
-            text, split_special_tokens
+            text.encode(), split_special_tokens
         )
         return result
 
