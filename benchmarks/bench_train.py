@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workload", choices=DATA, required=True)
     parser.add_argument("--size", choices=SIZES, default="256x4")
     parser.add_argument(
-        "--data", type=Path, help="ShareGPT file; default: the workload's under tests/golden/data"
+        "--data", type=Path, help="ShareGPT file; default: the workload's under tests/golden/conversations"
     )
     parser.add_argument("--tokenizer", type=Path, default=GOLDEN / "tokenizers" / "llama2_nonlegacy")
     parser.add_argument("--model_max_length", type=int, default=2048)
@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if not 0 < args.warm_up_steps < args.steps:
         parser.error("expected 0 < --warm_up_steps < --steps")
-    args.data = args.data or GOLDEN / "data" / DATA[args.workload]
+    args.data = args.data or GOLDEN / "conversations" / DATA[args.workload]
     return args
 
 

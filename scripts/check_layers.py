@@ -132,11 +132,13 @@ def check_bindings(source: Source) -> Iterator[Violation]:
         if match := re.search(r"\bPYBIND11_MODULE\b", source.code):
             yield source.violation(match.start(), "PYBIND11_MODULE belongs into bindings/module.cpp")
         return
-    allowed = {"bind.h", "module.cpp", *(f"bind_{layer}.cpp" for layer in LAYERS[:-1])}
-    if source.relative.as_posix().removeprefix("bindings/") not in allowed:
-        yield source.violation(
-            0, "bindings hold module.cpp, bind.h and one bind_<folder>.cpp a folder of csrc"
-        )
+    name = source.relative.as_posix().removeprefix("bindings/")
+    if name in {"module.cpp", *(f"bind_{layer}.cpp" for layer in LAYERS[:-1])}:
+        return
+    match = re.search(r"\bclass_\s*<|\.def\w*\s*\(", source.code)
+    if name.startswith("bind_") or match:
+        offset = match.start() if match else 0
+        yield source.violation(offset, "bindings are declared in one bind_<folder>.cpp a folder of csrc")
 
 
 def check_ops(source: Source) -> Iterator[Violation]:

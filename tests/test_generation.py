@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,8 +15,8 @@ class CountingEngine:
     def __init__(self) -> None:
         self.lengths: list[int] = []
 
-    def logits(self, input_ids: torch.Tensor, cu_seqlens: list[int]) -> torch.Tensor:
-        assert cu_seqlens == [0, len(input_ids)]
+    def logits(self, input_ids: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
+        assert (input_ids.dtype, lengths.tolist()) == (np.int64, [len(input_ids)])
         self.lengths.append(len(input_ids))
         result = torch.zeros(len(input_ids), 10)
         result[-1, (input_ids[-1] + 1) % 10] = 3.0

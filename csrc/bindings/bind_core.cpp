@@ -1,8 +1,26 @@
+#include <c10/util/Exception.h>
+
 #include "bindings/bind.h"
 
 namespace fastsft::bindings {
+namespace {
+
+// std::invalid_argument is ValueError and std::runtime_error is RuntimeError by pybind11's own rules.
+// What torch throws keeps its message and loses the C++ backtrace.
+void translate(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const c10::ValueError& error) {
+    pybind11::set_error(PyExc_ValueError, error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    pybind11::set_error(PyExc_RuntimeError, error.what_without_backtrace());
+  }
+}
+
+}  // namespace
 
 void bind_core(pybind11::module_& module) {
+  pybind11::register_exception_translator(&translate);
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
 }

@@ -2,6 +2,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "data/group_plan.h"
+#include "data/sampler.h"
 #include "data/token_dataset.h"
 
 namespace fastsft::bindings {
@@ -43,9 +45,51 @@ py::array_t<int64_t> target_counts(const TokenDataset& self) {
   return collect(self, [&](int64_t row) { return self.num_targets(row); });
 }
 
-}  // namespace
+using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
 
-void bind_data(py::module_& module) {
+std::span<const int64_t> view(const IntArray& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+template <typename Value>
+std::vector<py::array_t<Value>> to_arrays(const std::vector<std::vector<Value>>& lists) {
+  std::vector<py::array_t<Value>> arrays;
+  for (const auto& list : lists)
+    arrays.emplace_back(static_cast<py::ssize_t>(list.size()), list.data());
+  return arrays;
+}
+
+IntArray order(int64_t size, int64_t seed, int64_t epoch) {
+  std::vector<int64_t> rows;
+  {
+    py::gil_scoped_release release;
+    rows = epoch_order(size, seed, epoch);
+  }
+  return IntArray(static_cast<py::ssize_t>(rows.size()), rows.data());
+}
+
+std::vector<IntArray> batches(const IntArray& order, int64_t batch_size, int64_t rank,
+                              int64_t world_size, bool drop_last) {
+  const auto rows = view(order);
+  std::vector<std::vector<int64_t>> lists;
+  {
+    py::gil_scoped_release release;
+    lists = rank_micro_batches(rows, rank, {batch_size, world_size, drop_last});
+  }
+  std::vector<IntArray> arrays;
+  for (auto& array : to_arrays(lists)) arrays.push_back(std::move(array));
+  return arrays;
+}
+
+GroupPlan plan(const IntArray& lengths, const IntArray& target_counts, const ReferenceGroup& group,
+               int64_t rank, const std::string& norm, bool average, int64_t micro_batch_tokens) {
+  const auto length_view = view(lengths), target_view = view(target_counts);
+  py::gil_scoped_release release;
+  return plan_group(length_view, target_view, group, rank, loss_norm(norm, average),
+                    micro_batch_tokens);
+}
+
+void bind_dataset(py::module_& module) {
   py::class_<TokenDataset>(module, "TokenDataset")
       .def(py::init<>())
       .def("__len__", &TokenDataset::size)
@@ -57,6 +101,36 @@ void bind_data(py::module_& module) {
       .def("lengths", &lengths)
       .def("target_counts", &target_counts)
       .def_property_readonly("num_tokens", &TokenDataset::num_tokens);
+}
+
+void bind_order(py::module_& module) {
+  module.def("epoch_order", &order, py::arg("size"), py::arg("seed"), py::arg("epoch"));
+  module.def(
+      "micro_batch_count",
+      [](int64_t size, int64_t batch_size, int64_t world_size, bool drop_last) {
+        return micro_batch_count(size, {batch_size, world_size, drop_last});
+      },
+      py::arg("size"), py::arg("batch_size"), py::arg("world_size") = 1,
+      py::arg("drop_last") = false);
+  module.def("rank_micro_batches", &batches, py::arg("order"), py::arg("batch_size"),
+             py::arg("rank") = 0, py::arg("world_size") = 1, py::arg("drop_last") = false);
+  py::class_<GroupPlan>(module, "GroupPlan")
+      .def_property_readonly("micro_batches",
+                             [](const GroupPlan& plan) { return to_arrays(plan.micro_batches); })
+      .def_property_readonly("weights",
+                             [](const GroupPlan& plan) { return to_arrays(plan.weights); })
+      .def_readonly("num_targets", &GroupPlan::num_targets);
+  module.def("plan_group", &plan, py::arg("lengths"), py::arg("target_counts"), py::arg("group"),
+             py::arg("rank") = 0, py::arg("loss_norm") = "global_tokens",
+             py::arg("average_tokens_across_devices") = true, py::kw_only(),
+             py::arg("micro_batch_tokens"));
+}
+
+}  // namespace
+
+void bind_data(py::module_& module) {
+  bind_dataset(module);
+  bind_order(module);
 }
 
 }  // namespace fastsft::bindings

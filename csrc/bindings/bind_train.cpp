@@ -5,6 +5,7 @@
 #include "bindings/bind.h"
 #include "core/error.h"
 #include "train/engine.h"
+#include "train/threads.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -78,6 +79,9 @@ std::vector<int64_t> unit_sizes(const Engine& self) {
 }  // namespace
 
 void bind_train(py::module_& module) {
+  module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
+             py::call_guard<py::gil_scoped_release>());
+
   py::class_<StepResult>(module, "StepResult")
       .def_readonly("loss", &StepResult::loss)
       .def_readonly("grad_norm", &StepResult::grad_norm)

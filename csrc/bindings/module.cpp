@@ -3,11 +3,9 @@
 PYBIND11_MODULE(_C, module) {
   using namespace fastsft::bindings;
   module.doc() = "fastsft: native core";
-  translate_errors();
   bind_core(module);
   bind_storage(module);
   bind_data(module);
-  bind_sampler(module);
   bind_optim(module);
   bind_tokenizer(module);
   bind_chat(module);

@@ -32,6 +32,7 @@ ShardedGradients::ShardedGradients(const std::vector<ParamUnit>& units, Communic
 }
 
 UnitGradient& ShardedGradients::whole(size_t unit) {
+  if (pending_ && pending_unit_ == unit) finish_pending();  // still that of the last micro-batch
   if (!buffers_.holds(unit)) whole_[unit] = UnitGradient(units_[unit], buffers_.take(unit));
   return whole_[unit];
 }
@@ -39,7 +40,7 @@ UnitGradient& ShardedGradients::whole(size_t unit) {
 void ShardedGradients::reduce(size_t unit) {
   finish_pending();
   const at::Tensor range = reduced_.narrow(0, 0, local_[unit].numel());
-  pending_ = communicator_.reduce_scatter_sum(range, whole(unit).flat());
+  pending_ = communicator_.reduce_scatter_sum(range, whole_[unit].flat());
   pending_unit_ = unit;
 }
 

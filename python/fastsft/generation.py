@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from fastsft import _C
@@ -20,8 +21,8 @@ VICUNA_PROMPT = (
 class Scorer(Protocol):
     """What `generate` needs of an engine."""
 
-    def logits(self, input_ids: torch.Tensor, cu_seqlens: list[int]) -> torch.Tensor:
-        """input_ids int64 [T] of examples laid end to end -> float32 [T, V]."""
+    def logits(self, input_ids: Any, lengths: Any) -> torch.Tensor:
+        """input_ids int64 [T] of examples laid end to end, and their lengths -> float32 [T, V]."""
 
 
 def generate(
@@ -44,7 +45,7 @@ def generate(
     generator = torch.Generator().manual_seed(seed)
     ids = list(prompt)
     while len(ids) < len(prompt) + max_new_tokens:
-        last = engine.logits(torch.tensor(ids, dtype=torch.int64), [0, len(ids)])[-1]
+        last = engine.logits(np.array(ids), np.array([len(ids)]))[-1]
         token = choose(last, temperature, generator)
         if token in stop:
             break
@@ -80,12 +81,12 @@ class ChatModel:
         prompt = self.tokenizer.encode(VICUNA_PROMPT.format(message=message), add_special_tokens=True)
         if len(prompt) + max_new_tokens > self.max_positions:
             raise ValueError(f"{len(prompt)} + {max_new_tokens} tokens, at most {self.max_positions}")
-        stop = {self.tokenizer.eos_token_id}
+        end = self.tokenizer.eos_token_id
         ids = generate(
             self.engine,
             prompt,
             max_new_tokens=max_new_tokens,
-            stop=stop,
+            stop=() if end is None else (end,),
             temperature=temperature,
             seed=seed,
         )

@@ -1,0 +1,62 @@
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "ops/cuda/rms_norm_launch.h"
+#include "ops/rms_norm.h"
+
+namespace fastsft {
+namespace {
+
+cuda::Dtype dtype_of(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat ? cuda::Dtype::kFloat : cuda::Dtype::kBFloat16;
+}
+
+void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                   double eps, const OptionalTensor& sum, const at::Tensor& out,
+                   const at::Tensor& rstd) {
+  check_rms_norm(x, residual, weight, eps, sum, out, rstd);
+  const c10::cuda::CUDAGuard guard(x.device());
+  cuda::launch_rms_norm({.x = x.data_ptr(),
+                         .residual = residual ? residual->data_ptr() : nullptr,
+                         .weight = weight.data_ptr(),
+                         .sum = sum ? sum->data_ptr() : nullptr,
+                         .out = out.data_ptr(),
+                         .rstd = rstd.data_ptr<float>(),
+                         .rows = x.size(0),
+                         .hidden = x.size(1),
+                         .eps = static_cast<float>(eps)},
+                        dtype_of(x), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& rstd, const at::Tensor& grad_x,
+                            const at::Tensor& grad_weight, double beta) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
+  const c10::cuda::CUDAGuard guard(x.device());
+  const at::Tensor parts = at::empty({cuda::kRmsNormParts, x.size(1)}, grad_weight.options());
+  cuda::launch_rms_norm_backward({.grad_out = grad_out.data_ptr(),
+                                  .x = x.data_ptr(),
+                                  .weight = weight.data_ptr(),
+                                  .rstd = rstd.data_ptr<float>(),
+                                  .grad_x = grad_x.data_ptr(),
+                                  .grad_weight = grad_weight.data_ptr<float>(),
+                                  .parts = parts.data_ptr<float>(),
+                                  .rows = x.size(0),
+                                  .hidden = x.size(1),
+                                  .beta = static_cast<float>(beta)},
+                                 dtype_of(x), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
+  m.impl("rms_norm", &rms_norm_cuda);
+  m.impl("rms_norm_backward", &rms_norm_backward_cuda);
+}
+
+}  // namespace fastsft

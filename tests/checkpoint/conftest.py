@@ -1,0 +1,22 @@
+"""Model directories, written once."""
+
+from pathlib import Path
+
+import pytest
+
+from tiny_models import CONFIGS, write_model
+
+
+@pytest.fixture(scope="session", params=list(CONFIGS))
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> dict[str, Path]:
+    return {kind: write_model(tmp_path_factory.mktemp(kind), kind) for kind in CONFIGS}
+
+
+@pytest.fixture
+def model(models, kind) -> Path:
+    return models[kind]

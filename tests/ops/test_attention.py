@@ -1,0 +1,74 @@
+"""Variable-length causal attention with grouped heads against plain softmax under autograd."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+from tolerances import assert_close
+
+from fastsft import _C  # noqa: F401
+
+HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 40), (2, 2, 64)]
+BOUNDARIES = [[0, 1], [0, 5, 5, 30, 31], [0, 47, 95, 144], [0, 200]]
+
+
+def plain(qkv: torch.Tensor, cu: list[int], heads: int, kv_heads: int, dim: int) -> torch.Tensor:
+    q, k, v = qkv.view(len(qkv), heads + 2 * kv_heads, dim).split([heads, kv_heads, kv_heads], dim=1)
+    return reference.attention(q, k, v, cu).flatten(1)
+
+
+def run(
+    qkv: torch.Tensor, grad_out: torch.Tensor, cu: list[int], heads: int, kv_heads: int, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out, lse = torch.empty_like(grad_out), torch.empty(heads, len(qkv))
+    boundaries, grad = torch.tensor(cu, dtype=torch.int32), torch.full_like(qkv, torch.nan)
+    torch.ops.fastsft.attention(qkv, boundaries, heads, kv_heads, dim**-0.5, out, lse)
+    torch.ops.fastsft.attention_backward(
+        grad_out, qkv, out, lse, boundaries, heads, kv_heads, dim**-0.5, grad
+    )
+    return out, grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads,kv_heads,dim", HEADS)
+@pytest.mark.parametrize("cu", BOUNDARIES, ids=str)
+def test_forward_and_backward(dtype: torch.dtype, heads: int, kv_heads: int, dim: int, cu: list[int]) -> None:
+    tokens = cu[-1]
+    qkv = torch.randn(tokens, (heads + 2 * kv_heads) * dim).to(dtype)
+    grad_out = torch.randn(tokens, heads * dim).to(dtype)
+    exact = qkv.double().requires_grad_()
+    expected = plain(exact, cu, heads, kv_heads, dim)
+    expected.backward(grad_out.double())
+    out, grad = run(qkv, grad_out, cu, heads, kv_heads, dim)
+    assert_close(out, expected, name="out")
+    assert_close(grad, exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")
+
+
+def test_no_token() -> None:
+    out, grad = run(torch.empty(0, 24), torch.empty(0, 8), [0], 1, 1, 8)
+    assert out.shape == (0, 8) and grad.shape == (0, 24)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    qkv = 60 * torch.randn(40, 3 * 16)
+    exact = qkv.double().requires_grad_()
+    expected = plain(exact, [0, 40], 1, 1, 16)
+    expected.sum().backward()
+    out, grad = run(qkv, torch.ones(40, 16), [0, 40], 1, 1, 16)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-3, atol=1e-3)
+    assert grad.isfinite().all()
+
+
+def test_nothing_crosses_a_boundary() -> None:
+    qkv, cu = torch.randn(20, 3 * 8), [0, 12, 20]
+    before, _ = run(qkv, torch.ones(20, 8), cu, 1, 1, 8)
+    qkv[:12] = torch.randn(12, 24)
+    after, _ = run(qkv, torch.ones(20, 8), cu, 1, 1, 8)
+    assert torch.equal(before[12:], after[12:])
+
+
+@pytest.mark.parametrize("cu", [[1, 20], [0, 19], [0, 15, 10, 20]], ids=str)
+def test_boundaries_must_cover_the_tokens(cu: list[int]) -> None:
+    with pytest.raises(ValueError, match="cu_seqlens must go from 0 to 20"):
+        run(torch.ones(20, 24), torch.ones(20, 8), cu, 1, 1, 8)

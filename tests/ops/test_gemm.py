@@ -1,0 +1,71 @@
+"""Matrix products against torch, in both dtypes, all transposes, with accumulation and empty sides."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+from tolerances import assert_close
+
+from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def operand(rows: int, columns: int, transpose: bool, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn((columns, rows) if transpose else (rows, columns)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("sizes", [(7, 5, 3), (1, 64, 33), (65, 4100, 17), (4100, 65, 17)])
+def test_products(
+    dtype: torch.dtype, transpose_a: bool, transpose_b: bool, beta: float, sizes: tuple[int, int, int]
+) -> None:
+    m, n, k = sizes
+    a, b = operand(m, k, transpose_a, dtype), operand(k, n, transpose_b, dtype)
+    out = torch.randn(m, n)
+    expected = (
+        reference.gemm(a.double(), b.double(), transpose_a=transpose_a, transpose_b=transpose_b) + beta * out
+    )
+    torch.ops.fastsft.gemm(a, b, out, transpose_a, transpose_b, beta)
+    assert_close(out, expected)
+
+
+def test_bfloat16_result_is_rounded_once() -> None:
+    a, b = torch.randn(9, 33).bfloat16(), torch.randn(33, 8).bfloat16()
+    out = torch.full((9, 8), torch.nan).bfloat16()
+    torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)
+    assert torch.equal(out, (a.float() @ b.float()).bfloat16())
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_an_empty_sum_is_beta_times_out(beta: float) -> None:
+    out = torch.ones(3, 4)
+    torch.ops.fastsft.gemm(torch.empty(0, 3), torch.empty(0, 4), out, True, False, beta)
+    assert torch.equal(out, torch.full((3, 4), beta))
+
+
+def test_a_strided_result() -> None:
+    whole = torch.zeros(5, 12)
+    a, b = torch.randn(5, 6), torch.randn(6, 4)
+    torch.ops.fastsft.gemm(a, b, whole[:, 4:8], False, False, 0.0)
+    assert_close(whole[:, 4:8], a.double() @ b.double())
+    assert whole[:, :4].eq(0).all() and whole[:, 8:].eq(0).all()
+
+
+def test_errors_name_op_and_sizes() -> None:
+    with pytest.raises(ValueError, match="gemm: inner sizes differ: 3 in a, 4 in b"):
+        torch.ops.fastsft.gemm(torch.ones(2, 3), torch.ones(4, 5), torch.ones(2, 5), False, False, 0.0)
+    with pytest.raises(ValueError, match="gemm: out has shape"):
+        torch.ops.fastsft.gemm(torch.ones(2, 3), torch.ones(3, 5), torch.ones(5, 2), False, False, 0.0)
+    with pytest.raises(ValueError, match="gemm: a is Double"):
+        torch.ops.fastsft.gemm(
+            torch.ones(2, 3).double(), torch.ones(3, 5), torch.ones(2, 5), False, False, 0.0
+        )
+    with pytest.raises(ValueError, match="requires grad"):
+        torch.ops.fastsft.gemm(
+            torch.ones(2, 3, requires_grad=True), torch.ones(3, 5), torch.ones(2, 5), False, False, 0.0
+        )

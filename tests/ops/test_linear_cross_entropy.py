@@ -1,0 +1,71 @@
+"""Head and loss in one against log-softmax under autograd."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import reference
+import torch
+from tolerances import TOLERANCES, assert_close, relative_error
+
+from fastsft import _C  # noqa: F401
+
+
+def run(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    token_weights: torch.Tensor,
+    smoothing: float = 0.0,
+    grad_weight: torch.Tensor | None = None,
+) -> tuple[float, torch.Tensor, torch.Tensor]:
+    loss, grad_hidden = torch.zeros(1, dtype=torch.float64), torch.full_like(hidden, torch.nan)
+    beta = 0.0 if grad_weight is None else 1.0
+    grad_weight = torch.full(weight.shape, torch.nan) if grad_weight is None else grad_weight
+    torch.ops.fastsft.linear_cross_entropy(
+        hidden, weight, targets, token_weights, smoothing, loss, grad_hidden, grad_weight, beta
+    )
+    return loss.item(), grad_hidden, grad_weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("tokens,vocab", [(1, 5), (40, 97), (700, 33000)])
+def test_loss_and_gradients(dtype: torch.dtype, smoothing: float, tokens: int, vocab: int) -> None:
+    hidden, weight = torch.randn(tokens, 24).to(dtype), torch.randn(vocab, 24).to(dtype)
+    targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
+    h, w = hidden.double().requires_grad_(), weight.double().requires_grad_()
+    expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing)
+    expected.backward()
+    loss, grad_hidden, grad_weight = run(hidden, weight, targets, token_weights, smoothing)
+    assert loss == pytest.approx(expected.item(), rel=2e-6)
+    assert relative_error(grad_hidden, h.grad) <= TOLERANCES[dtype].model
+    assert relative_error(grad_weight, w.grad) <= TOLERANCES[dtype].model
+
+
+def test_gradients_accumulate_and_the_loss_adds_up() -> None:
+    hidden, weight, targets = torch.randn(6, 8), torch.randn(11, 8), torch.randint(0, 11, (6,))
+    _, _, once = run(hidden, weight, targets, torch.ones(6))
+    _, _, twice = run(hidden, weight, targets, torch.ones(6), grad_weight=once.clone())
+    assert_close(twice, 2 * once)
+
+
+def test_no_token_leaves_no_gradient() -> None:
+    loss, _, grad_weight = run(
+        torch.empty(0, 8), torch.randn(11, 8), torch.empty(0, dtype=torch.long), torch.empty(0)
+    )
+    assert loss == 0.0 and grad_weight.eq(0).all()
+
+
+def test_extreme_logits_and_nan() -> None:
+    hidden, weight = torch.tensor([[300.0], [-300.0]]), torch.tensor([[1.0], [-1.0], [0.0]])
+    loss, grad_hidden, _ = run(hidden, weight, torch.tensor([1, 1]), torch.ones(2))
+    assert loss == pytest.approx(600.0, rel=1e-6) and grad_hidden.isfinite().all()
+    loss, _, _ = run(torch.tensor([[math.nan], [1.0]]), weight, torch.tensor([0, 0]), torch.ones(2))
+    assert math.isnan(loss)
+
+
+def test_a_target_outside_the_vocabulary_is_refused() -> None:
+    with pytest.raises(ValueError, match="target 11 is not in a vocabulary of 11"):
+        run(torch.ones(1, 8), torch.ones(11, 8), torch.tensor([11]), torch.ones(1))
