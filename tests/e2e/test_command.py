@@ -15,11 +15,13 @@ from fastsft.saving import load_weights
 
 RECIPE = {
     "model_name_or_path": "model_untied", "data_path": "data/first50.json", "bf16": True,
-    "num_train_epochs": 3, "per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "gradient_accumulation_steps": 16,
+    "num_train_epochs": 3, "per_device_train_batch_size": 2, "per_device_eval_batch_size": 2,
+    "gradient_accumulation_steps": 16,
     "evaluation_strategy": "no", "save_strategy": "steps", "save_steps": 1200, "save_total_limit": 10,
     "learning_rate": 2e-5, "weight_decay": "0.", "warmup_ratio": 0.03, "lr_scheduler_type": "cosine",
     "logging_steps": 1, "fsdp": "full_shard auto_wrap",
-    "fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", "tf32": True, "model_max_length": 2048, "gradient_checkpointing": True, "lazy_preprocess": True,
+    "fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", "tf32": True,
+    "model_max_length": 2048, "gradient_checkpointing": True, "lazy_preprocess": True,
 }  # fmt: skip
 SHORT = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
 
