@@ -1,4 +1,4 @@
-"""config.json and generation_config.json as transformers' Trainer would have saved them, and FastChat's edits."""
+"""config.json and generation_config.json as transformers' Trainer saves them, with FastChat's edits."""
 
 import json
 from types import SimpleNamespace

@@ -45,7 +45,8 @@ TextAndOffsets encode_with_offsets(const Tokenizer& self, const std::string& tex
 }
 
 std::shared_ptr<Tokenizer> make_llama(const std::string& vocab_file, LlamaSettings settings) {
-  return std::make_shared<LlamaTokenizer>(read_sentencepiece_model(vocab_file), std::move(settings));
+  return std::make_shared<LlamaTokenizer>(read_sentencepiece_model(vocab_file),
+                                          std::move(settings));
 }
 
 std::pair<std::shared_ptr<Tokenizer>, TokenizerFiles> load_tokenizer(const std::string& directory) {

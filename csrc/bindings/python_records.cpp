@@ -8,16 +8,19 @@ namespace py = pybind11;
 ValueKind kind_of(const py::handle& object) {
   if (py::isinstance<py::str>(object)) return ValueKind::kString;
   if (py::isinstance<py::dict>(object)) return ValueKind::kObject;
-  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) return ValueKind::kArray;
+  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object))
+    return ValueKind::kArray;
   if (object.is_none()) return ValueKind::kNull;
-  if (py::isinstance<py::bool_>(object)) return object.cast<bool>() ? ValueKind::kTrue : ValueKind::kFalse;
+  if (py::isinstance<py::bool_>(object))
+    return object.cast<bool>() ? ValueKind::kTrue : ValueKind::kFalse;
   return ValueKind::kNumber;
 }
 
 // As UTF-8; a lone surrogate keeps its three forbidden bytes, for the check to find.
 std::string text_of(const py::handle& object) {
   Py_ssize_t size = 0;
-  if (const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), &size)) return {text, static_cast<size_t>(size)};
+  if (const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), &size))
+    return {text, static_cast<size_t>(size)};
   PyErr_Clear();
   const auto bytes = py::reinterpret_steal<py::bytes>(
       PyUnicode_AsEncodedString(object.ptr(), "utf-8", "surrogatepass"));

@@ -24,7 +24,9 @@ int32_t PythonTokenizer::id_of(const char* attribute) const {
 }
 
 std::vector<int32_t> PythonTokenizer::call(std::string_view text) const {
-  return tokenizer_(py::str(text.data(), text.size())).attr("input_ids").cast<std::vector<int32_t>>();
+  return tokenizer_(py::str(text.data(), text.size()))
+      .attr("input_ids")
+      .cast<std::vector<int32_t>>();
 }
 
 void PythonTokenizer::encode(std::string_view text, SpecialText specials,

@@ -9,8 +9,8 @@
 
 namespace fastsft::bindings {
 
-// A Hugging Face tokenizer object as FastChat uses it: `tokenizer(text).input_ids` and nothing else, so
-// byte ranges are empty and no promises are made. The GIL must be held.
+// A Hugging Face tokenizer object as FastChat uses it: `tokenizer(text).input_ids` and nothing
+// else, so byte ranges are empty and no promises are made. The GIL must be held.
 class PythonTokenizer : public Tokenizer {
  public:
   explicit PythonTokenizer(pybind11::object tokenizer);

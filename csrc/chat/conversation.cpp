@@ -4,14 +4,22 @@ namespace fastsft {
 
 const char* describe(ValueKind kind) {
   switch (kind) {
-    case ValueKind::kMissing: return "nothing";
-    case ValueKind::kNull: return "null";
-    case ValueKind::kFalse: return "false";
-    case ValueKind::kTrue: return "true";
-    case ValueKind::kNumber: return "a number";
-    case ValueKind::kString: return "text";
-    case ValueKind::kArray: return "a list";
-    case ValueKind::kObject: return "an object";
+    case ValueKind::kMissing:
+      return "nothing";
+    case ValueKind::kNull:
+      return "null";
+    case ValueKind::kFalse:
+      return "false";
+    case ValueKind::kTrue:
+      return "true";
+    case ValueKind::kNumber:
+      return "a number";
+    case ValueKind::kString:
+      return "text";
+    case ValueKind::kArray:
+      return "a list";
+    case ValueKind::kObject:
+      return "an object";
   }
   return "something else";
 }

@@ -11,8 +11,9 @@ enum class ValueKind { kMissing, kNull, kFalse, kTrue, kNumber, kString, kArray,
 // "a number", "text", "nothing": for messages to people.
 const char* describe(ValueKind kind);
 
-// A JSON value as far as labels need it: its kind, whether Python calls it true, and a string's text.
-// The text is UTF-8, but a lone surrogate escape stands in it as three bytes that UTF-8 forbids.
+// A JSON value as far as labels need it: its kind, whether Python calls it true, and a string's
+// text. The text is UTF-8, but a lone surrogate escape stands in it as three bytes that UTF-8
+// forbids.
 struct Value {
   ValueKind kind = ValueKind::kMissing;
   bool is_true = false;
@@ -29,9 +30,9 @@ struct Message {
 
 // One record as it stands in the data, faults included.
 struct Conversation {
-  ValueKind kind = ValueKind::kObject;           // of the record itself
-  std::string id;                                // empty when there is none
-  ValueKind messages_kind = ValueKind::kArray;   // of "conversations"
+  ValueKind kind = ValueKind::kObject;          // of the record itself
+  std::string id;                               // empty when there is none
+  ValueKind messages_kind = ValueKind::kArray;  // of "conversations"
   bool messages_empty = false;
   std::vector<Message> messages;
 };

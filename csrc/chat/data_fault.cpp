@@ -7,11 +7,16 @@ namespace fastsft {
 
 const char* name_of(FaultKind kind) {
   switch (kind) {
-    case FaultKind::kKeyError: return "KeyError";
-    case FaultKind::kIndexError: return "IndexError";
-    case FaultKind::kTypeError: return "TypeError";
-    case FaultKind::kAssertionError: return "AssertionError";
-    case FaultKind::kRuntimeError: return "RuntimeError";
+    case FaultKind::kKeyError:
+      return "KeyError";
+    case FaultKind::kIndexError:
+      return "IndexError";
+    case FaultKind::kTypeError:
+      return "TypeError";
+    case FaultKind::kAssertionError:
+      return "AssertionError";
+    case FaultKind::kRuntimeError:
+      return "RuntimeError";
   }
   return "ValueError";
 }

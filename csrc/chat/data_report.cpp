@@ -36,15 +36,16 @@ void DataReport::add(const LabelledRecord& record) {
 }
 
 std::string DataReport::summary() const {
-  std::string text = concat(num_records_, " conversations, ", num_tokens_, " tokens, ", num_learned_,
-                            " learned (", percent(num_learned_, num_tokens_), "); ",
-                            num_without_labels_, " without a label, ", num_dropped(), " of them dropped");
+  std::string text =
+      concat(num_records_, " conversations, ", num_tokens_, " tokens, ", num_learned_, " learned (",
+             percent(num_learned_, num_tokens_), "); ", num_without_labels_, " without a label, ",
+             num_dropped(), " of them dropped");
   for (size_t i = 0; i < kNumRemarks; ++i) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
-    text += concat("\n  ", i < kNumDropReasons ? "dropped: " : "kept: ",
-                   name_of(static_cast<Remark>(i)), ": ", entry.count, " (",
-                   percent(entry.count, num_records_), "), first: ");
+    text += concat("\n  ",
+                   i < kNumDropReasons ? "dropped: " : "kept: ", name_of(static_cast<Remark>(i)),
+                   ": ", entry.count, " (", percent(entry.count, num_records_), "), first: ");
     for (size_t k = 0; k < entry.first.size(); ++k) text += (k == 0 ? "" : ", ") + entry.first[k];
   }
   return text;

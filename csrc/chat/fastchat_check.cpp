@@ -40,8 +40,9 @@ std::string unknown_role(const std::string& role) {
 std::optional<DataFault> find_role(const Message& message, int64_t index, int& role) {
   using enum FaultKind;
   if (message.kind != ValueKind::kObject) {
-    return fault(kTypeError, index, concat("message is ", describe(message.kind),
-                                           "; expected {\"from\": ..., \"value\": ...}"));
+    return fault(kTypeError, index,
+                 concat("message is ", describe(message.kind),
+                        "; expected {\"from\": ..., \"value\": ...}"));
   }
   const Value& from = message.from;
   if (from.kind == ValueKind::kMissing) return fault(kKeyError, index, "message has no \"from\"");
@@ -50,7 +51,8 @@ std::optional<DataFault> find_role(const Message& message, int64_t index, int& r
     return fault(hashable ? kKeyError : kTypeError, index,
                  concat("role is ", describe(from.kind), "; expected \"human\" or \"gpt\""));
   }
-  if (from.text != "human" && from.text != "gpt") return fault(kKeyError, index, unknown_role(from.text));
+  if (from.text != "human" && from.text != "gpt")
+    return fault(kKeyError, index, unknown_role(from.text));
   role = from.text == "gpt";
   return std::nullopt;
 }
@@ -62,8 +64,9 @@ std::optional<DataFault> check_order(const std::vector<Message>& messages, size_
     if (auto found = find_role(messages[i], index, role)) return found;
     if (role != static_cast<int>((i - first) % 2)) {
       const char* name = role == 0 ? "human" : "gpt";
-      return fault(FaultKind::kAssertionError, index,
-                   concat("two messages of role ", name, " in a row; user and assistant must alternate"));
+      return fault(
+          FaultKind::kAssertionError, index,
+          concat("two messages of role ", name, " in a row; user and assistant must alternate"));
     }
     if (messages[i].value.kind == ValueKind::kMissing) {
       return fault(FaultKind::kKeyError, index, "message has no \"value\"");
@@ -72,7 +75,8 @@ std::optional<DataFault> check_order(const std::vector<Message>& messages, size_
   return std::nullopt;
 }
 
-std::optional<DataFault> take_texts(const std::vector<Message>& messages, size_t first, Turns& turns) {
+std::optional<DataFault> take_texts(const std::vector<Message>& messages, size_t first,
+                                    Turns& turns) {
   std::optional<DataFault> surrogate;
   for (size_t i = first; i < messages.size(); ++i) {
     const Value& value = messages[i].value;

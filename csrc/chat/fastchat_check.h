@@ -16,8 +16,8 @@ struct Turns {
   bool skipped_first = false;  // a first message of the assistant was removed
 };
 
-// FastChat's own checks in FastChat's order (rules 1 to 3 and 5): what its preprocess() would raise comes
-// back as a fault (record and id not filled in), otherwise `turns` is filled.
+// FastChat's own checks in FastChat's order (rules 1 to 3 and 5): what its preprocess() would raise
+// comes back as a fault (record and id not filled in), otherwise `turns` is filled.
 std::optional<DataFault> check_conversation(const Conversation& conversation, Turns& turns);
 
 }  // namespace fastsft

@@ -69,8 +69,7 @@ class Arithmetic {
     counts_.enter(begin, end);
     // `legacy` is asked for from the second turn on: not every tokenizer has it (rule 18).
     const int64_t correction = turns_ != 0 && !tokenizer_.legacy() ? 1 : 0;
-    const int64_t instruction =
-        counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
+    const int64_t instruction = counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
     const int64_t next = position_ + counts_.count_turn() - correction;
     learned_.push_back({static_cast<int32_t>(position_ + std::max<int64_t>(instruction, 0)),
                         static_cast<int32_t>(next)});
@@ -104,8 +103,7 @@ FastchatLabels label_transcript(const Tokenizer& tokenizer, const ChatTemplate& 
 
   Arithmetic arithmetic(tokenizer, chat_template, transcript.text, tokens);
   arithmetic.run();
-  const auto real =
-      static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), pad_id);
+  const auto real = static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), pad_id);
   result.mismatch = {arithmetic.position(), real, arithmetic.turns()};
   result.dropped = arithmetic.position() < max_length && arithmetic.position() != real;
   if (result.dropped) return result;

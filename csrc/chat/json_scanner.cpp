@@ -61,13 +61,20 @@ void JsonScanner::take_word(std::string_view word) {
 ValueKind JsonScanner::peek() {
   skip_space();
   switch (current()) {
-    case '{': return ValueKind::kObject;
-    case '[': return ValueKind::kArray;
-    case '"': return ValueKind::kString;
-    case 't': return ValueKind::kTrue;
-    case 'f': return ValueKind::kFalse;
-    case 'n': return ValueKind::kNull;
-    default: break;
+    case '{':
+      return ValueKind::kObject;
+    case '[':
+      return ValueKind::kArray;
+    case '"':
+      return ValueKind::kString;
+    case 't':
+      return ValueKind::kTrue;
+    case 'f':
+      return ValueKind::kFalse;
+    case 'n':
+      return ValueKind::kNull;
+    default:
+      break;
   }
   const char c = current();
   if (!is_digit(c) && c != '-' && c != 'N' && c != 'I') fail("a value");
@@ -237,10 +244,19 @@ Value JsonScanner::read_value() {
       read_string(value.text);
       value.is_true = !value.text.empty();
       break;
-    case ValueKind::kNumber: value.is_true = skip_number(); break;
-    case ValueKind::kTrue: take_word("true"); value.is_true = true; break;
-    case ValueKind::kFalse: take_word("false"); break;
-    case ValueKind::kNull: take_word("null"); break;
+    case ValueKind::kNumber:
+      value.is_true = skip_number();
+      break;
+    case ValueKind::kTrue:
+      take_word("true");
+      value.is_true = true;
+      break;
+    case ValueKind::kFalse:
+      take_word("false");
+      break;
+    case ValueKind::kNull:
+      take_word("null");
+      break;
     case ValueKind::kArray:
       for (enter_array(); next_item(); value.is_true = true) skip();
       break;
@@ -249,7 +265,8 @@ Value JsonScanner::read_value() {
       for (enter_object(); next_key(key); value.is_true = true) skip();
       break;
     }
-    case ValueKind::kMissing: break;
+    case ValueKind::kMissing:
+      break;
   }
   return value;
 }

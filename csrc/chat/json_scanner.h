@@ -8,8 +8,8 @@
 
 namespace fastsft {
 
-// Walks JSON text value by value without building a tree. Accepts what Python's `json` accepts (NaN and
-// Infinity included) and nothing else. Faults throw std::invalid_argument
+// Walks JSON text value by value without building a tree. Accepts what Python's `json` accepts (NaN
+// and Infinity included) and nothing else. Faults throw std::invalid_argument
 // "<where>: not JSON at byte <k>: expected <what>" or "<where>: invalid UTF-8 at byte <k>".
 class JsonScanner {
  public:

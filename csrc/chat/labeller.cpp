@@ -5,8 +5,8 @@
 
 namespace fastsft {
 
-Labeller::Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
-                   int32_t pad_id, int num_threads)
+Labeller::Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                   int64_t max_length, int32_t pad_id, int num_threads)
     : tokenizer_(tokenizer),
       chat_template_(chat_template),
       max_length_(max_length),
@@ -16,8 +16,7 @@ Labeller::Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template
           "FastChat's label arithmetic is not defined for this template; expected vicuna_v1.1");
   require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length must be positive, got ",
           max_length);
-  require(pad_id >= 0,
-          "the tokenizer has no unk token to pad with, as FastChat's labels need");
+  require(pad_id >= 0, "the tokenizer has no unk token to pad with, as FastChat's labels need");
 }
 
 LabelledRecord Labeller::label_one(const Conversation& conversation, int64_t number,

@@ -9,11 +9,12 @@
 
 namespace fastsft {
 
-// Turns records into labelled examples by FastChat's rules, several threads over conversations. What
-// comes out does not depend on the number of threads.
+// Turns records into labelled examples by FastChat's rules, several threads over conversations.
+// What comes out does not depend on the number of threads.
 class Labeller {
  public:
-  // Rows are at most `max_length` ids long; `pad_id` is what would fill them up. `num_threads` 0 takes as many as the machine has cores, eight at most.
+  // Rows are at most `max_length` ids long; `pad_id` is what would fill them up. `num_threads` 0
+  // takes as many as the machine has cores, eight at most.
   Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
            int32_t pad_id, int num_threads);
 

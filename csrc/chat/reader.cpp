@@ -12,7 +12,8 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) throw_runtime("cannot read the data file ", path);
+  if (!file || std::filesystem::is_directory(path))
+    throw_runtime("cannot read the data file ", path);
   std::string text(std::filesystem::file_size(path), '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.gcount() != static_cast<std::streamsize>(text.size())) {

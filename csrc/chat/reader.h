@@ -8,9 +8,9 @@
 
 namespace fastsft {
 
-// Reads FastChat's data files: a JSON array of records with "conversations", UTF-8, a byte order mark
-// skipped. Records come one after another; faults of JSON throw std::invalid_argument with file and byte,
-// faults inside a record stay in the Conversation for the mask policy to judge.
+// Reads FastChat's data files: a JSON array of records with "conversations", UTF-8, a byte order
+// mark skipped. Records come one after another; faults of JSON throw std::invalid_argument with
+// file and byte, faults inside a record stay in the Conversation for the mask policy to judge.
 class ConversationReader {
  public:
   // Throws std::runtime_error when the file cannot be read.

@@ -31,9 +31,10 @@ bool has_empty(const Turns& turns, size_t first, size_t end) {
 
 const char* name_of(Remark remark) {
   constexpr std::array<const char*, kNumRemarks> kNames = {
-      "ends_with_user", "embedded_role_tag", "embedded_eos",       "embedded_unk",
-      "empty_user",     "empty_last_reply",  "assistant_only",     "count_mismatch",
-      "starts_with_assistant", "empty_middle_reply", "embedded_bos", "reply_truncated",
+      "ends_with_user",     "embedded_role_tag", "embedded_eos",
+      "embedded_unk",       "empty_user",        "empty_last_reply",
+      "assistant_only",     "count_mismatch",    "starts_with_assistant",
+      "empty_middle_reply", "embedded_bos",      "reply_truncated",
       "no_reply_left"};
   return kNames[static_cast<size_t>(remark)];
 }
@@ -62,7 +63,8 @@ std::vector<Remark> find_notes(const Tokenizer& tokenizer, const Turns& turns,
     notes.push_back(Remark::kEmbeddedBos);
   }
   if (labels.truncated) {
-    notes.push_back(labels.example.learned.empty() ? Remark::kNoReplyLeft : Remark::kReplyTruncated);
+    notes.push_back(labels.example.learned.empty() ? Remark::kNoReplyLeft
+                                                   : Remark::kReplyTruncated);
   }
   return notes;
 }

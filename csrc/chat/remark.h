@@ -8,7 +8,8 @@
 
 namespace fastsft {
 
-// What the report says about a sample: why it was dropped, or what is notable about an accepted one.
+// What the report says about a sample: why it was dropped, or what is notable about an accepted
+// one.
 enum class Remark {
   kEndsWithUser,
   kEmbeddedRoleTag,

@@ -6,10 +6,10 @@
 
 namespace fastsft {
 
-// A chat template is data: the literals around each turn and which of them are learned. A new template
-// is one new file in templates/ that registers itself.
+// A chat template is data: the literals around each turn and which of them are learned. A new
+// template is one new file in templates/ that registers itself.
 struct ChatTemplate {
-  std::string system;           // the system text with what follows it
+  std::string system;  // the system text with what follows it
   std::string before_user;
   std::string after_user;
   std::string before_assistant;
@@ -17,7 +17,7 @@ struct ChatTemplate {
   // FastChat writes a message without text as the role alone, with nothing behind it.
   std::string empty_user;
   std::string empty_assistant;
-  size_t learned_lead = 0;      // bytes at the end of before_assistant that are learned with the reply
+  size_t learned_lead = 0;  // bytes at the end of before_assistant that are learned with the reply
   bool has_fastchat_labels = false;  // --mask_policy fastchat is defined for it (rule 13)
 };
 

@@ -2,7 +2,8 @@
 
 namespace fastsft {
 
-void render_template(const ChatTemplate& chat_template, const Turns& turns, Transcript& transcript) {
+void render_template(const ChatTemplate& chat_template, const Turns& turns,
+                     Transcript& transcript) {
   std::string& text = transcript.text;
   text = chat_template.system;
   transcript.learned.clear();

@@ -9,17 +9,17 @@
 
 namespace fastsft {
 
-// How many ids pieces of a transcript have when they are tokenised alone, as FastChat does, found from
-// the one tokenisation of the whole wherever the tokenizer's promises allow it and by encoding the piece
-// where they do not. Counts include the BOS and EOS that the tokenizer adds.
+// How many ids pieces of a transcript have when they are tokenised alone, as FastChat does, found
+// from the one tokenisation of the whole wherever the tokenizer's promises allow it and by encoding
+// the piece where they do not. Counts include the BOS and EOS that the tokenizer adds.
 class TurnCounts {
  public:
   // `tokens` are those of the whole `text`; both must outlive this. `stop` separates the turns.
   TurnCounts(const Tokenizer& tokenizer, std::string_view text, std::span<const Token> tokens,
              std::string_view stop);
 
-  // The next turn begins at byte `begin` and ends at byte `end`, where a stop or the end of the text is.
-  // Turns must be given from left to right without a gap but the stops.
+  // The next turn begins at byte `begin` and ends at byte `end`, where a stop or the end of the
+  // text is. Turns must be given from left to right without a gap but the stops.
   void enter(size_t begin, size_t end);
   // Of the turn alone.
   int64_t count_turn();
@@ -37,11 +37,11 @@ class TurnCounts {
   std::string_view stop_;
   size_t begin_ = 0;
   size_t end_ = 0;
-  size_t first_ = 0;         // token of the turn's beginning
-  size_t last_ = 0;          // behind its last token
-  bool derivable_ = false;   // of this turn
-  bool aligned_ = true;      // stops were special tokens so far
-  int64_t adjustment_ = 0;   // ids that the first word has more when it stands first
+  size_t first_ = 0;        // token of the turn's beginning
+  size_t last_ = 0;         // behind its last token
+  bool derivable_ = false;  // of this turn
+  bool aligned_ = true;     // stops were special tokens so far
+  int64_t adjustment_ = 0;  // ids that the first word has more when it stands first
 };
 
 }  // namespace fastsft

@@ -12,8 +12,8 @@ inline size_t utf8_char_size(unsigned char lead) {
   return lead < 0xF0 ? 3 : 4;
 }
 
-// Position of the first byte that is not well-formed UTF-8 (overlong forms and surrogates included),
-// or std::string_view::npos.
+// Position of the first byte that is not well-formed UTF-8 (overlong forms and surrogates
+// included), or std::string_view::npos.
 size_t find_invalid_utf8(std::string_view text);
 
 // True when the bytes at `at` spell a surrogate (U+D800 to U+DFFF), which UTF-8 forbids.

@@ -44,7 +44,8 @@ void BpeMerger::push_candidate(const std::vector<Symbol>& symbols, int32_t left,
   if (left < 0 || right >= static_cast<int32_t>(symbols.size())) return;
   const Merge merge = table_->find(symbols[left].id, symbols[right].id);
   if (!merge.exists()) return;
-  heap_.push_back({merge.rank, left, right, merge.symbol, symbols[left].size + symbols[right].size});
+  heap_.push_back(
+      {merge.rank, left, right, merge.symbol, symbols[left].size + symbols[right].size});
   std::push_heap(heap_.begin(), heap_.end(), is_later);
 }
 
@@ -73,7 +74,8 @@ void BpeMerger::merge_long(std::vector<Symbol>& symbols) {
     const Candidate best = heap_.back();
     heap_.pop_back();
     const bool gone = symbols[best.left].size == 0 || symbols[best.right].size == 0;
-    if (!gone && symbols[best.left].size + symbols[best.right].size == best.size) join(symbols, best);
+    if (!gone && symbols[best.left].size + symbols[best.right].size == best.size)
+      join(symbols, best);
   }
   std::erase_if(symbols, [](const Symbol& symbol) { return symbol.size == 0; });
 }

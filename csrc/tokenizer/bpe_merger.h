@@ -13,9 +13,9 @@ struct Symbol {
   uint32_t size = 0;
 };
 
-// SentencePiece's BPE: of all neighbours that form a piece the pair with the best score merges first, the
-// leftmost of equals. Short runs are scanned, long ones use a heap: n log n at worst. Keeps its buffers
-// between calls; one thread at a time.
+// SentencePiece's BPE: of all neighbours that form a piece the pair with the best score merges
+// first, the leftmost of equals. Short runs are scanned, long ones use a heap: n log n at worst.
+// Keeps its buffers between calls; one thread at a time.
 class BpeMerger {
  public:
   explicit BpeMerger(const MergeTable& table) : table_(&table) {}

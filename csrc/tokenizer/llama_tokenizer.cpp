@@ -18,8 +18,10 @@ LlamaTokenizer::LlamaTokenizer(SentencePieceModel model, LlamaSettings settings)
   require(settings_.legacy || bpe_.cuts_before_spaces(),
           "a non-legacy tokenizer whose vocabulary joins words (a piece with U+2581 inside) is not "
           "supported");
-  require(!settings_.add_bos || settings_.named.bos >= 0, "add_bos_token is set without a bos_token");
-  require(!settings_.add_eos || settings_.named.eos >= 0, "add_eos_token is set without an eos_token");
+  require(!settings_.add_bos || settings_.named.bos >= 0,
+          "add_bos_token is set without a bos_token");
+  require(!settings_.add_eos || settings_.named.eos >= 0,
+          "add_eos_token is set without an eos_token");
   const auto num_pieces = static_cast<int32_t>(bpe_.model().pieces.size());
   vocab_size_ = num_pieces;
   for (const AddedToken& token : special_.tokens()) {
@@ -40,8 +42,8 @@ void LlamaTokenizer::check_added(const AddedToken& token) const {
           token.id, ", which is not possible");
   require(find_invalid_utf8(token.text) == std::string_view::npos, "special token ", token.id,
           " is not UTF-8");
-  const bool has_space = token.text.find(kSpaceMark) != std::string::npos ||
-                         token.text.find(' ') != std::string::npos;
+  const bool has_space =
+      token.text.find(kSpaceMark) != std::string::npos || token.text.find(' ') != std::string::npos;
   require(settings_.legacy || !has_space, "special token \"", token.text,
           "\" holds a space or U+2581, which is not supported in non-legacy mode");
 }
@@ -56,7 +58,8 @@ void LlamaTokenizer::check_ids_of_added() const {
   for (size_t id = 0; id < pieces.size(); ++id) {
     const auto found = added.find(pieces[id].text);
     require(found == added.end() || found->second == static_cast<int32_t>(id), "special token \"",
-            pieces[id].text, "\" is piece ", id, " of the vocabulary, but its id is given as another");
+            pieces[id].text, "\" is piece ", id,
+            " of the vocabulary, but its id is given as another");
   }
 }
 
@@ -115,8 +118,7 @@ void LlamaTokenizer::encode(std::string_view text, SpecialText specials,
     if (match->token->strips_left) begin = at + strip_right(text.substr(at, begin - at)).size();
     if (match->token->strips_right) end = text.size() - strip_left(text.substr(end)).size();
     encode_part(text, at, begin, *scratch, tokens);
-    tokens.push_back(
-        {match->token->id, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+    tokens.push_back({match->token->id, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
     at = end;
   }
   if (at < text.size()) encode_part(text, at, text.size(), *scratch, tokens);

@@ -23,10 +23,10 @@ struct LlamaSettings {
   NamedIds named;
 };
 
-// The slow LlamaTokenizer of transformers 4.57 (tokenization_llama.py, tokenization_utils.py), id by id.
-// Legacy: each part of a text between special tokens is encoded by itself with SentencePiece's prefix
-// space. Non-legacy: the whole text gets one prefix space, parts after a special token get none, and
-// U+2581 in the text counts as a space.
+// The slow LlamaTokenizer of transformers 4.57 (tokenization_llama.py, tokenization_utils.py), id
+// by id. Legacy: each part of a text between special tokens is encoded by itself with
+// SentencePiece's prefix space. Non-legacy: the whole text gets one prefix space, parts after a
+// special token get none, and U+2581 in the text counts as a space.
 class LlamaTokenizer : public Tokenizer {
  public:
   // Throws std::invalid_argument when the settings cannot be reproduced exactly.
@@ -45,7 +45,9 @@ class LlamaTokenizer : public Tokenizer {
   bool is_special(int32_t id) const override { return added_texts_.contains(id); }
   bool legacy() const override { return settings_.legacy; }
   bool prefixes_every_part() const override { return settings_.legacy; }
-  bool cuts_before_spaces() const override { return bpe_.cuts_before_spaces() && !special_.strips(); }
+  bool cuts_before_spaces() const override {
+    return bpe_.cuts_before_spaces() && !special_.strips();
+  }
 
  private:
   bool prefixes_part(bool is_first) const;

@@ -51,7 +51,8 @@ MergeTable::MergeTable(const SentencePieceModel& model)
 void MergeTable::number_characters(const SentencePieceModel& model) {
   for (int32_t id = 0; id < num_pieces_; ++id) {
     const Piece& piece = model.pieces[id];
-    if (piece.type != PieceType::kNormal || piece.text.size() != utf8_char_size(piece.text[0])) continue;
+    if (piece.type != PieceType::kNormal || piece.text.size() != utf8_char_size(piece.text[0]))
+      continue;
     characters_[pack_character(piece.text)] = id;
   }
   int32_t next = num_pieces_;
@@ -94,7 +95,8 @@ void MergeTable::add_splits(const SentencePieceModel& model) {
 size_t MergeTable::slot_of(uint64_t key) const {
   const int shift = 64 - std::countr_zero(slots_.size());
   size_t slot = key * 0x9E3779B97F4A7C15ull >> shift;
-  while (slots_[slot].key != key && slots_[slot].key != kEmpty) slot = (slot + 1) & (slots_.size() - 1);
+  while (slots_[slot].key != key && slots_[slot].key != kEmpty)
+    slot = (slot + 1) & (slots_.size() - 1);
   return slot;
 }
 

@@ -19,8 +19,9 @@ struct Merge {
   bool exists() const { return rank != kNone; }
 };
 
-// The vocabulary as merges of symbol pairs. A symbol is a piece (its number is the id) or one character:
-// characters that only occur inside pieces are numbered from `num_pieces` up, others are kUnknown.
+// The vocabulary as merges of symbol pairs. A symbol is a piece (its number is the id) or one
+// character: characters that only occur inside pieces are numbered from `num_pieces` up, others are
+// kUnknown.
 class MergeTable {
  public:
   static constexpr int32_t kUnknown = -1;

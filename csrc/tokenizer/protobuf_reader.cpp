@@ -65,11 +65,20 @@ std::string_view ProtobufReader::read_bytes() {
 
 void ProtobufReader::skip() {
   switch (wire_type_) {
-    case kVarint: parse_varint(); break;
-    case kFixed64: take(8); break;
-    case kBytes: take(parse_varint()); break;
-    case kFixed32: take(4); break;
-    default: fail("unknown type of field");
+    case kVarint:
+      parse_varint();
+      break;
+    case kFixed64:
+      take(8);
+      break;
+    case kBytes:
+      take(parse_varint());
+      break;
+    case kFixed32:
+      take(4);
+      break;
+    default:
+      fail("unknown type of field");
   }
 }
 

@@ -91,7 +91,8 @@ void SentencePieceBpe::encode(std::string_view text, uint32_t offset, bool space
     }
   }
   while (at < text.size()) {
-    const size_t end = table_.cuts_before_spaces() ? find_word_end(text, at, has_marks) : text.size();
+    const size_t end =
+        table_.cuts_before_spaces() ? find_word_end(text, at, has_marks) : text.size();
     for (const WordToken& token : encode_word(text.substr(at, end - at), scratch)) {
       tokens.push_back({token.id, offset, offset + token.size});
       offset += token.size;

@@ -14,8 +14,9 @@
 
 namespace fastsft {
 
-// SentencePiece's BPE over one run of plain text: the ids of `SentencePieceProcessor.encode`, with byte
-// ranges. Where the vocabulary allows it the text is cut before each run of spaces and words are cached.
+// SentencePiece's BPE over one run of plain text: the ids of `SentencePieceProcessor.encode`, with
+// byte ranges. Where the vocabulary allows it the text is cut before each run of spaces and words
+// are cached.
 class SentencePieceBpe {
  public:
   explicit SentencePieceBpe(SentencePieceModel model);
@@ -35,8 +36,8 @@ class SentencePieceBpe {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  // Appends the tokens of `text`, whose first byte has offset `offset`. With `space_first` as if a space
-  // stood before it (an empty text then gives the lone mark).
+  // Appends the tokens of `text`, whose first byte has offset `offset`. With `space_first` as if a
+  // space stood before it (an empty text then gives the lone mark).
   void encode(std::string_view text, uint32_t offset, bool space_first, Scratch& scratch,
               std::vector<Token>& tokens) const;
 

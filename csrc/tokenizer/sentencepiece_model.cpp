@@ -31,10 +31,17 @@ Piece parse_piece(std::string_view bytes, const std::string& where) {
   ProtobufReader reader(bytes, where);
   while (reader.next()) {
     switch (reader.field()) {
-      case 1: piece.text = reader.read_bytes(); break;
-      case 2: piece.score = reader.read_float(); break;
-      case 3: type = reader.read_varint(); break;
-      default: reader.skip();
+      case 1:
+        piece.text = reader.read_bytes();
+        break;
+      case 2:
+        piece.score = reader.read_float();
+        break;
+      case 3:
+        type = reader.read_varint();
+        break;
+      default:
+        reader.skip();
     }
   }
   require(!piece.text.empty() && find_invalid_utf8(piece.text) == std::string_view::npos, where,
@@ -50,11 +57,20 @@ void parse_trainer(std::string_view bytes, const std::string& where, Settings& s
   ProtobufReader reader(bytes, where);
   while (reader.next()) {
     switch (reader.field()) {
-      case 3: settings.algorithm = reader.read_varint(); break;
-      case 24: settings.suffix_spaces = reader.read_bool(); break;
-      case 35: settings.byte_fallback = reader.read_bool(); break;
-      case 44: model.unk_surface = reader.read_bytes(); break;
-      default: reader.skip();
+      case 3:
+        settings.algorithm = reader.read_varint();
+        break;
+      case 24:
+        settings.suffix_spaces = reader.read_bool();
+        break;
+      case 35:
+        settings.byte_fallback = reader.read_bool();
+        break;
+      case 44:
+        model.unk_surface = reader.read_bytes();
+        break;
+      default:
+        reader.skip();
     }
   }
 }
@@ -64,12 +80,23 @@ void parse_normalizer(std::string_view bytes, const std::string& where, Settings
   ProtobufReader reader(bytes, where);
   while (reader.next()) {
     switch (reader.field()) {
-      case 1: settings.normalizer = reader.read_bytes(); break;
-      case 2: settings.has_character_map = !reader.read_bytes().empty(); break;
-      case 3: model.add_dummy_prefix = reader.read_bool(); break;
-      case 4: settings.remove_extra_spaces = reader.read_bool(); break;
-      case 5: settings.escape_spaces = reader.read_bool(); break;
-      default: reader.skip();
+      case 1:
+        settings.normalizer = reader.read_bytes();
+        break;
+      case 2:
+        settings.has_character_map = !reader.read_bytes().empty();
+        break;
+      case 3:
+        model.add_dummy_prefix = reader.read_bool();
+        break;
+      case 4:
+        settings.remove_extra_spaces = reader.read_bool();
+        break;
+      case 5:
+        settings.escape_spaces = reader.read_bool();
+        break;
+      default:
+        reader.skip();
     }
   }
 }
@@ -81,8 +108,9 @@ void check_settings(const Settings& settings, const std::string& where) {
           settings.normalizer, "\"); only models that leave the text as it is are supported");
   require(!settings.remove_extra_spaces, where,
           ": the model removes extra spaces (remove_extra_whitespaces), which is not supported");
-  require(settings.escape_spaces && !settings.suffix_spaces, where,
-          ": the model writes spaces in another way than U+2581 before words, which is not supported");
+  require(
+      settings.escape_spaces && !settings.suffix_spaces, where,
+      ": the model writes spaces in another way than U+2581 before words, which is not supported");
 }
 
 // The value of "<0x41>", nothing for another text.
@@ -105,7 +133,8 @@ void index_bytes(SentencePieceModel& model, const std::string& where) {
     model.bytes[*byte] = static_cast<int32_t>(id);
   }
   for (int byte = 0; byte < 256; ++byte) {
-    require(model.bytes[byte] >= 0, where, ": byte fallback is on but byte ", byte, " has no piece");
+    require(model.bytes[byte] >= 0, where, ": byte fallback is on but byte ", byte,
+            " has no piece");
   }
 }
 
@@ -141,10 +170,17 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   ProtobufReader reader(bytes, where);
   while (reader.next()) {
     switch (reader.field()) {
-      case 1: model.pieces.push_back(parse_piece(reader.read_bytes(), where)); break;
-      case 2: parse_trainer(reader.read_bytes(), where, settings, model); break;
-      case 3: parse_normalizer(reader.read_bytes(), where, settings, model); break;
-      default: reader.skip();
+      case 1:
+        model.pieces.push_back(parse_piece(reader.read_bytes(), where));
+        break;
+      case 2:
+        parse_trainer(reader.read_bytes(), where, settings, model);
+        break;
+      case 3:
+        parse_normalizer(reader.read_bytes(), where, settings, model);
+        break;
+      default:
+        reader.skip();
     }
   }
   check_settings(settings, where);

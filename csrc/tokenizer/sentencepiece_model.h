@@ -27,9 +27,9 @@ struct SentencePieceModel {
   std::string unk_surface = " \xE2\x81\x87 ";
 };
 
-// Parses a tokenizer.model. Refuses, with the reason, what `SentencePieceBpe` does not reproduce exactly:
-// another algorithm than BPE, character normalisation, removal of extra spaces, spaces as suffixes,
-// user-defined and unused pieces, a vocabulary without U+2581; and damaged files.
+// Parses a tokenizer.model. Refuses, with the reason, what `SentencePieceBpe` does not reproduce
+// exactly: another algorithm than BPE, character normalisation, removal of extra spaces, spaces as
+// suffixes, user-defined and unused pieces, a vocabulary without U+2581; and damaged files.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where);
 
 }  // namespace fastsft

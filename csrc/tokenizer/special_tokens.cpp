@@ -11,10 +11,14 @@ namespace {
 uint32_t decode_char(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(bytes[i])); };
   switch (bytes.size()) {
-    case 1: return byte(0);
-    case 2: return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
-    case 3: return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-    default: return 0x10FFFF;  // no white space needs four bytes
+    case 1:
+      return byte(0);
+    case 2:
+      return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
+    case 3:
+      return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    default:
+      return 0x10FFFF;  // no white space needs four bytes
   }
 }
 
@@ -54,7 +58,8 @@ std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, s
     } else if (!begins_[static_cast<uint8_t>(text[at])]) {
       continue;
     }
-    if (const AddedToken* token = match_at(text, at)) return Match{at, at + token->text.size(), token};
+    if (const AddedToken* token = match_at(text, at))
+      return Match{at, at + token->text.size(), token};
   }
   return std::nullopt;
 }

@@ -17,8 +17,8 @@ struct AddedToken {
   bool strips_right = false;  // white space after it
 };
 
-// Finds added tokens in a text: the leftmost first, of those at one place the longest, as the splitting
-// trie of Hugging Face's slow tokenizers does.
+// Finds added tokens in a text: the leftmost first, of those at one place the longest, as the
+// splitting trie of Hugging Face's slow tokenizers does.
 class SpecialTokens {
  public:
   struct Match {

@@ -8,8 +8,9 @@
 
 namespace fastsft {
 
-// One id and the bytes [begin, end) of the text that it stands for. The ranges of a text's tokens follow
-// each other and cover it; a mark that the tokenizer put in front of the text has an empty range.
+// One id and the bytes [begin, end) of the text that it stands for. The ranges of a text's tokens
+// follow each other and cover it; a mark that the tokenizer put in front of the text has an empty
+// range.
 struct Token {
   int32_t id = 0;
   uint32_t begin = 0;
@@ -38,8 +39,8 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   virtual int32_t vocab_size() const = 0;  // added tokens included
-  // A token as it is written in the vocabulary, and back; std::invalid_argument for an id that is none, -1
-  // for a text that is none.
+  // A token as it is written in the vocabulary, and back; std::invalid_argument for an id that is
+  // none, -1 for a text that is none.
   virtual std::string token_text(int32_t id) const = 0;
   virtual int32_t find_token(std::string_view text) const = 0;
   virtual NamedIds named() const = 0;
@@ -51,9 +52,10 @@ class Tokenizer {
   // Text between special tokens has the tokens that it has alone, wherever it stands.
   virtual bool prefixes_every_part() const = 0;
 
-  // True promises, for every text: tokens that end at or before a space that follows a non-space are the
-  // same whatever comes after it; a space alone is one token; and special tokens take no white space
-  // beside them away. Then results for a part of a text follow from results for the whole.
+  // True promises, for every text: tokens that end at or before a space that follows a non-space
+  // are the same whatever comes after it; a space alone is one token; and special tokens take no
+  // white space beside them away. Then results for a part of a text follow from results for the
+  // whole.
   virtual bool cuts_before_spaces() const = 0;
 };
 

@@ -53,8 +53,9 @@ class AddedTokens {
     if (token.is_string()) {
       added.text = token.get<std::string>();
     } else {
-      require(token.is_object() && token.contains("content") && token["content"].is_string(), where_,
-              ": expected a special token (a text or an object with \"content\"), got ", token.dump());
+      require(token.is_object() && token.contains("content") && token["content"].is_string(),
+              where_, ": expected a special token (a text or an object with \"content\"), got ",
+              token.dump());
       added.text = token["content"].get<std::string>();
       added.strips_left = token.value("lstrip", false);
       added.strips_right = token.value("rstrip", false);

@@ -15,7 +15,8 @@ struct TokenizerFiles {
 };
 
 // Reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and the added tokens of
-// tokenizer.json, each where present, as `LlamaTokenizer.from_pretrained` of transformers 4.57 does.
+// tokenizer.json, each where present, as `LlamaTokenizer.from_pretrained` of transformers 4.57
+// does.
 TokenizerFiles read_tokenizer_files(const std::string& directory, const SentencePieceModel& model);
 
 // The vocabulary at `path`, a tokenizer.model.

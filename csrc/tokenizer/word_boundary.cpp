@@ -9,7 +9,8 @@
 namespace fastsft {
 namespace {
 
-// The first space at or after `at`, eight bytes at a time: words are short, a call of memchr is not.
+// The first space at or after `at`, eight bytes at a time: words are short, a call of memchr is
+// not.
 size_t find_space(std::string_view text, size_t at) {
   constexpr uint64_t kLow = 0x0101010101010101ull;
   constexpr uint64_t kHigh = 0x8080808080808080ull;

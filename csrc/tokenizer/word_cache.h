@@ -15,11 +15,13 @@ struct WordToken {
   uint32_t size = 0;
 };
 
-// Words already encoded, so that each is merged once. Words up to 15 bytes lie in an open table of 32-byte
-// slots, longer ones in a map; both are bounded (when full, words are encoded but no longer remembered).
+// Words already encoded, so that each is merged once. Words up to 15 bytes lie in an open table of
+// 32-byte slots, longer ones in a map; both are bounded (when full, words are encoded but no longer
+// remembered).
 class WordCache {
  public:
-  // A word of up to 15 bytes as two numbers: its bytes padded with zeros, the size in the last byte.
+  // A word of up to 15 bytes as two numbers: its bytes padded with zeros, the size in the last
+  // byte.
   struct Key {
     uint64_t low = 0;
     uint64_t high = 0;

@@ -34,11 +34,16 @@ def save_model_directory(trainer: Any, directory: str | Path) -> list[Any]:
     agreement = Agreement(f"saving the model to {folder}")
     save_dtype = resolve_save_dtype(trainer)
     limit = parse_size(trainer.args.max_shard_size)
-    staging = agreement.attempt_on_first(lambda: _stage_small_files(trainer, folder, save_dtype))
-    agreement.settle(None)
-    digests = list(_C.save_model(trainer.engine, str(folder), dtype=save_dtype, max_shard_size=limit))
-    agreement.attempt_on_first(lambda: digests.extend(_put_in_place(staging, folder)))
-    agreement.settle(None)
+    staging = agreement.attempt_on_first(lambda: _open_staging(trainer, folder, save_dtype))
+    try:
+        agreement.attempt_on_first(lambda: _stage_small_files(trainer, Path(staging.path), save_dtype))
+        agreement.settle(None)
+        digests = list(_C.save_model(trainer.engine, str(folder), dtype=save_dtype, max_shard_size=limit))
+        agreement.attempt_on_first(lambda: digests.extend(_put_in_place(Path(staging.path), folder)))
+        agreement.settle(None)
+    finally:
+        if staging is not None:
+            staging.discard()
     return digests
 
 
@@ -75,14 +80,19 @@ def check_free_space(directory: Path, needed: int) -> None:
         )
 
 
-def _stage_small_files(trainer: Any, folder: Path, save_dtype: str) -> Any:
-    """Everything but the weights, in a temporary directory beside its final place."""
+def _open_staging(trainer: Any, folder: Path, save_dtype: str) -> Any:
+    """A temporary directory inside `folder`, for everything but the weights."""
     from fastsft import _C
 
     check_output_directory(trainer.model.source_directory, folder)
     folder.mkdir(parents=True, exist_ok=True)
     check_free_space(folder, trainer.engine.num_parameters * _BYTES[save_dtype])
-    staging = _C.AtomicDirectory(str(folder), "files")
+    return _C.AtomicDirectory(str(folder), "files")
+
+
+def _stage_small_files(trainer: Any, staging: Path, save_dtype: str) -> None:
+    from fastsft import _C
+
     tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
     files = {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
@@ -94,20 +104,18 @@ def _stage_small_files(trainer: Any, folder: Path, save_dtype: str) -> Any:
         "training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n",
     }
     for name, content in files.items():
-        _C.replace_file(os.path.join(staging.path, name), content)
+        _C.replace_file(str(staging / name), content)
     if tokenizer is not None:
-        tokenizer.save_pretrained(staging.path)
-    return staging
+        tokenizer.save_pretrained(str(staging))
 
 
-def _put_in_place(staging: Any, folder: Path) -> list[Any]:
+def _put_in_place(staging: Path, folder: Path) -> list[Any]:
     from fastsft import _C
 
-    names = sorted(name for name in os.listdir(staging.path) if not name.startswith("."))
+    names = sorted(path.name for path in staging.iterdir() if not path.name.startswith("."))
     for name in names:
-        _C.sync_file(os.path.join(staging.path, name))
+        _C.sync_file(str(staging / name))
     for name in names:
-        os.replace(os.path.join(staging.path, name), folder / name)
+        os.replace(staging / name, folder / name)
     _C.sync_directory(str(folder))
-    staging.discard()
     return [_C.digest_file(str(folder / name)) for name in names]

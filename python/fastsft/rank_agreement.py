@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from fastsft.launcher import gather_objects, launch
 
 T = TypeVar("T")
-
-
-def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of ranks; (0, 1) without torch.distributed."""
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
-
-
-def _gather(value: Any) -> list[Any]:
-    _, world_size = rank_and_world()
-    if world_size == 1:
-        return [value]
-    import torch.distributed as dist
-
-    values: list[Any] = [None] * world_size
-    dist.all_gather_object(values, value)
-    return values
 
 
 class Agreement:
@@ -33,7 +15,7 @@ class Agreement:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.rank, self.world_size = rank_and_world()
+        self.rank, self.world_size = launch().rank, launch().world_size
         self._failure: Exception | None = None
 
     def attempt(self, work: Callable[[], T]) -> T | None:
@@ -57,7 +39,7 @@ class Agreement:
         """
         failure = self._failure
         note = None if failure is None else (isinstance(failure, ValueError), str(failure))
-        reports = _gather((note, value))
+        reports = gather_objects((note, value))
         if failure is not None:
             raise failure
         for rank, (other, _) in enumerate(reports):

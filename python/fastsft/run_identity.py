@@ -20,7 +20,7 @@ _WARN = ("weight_decay", "learning_rate", "lr_scheduler_type", "max_grad_norm", 
 def describe_run(trainer: Any) -> dict[str, Any]:
     """The content of fastsft_state.json."""
     args, engine, state = trainer.args, trainer.engine, trainer.state
-    num_conversations = len(trainer.train_dataset)
+    num_conversations = len(trainer.train_rows)
     batch = {
         "per_device": args.per_device_train_batch_size,
         "accumulation": args.gradient_accumulation_steps,
@@ -42,7 +42,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "data_seed": args.data_seed,
         "model_max_length": args.model_max_length,
         "num_conversations": num_conversations,
-        "data_hash": data_hash(trainer.train_dataset),
+        "data_hash": data_hash(trainer.train_rows),
         **{name: getattr(args, name) for name in _WARN},
     }
 
@@ -59,15 +59,9 @@ def data_position(
     return {"epoch": epoch, "conversations": consumed}
 
 
-def data_hash(dataset: Any) -> str | None:
-    """Of lengths and learned tokens of all conversations: changes with data, tokenizer, template and masks.
-
-    None when the data set is not tokenised as a whole.
-    """
-    native = getattr(dataset, "native", None)
-    if native is None or len(native) != len(dataset):
-        return None
-    content = native.lengths().tobytes() + native.target_counts().tobytes()
+def data_hash(rows: Any) -> str:
+    """Of lengths and learned tokens of all rows: changes with data, tokenizer, template and masks."""
+    content = rows.lengths.tobytes() + rows.target_counts.tobytes()
     return hashlib.sha256(content).hexdigest()[:16]
 
 

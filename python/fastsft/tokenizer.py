@@ -70,14 +70,16 @@ class Tokenizer:
         `add_special_tokens` puts BOS in front and EOS behind where the tokenizer's settings say so.
         ValueError for a text with a lone surrogate.
         """
-        ids: list[int] = self.native.encode(text, split_special_tokens)
+        ids: list[int] = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
 
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
         """`encode` of each text, on several threads."""
-        rows: list[list[int]] = self.native.encode_batch(list(texts), split_special_tokens)
+        rows: list[list[int]] = self.native.encode_batch(
+            [text.encode() for text in texts], split_special_tokens
+        )
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
     def encode_with_offsets(
@@ -85,7 +87,7 @@ class Tokenizer:
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the text."""
         result: tuple[list[int], list[tuple[int, int]]] = self.native.encode_with_offsets(
-            text, split_special_tokens
+            text.encode(), split_special_tokens
         )
         return result
 
@@ -159,7 +161,10 @@ class Tokenizer:
             source = self.directory / name
             if source.exists() and source.resolve() != (target / name).resolve():
                 shutil.copyfile(source, target / name)
-        changes: dict[str, Any] = {"model_max_length": self.model_max_length, "padding_side": self.padding_side}
+        changes: dict[str, Any] = {
+            "model_max_length": self.model_max_length,
+            "padding_side": self.padding_side,
+        }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
         return [name for name in _FILES if (target / name).exists()]

@@ -93,7 +93,7 @@ def test_an_earlier_save_leaves_nothing_behind(tmp_path, model):
 
 
 def test_saving_where_there_is_no_directory(tmp_path, model):
-    with pytest.raises(RuntimeError, match="cannot create .*missing"):
+    with pytest.raises(RuntimeError, match=r"cannot create .*missing"):
         _C.save_model(make_engine(model), str(tmp_path / "missing"))
 
 

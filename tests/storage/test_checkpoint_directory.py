@@ -55,7 +55,7 @@ def test_commit_replaces_an_older_one_of_the_same_step(tmp_path):
     assert _C.verify_directory(str(path)) == []
 
 
-@pytest.mark.parametrize("name", [n for n in [*FILES, "manifest.json"]])
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
 def test_missing_and_longer_and_shorter_files_are_named(tmp_path, name):
     path, _ = commit(tmp_path, 1)
     content = (path / name).read_bytes()
@@ -211,9 +211,9 @@ def test_replace_file(tmp_path):
 
 def test_failures_name_operation_and_path(tmp_path):
     missing = tmp_path / "missing"
-    with pytest.raises(RuntimeError, match="cannot create .*missing/.*x.*No such file"):
+    with pytest.raises(RuntimeError, match=r"cannot create .*missing/.*x.*No such file"):
         _C.replace_file(str(missing / "x"), "")
-    with pytest.raises(RuntimeError, match="cannot create directory .*missing"):
+    with pytest.raises(RuntimeError, match=r"cannot create directory .*missing"):
         _C.AtomicDirectory(str(missing), "1")
     with pytest.raises(RuntimeError, match="not a regular file"):
         _C.SafetensorsReader(str(tmp_path))

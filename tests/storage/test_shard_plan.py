@@ -1,4 +1,4 @@
-"""The split into shards is the one of huggingface_hub, which transformers uses; file names of an index are checked."""
+"""The split into shards is huggingface_hub's, which transformers uses; file names of an index are checked."""
 
 import json
 import random

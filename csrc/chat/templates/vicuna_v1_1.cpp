@@ -5,8 +5,9 @@ namespace {
 
 const bool kRegistered = ChatTemplates::instance().add(
     "vicuna_v1.1",
-    {.system = "A chat between a curious user and an artificial intelligence assistant. "
-               "The assistant gives helpful, detailed, and polite answers to the user's questions. ",
+    {.system =
+         "A chat between a curious user and an artificial intelligence assistant. "
+         "The assistant gives helpful, detailed, and polite answers to the user's questions. ",
      .before_user = "USER: ",
      .after_user = " ",
      .before_assistant = "ASSISTANT: ",

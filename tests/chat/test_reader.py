@@ -1,0 +1,131 @@
+"""FastChat's data files: what is read, and which record, field and byte a fault is reported at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_text import GOLDEN, human_gpt
+
+from fastsft import _C
+from fastsft.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / "llama2_legacy").native
+SOUND = json.dumps({"id": "a", "conversations": human_gpt("Hi", "Ho")})
+
+
+def label(tmp_path: Path, data: bytes | str) -> Any:
+    path = tmp_path / "data.json"
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return _C.label_file(str(path), TOKENIZER, 64, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"[{SOUND}]",
+        f"\ufeff [ {SOUND} ] \n",
+        '[{"x": [1, -0.5e+3, {"y": NaN}], "conversations": [{"value": "Hi", "from": "human"},'
+        '{"from": "gpt", "value": "Ho", "z": -Infinity}], "id": 7, "u": "\\ud83d\\ude00\\ud800"}]',
+        '[{"conversations": 5, "conversations": [{"from": "human", "value": "H\\u0069"}, {"from": "gpt", "value": "Ho"}]}]',
+    ],
+)
+def test_the_same_conversation_in_other_spellings(data: str, tmp_path: Path) -> None:
+    expected, read = label(tmp_path, f"[{SOUND}]"), label(tmp_path, data)
+    assert not read.faults
+    assert read.dataset.ids(0).tolist() == expected.dataset.ids(0).tolist()
+    assert json.loads(data.lstrip("\ufeff"))  # Python's reader takes it, too
+
+
+def test_escapes_are_those_of_python(tmp_path: Path) -> None:
+    text = 'q"\\/\b\f\n\r\t\u0000\u00e9\u4f60\U0001f600'
+    for ascii_only in (True, False):
+        data = json.dumps([{"conversations": human_gpt("Hi", text)}], ensure_ascii=ascii_only)
+        ids = label(tmp_path, data).dataset.ids(0).tolist()
+        direct = _C.label_sources([human_gpt("Hi", text)], TOKENIZER, 64, 0).dataset.ids(0).tolist()
+        assert ids == direct
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("", "not JSON at byte 0: expected a value"),
+        (f"[{SOUND}", "not JSON at byte .*: expected .* got the end of the file"),
+        (f"[{SOUND},]", "a value after the comma"),
+        (f"[{SOUND}] x", "expected the end of the file"),
+        (f"[{SOUND} {SOUND}]", "not JSON at byte"),
+        ('[{"a": 01}]', "not JSON at byte 8"),
+        ('[{"a": "\n"}]', "control character"),
+        ('[{"a": "\\x"}]', "escape sequence"),
+        ('[{"a": "\\u12g4"}]', "four hexadecimal digits"),
+        ("[{'a': 1}]", "a key in quotes"),
+        ('[{"a": tru}]', "expected a value"),
+        ('[{"a": -NaN}]', "expected a digit"),
+        (b'[{"a": "\xff"}]', "invalid UTF-8 at byte 8"),
+        (b'[{"a": "\xed\xa0\x80"}]', "invalid UTF-8 at byte 8"),
+        ("[" * 300, "nested deeper than 200"),
+        (SOUND, r"expected an array of records, got an object; one record per line \(JSONL\)"),
+        ("7", "expected an array of records, got a number"),
+    ],
+)
+def test_not_json(data: bytes | str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        label(tmp_path, data)
+    assert "data.json" in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="cannot read the data file"):
+        _C.label_file(str(tmp_path / "absent.json"), TOKENIZER, 64, 0)
+
+
+HUMAN = {"from": "human", "value": "x"}
+FAULTS: list[tuple[Any, str, str]] = [
+    (7, "TypeError", "record is not an object"),
+    ("text", "TypeError", "record is not an object"),
+    ({}, "KeyError", 'no "conversations"'),
+    ({"conversations": []}, "IndexError", "empty conversation"),
+    ({"conversations": ""}, "IndexError", "empty conversation"),
+    ({"conversations": None}, "TypeError", '"conversations" is null'),
+    ({"conversations": {"0": HUMAN}}, "KeyError", '"conversations" is an object'),
+    ({"conversations": [5]}, "TypeError", "message is a number"),
+    ({"conversations": [{"value": "x"}]}, "KeyError", 'message has no "from"'),
+    ({"conversations": [{"from": "human"}]}, "KeyError", 'message has no "value"'),
+    ({"conversations": [{"from": None, "value": "x"}]}, "KeyError", "role is null"),
+    ({"conversations": [{"from": [], "value": "x"}]}, "TypeError", "role is a list"),
+    (
+        {"conversations": human_gpt("x") + [{"from": "chatgpt", "value": "y"}]},
+        "KeyError",
+        'role "chatgpt" is not human or gpt',
+    ),
+    ({"conversations": [{"from": "system", "value": "x"}]}, "KeyError", 'role "system"'),
+    ({"conversations": human_gpt("x", 5)}, "TypeError", "text is a number"),
+    ({"conversations": human_gpt("x", ["y"])}, "TypeError", "text is a list"),
+    ({"conversations": human_gpt("x", {"y": 1})}, "TypeError", "text is an object"),
+    ({"conversations": human_gpt("x", True)}, "TypeError", "text is true"),
+    ({"conversations": [HUMAN, HUMAN]}, "AssertionError", "two messages of role human in a row"),
+    ({"conversations": human_gpt("x", "y")[1:] * 2}, "AssertionError", "two messages of role gpt in a row"),
+    ({"conversations": human_gpt("x", "\ud800")}, "RuntimeError", "lone surrogate in text"),
+]
+
+
+@pytest.mark.parametrize(("record", "kind", "reason"), FAULTS)
+def test_faults_of_records(record: Any, kind: str, reason: str, tmp_path: Path) -> None:
+    named = {"id": "r1", **record} if isinstance(record, dict) else record
+    labelled = label(tmp_path, json.dumps([json.loads(SOUND), named, json.loads(SOUND)]))
+    (fault,) = labelled.faults
+    assert (fault.kind, fault.record) == (kind, 1)
+    assert reason in str(fault)
+    assert str(fault).startswith("record 1 (id r1)" if isinstance(record, dict) else "record 1:")
+    if isinstance(record, dict) and "conversations" in record:
+        (direct,) = _C.label_sources([record["conversations"]], TOKENIZER, 64, 0).faults
+        assert (direct.kind, direct.message) == (fault.kind, fault.message)
+
+
+@pytest.mark.parametrize("value", [None, 0, 0.0, False, [], {}, ""])
+def test_what_python_calls_false_is_an_empty_text(value: Any, tmp_path: Path) -> None:
+    labelled = label(tmp_path, json.dumps([{"conversations": human_gpt("Hi", value)}]))
+    assert labelled.report.warnings == ["WARNING: tokenization mismatch: 1 vs. 40. #turn = 0. (ignored)"]
+    assert labelled.report.entries["empty_last_reply"].first == ["record 0"]

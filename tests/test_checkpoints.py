@@ -1,0 +1,287 @@
+"""Checkpoints of a real Trainer: complete or absent, resumed bit for bit, never from the wrong run."""
+
+import json
+import logging
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fastsft import _C, checkpoint, run_identity, saving
+from saving_run import make_trainer
+from tiny_models import weights_of, write_model
+
+STATE_KEYS = {
+    "best_global_step", "best_metric", "best_model_checkpoint", "epoch", "eval_steps", "global_step",
+    "is_hyper_param_search", "is_local_process_zero", "is_world_process_zero", "log_history", "logging_steps",
+    "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps", "stateful_callbacks",
+    "total_flos", "train_batch_size", "trial_name", "trial_params",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"), "untied")
+
+
+@pytest.fixture(scope="module")
+def finished(model, tmp_path_factory):
+    """A run of six steps with checkpoints 2, 4 and 6."""
+    output = tmp_path_factory.mktemp("finished")
+    trainer = make_trainer(model, output)
+    trainer.train()
+    saving.trainer_save_model_safe(trainer)
+    return output
+
+
+def copy(finished, tmp_path, *steps):
+    for step in steps:
+        target = tmp_path / f"checkpoint-{step}"
+        target.mkdir(parents=True)
+        for path in (finished / f"checkpoint-{step}").iterdir():
+            (target / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_what_a_checkpoint_holds(finished):
+    assert _C.list_checkpoints(str(finished)) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+    folder = finished / "checkpoint-4"
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json",
+        "training_args.json", "trainer_state.json", "fastsft_state.json", "manifest.json",
+        "optimizer-rank-00000-of-00001.safetensors", "random-state-rank-00000.json",
+    }  # fmt: skip
+    assert _C.verify_directory(str(folder)) == []
+    assert not list(finished.glob(".fastsft*"))
+    state = json.loads((folder / "trainer_state.json").read_text())
+    assert state.keys() == STATE_KEYS and state["global_step"] == 4
+    own = json.loads((folder / "fastsft_state.json").read_text())
+    assert own["step"] == own["optimizer_step"] == 4
+    assert own["position"] == {"epoch": 2, "conversations": 0} and own["batch"]["global"] == 4
+    manifest = _C.read_manifest(str(folder))
+    assert manifest.step == 4 and len(manifest.files) == 9
+
+
+def test_transformers_reads_trainer_state(finished):
+    from transformers import TrainerState
+
+    state = TrainerState.load_from_json(str(finished / "checkpoint-4" / "trainer_state.json"))
+    assert state.global_step == 4 and len(state.log_history) == 4
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_resumed_run_ends_bit_for_bit_the_same(finished, model, tmp_path, step):
+    copy(finished, tmp_path, step)
+    trainer = make_trainer(model, tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    saving.trainer_save_model_safe(trainer)
+    assert same(weights_of(tmp_path), weights_of(finished))
+    expected = json.loads((finished / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
+    assert [entry for entry in trainer.state.log_history if "loss" in entry] == expected
+
+
+def test_random_states_return(finished, model, tmp_path):
+    trainer = make_trainer(model, tmp_path)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(5)
+    expected_path = tmp_path / "checkpoint-0"
+    saving.save_checkpoint(trainer, expected_path)
+    expected = [random.random(), np.random.rand(), torch.rand(1).item(), random.gauss(0, 1)]
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(6)
+    saving.load_checkpoint(trainer, expected_path)
+    assert [random.random(), np.random.rand(), torch.rand(1).item(), random.gauss(0, 1)] == expected
+
+
+def test_no_pickle_in_a_checkpoint(finished):
+    for path in (finished / "checkpoint-6").iterdir():
+        assert path.suffix in {".json", ".safetensors"}
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+
+
+OPTIMIZER = "optimizer-rank-00000-of-00001.safetensors"
+FILES = ["model.safetensors", OPTIMIZER, "fastsft_state.json", "manifest.json"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog):
+    output = copy(finished, tmp_path, 2, 4, 6)
+    with caplog.at_level(logging.INFO):
+        assert saving.newest_checkpoint(output) == str(output / "checkpoint-6")
+        assert "checkpoint-6 verified" in caplog.text
+        for step in (6, 4):
+            path = output / f"checkpoint-{step}" / name
+            path.write_bytes(path.read_bytes()[:-1])
+        assert saving.newest_checkpoint(output) == str(output / "checkpoint-2")
+    assert f"checkpoint-6 cannot be used: {name}" in caplog.text or "manifest.json" in caplog.text
+
+
+def test_no_checkpoint_and_no_directory(tmp_path):
+    assert saving.newest_checkpoint(tmp_path) is None
+    assert saving.newest_checkpoint(tmp_path / "missing") is None
+    (tmp_path / ".fastsft-tmp-3-0123456789abcdef").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    assert saving.newest_checkpoint(tmp_path) is None
+
+
+def test_none_that_verifies_is_an_error_with_every_reason(finished, tmp_path):
+    output = copy(finished, tmp_path, 4, 6)
+    (output / "checkpoint-6" / "manifest.json").unlink()
+    (output / "checkpoint-4" / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(ValueError, match="none can be used") as caught:
+        saving.newest_checkpoint(output)
+    assert "checkpoint-6: " in str(caught.value) and "no manifest.json" in str(caught.value)
+    assert "model.safetensors: expected" in str(caught.value)
+
+
+def test_a_damaged_checkpoint_is_not_resumed_by_name(finished, model, tmp_path):
+    output = copy(finished, tmp_path, 4)
+    path = output / "checkpoint-4" / OPTIMIZER
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{OPTIMIZER}: expected CRC32C"):
+        saving.load_checkpoint(make_trainer(model, tmp_path), output / "checkpoint-4")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"gradient_accumulation_steps": 1},
+            "batch was 4 .* now it is 2; --gradient_accumulation_steps 2",
+        ),
+        (
+            {"per_device_train_batch_size": 3},
+            "batch was 4 .* now it is 6; no accumulation restores it",
+        ),
+        ({"seed": 7}, "seed was 42, now 7"),
+        ({"model_max_length": 31}, "model_max_length was 32, now 31"),
+    ],
+)
+def test_another_run_is_refused(finished, model, tmp_path, options, message):
+    trainer = make_trainer(model, tmp_path, **options)
+    with pytest.raises(ValueError, match=message):
+        saving.load_checkpoint(trainer, finished / "checkpoint-4")
+
+
+def test_another_data_set_is_refused(finished, model, tmp_path, monkeypatch):
+    trainer = make_trainer(model, tmp_path)
+    trainer.train_rows.lengths[3] += 1
+    with pytest.raises(ValueError, match="data_hash"):
+        saving.load_checkpoint(trainer, finished / "checkpoint-4")
+
+
+def test_other_differences_warn(finished, model, tmp_path):
+    trainer = make_trainer(model, tmp_path, weight_decay=0.5)
+    with pytest.warns(UserWarning, match=r"weight_decay was 0\.0, now it is 0\.5"):
+        saving.load_checkpoint(trainer, finished / "checkpoint-4")
+
+
+@pytest.mark.parametrize(("limit", "left"), [(1, [6]), (2, [4, 6]), (None, [2, 4, 6])])
+def test_save_total_limit(model, tmp_path, limit, left):
+    make_trainer(model, tmp_path, save_total_limit=limit).train()
+    assert _C.list_checkpoints(str(tmp_path)) == [f"checkpoint-{step}" for step in left]
+    assert not list(tmp_path.glob(".fastsft*"))
+
+
+@pytest.mark.parametrize("broken", ["write_run_state", "write_random_state", "save_model_directory"])
+def test_a_failed_save_leaves_nothing(model, tmp_path, monkeypatch, broken):
+    trainer = make_trainer(model, tmp_path)
+
+    def fail(*_):
+        raise RuntimeError("the disk is full")
+
+    saving.save_checkpoint(trainer, tmp_path / "checkpoint-1")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, broken, fail)
+        with pytest.raises(RuntimeError, match="the disk is full"):
+            saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+    saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
+    assert saving.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+def test_leftovers_of_a_crash_go_with_the_next_save(model, tmp_path, caplog):
+    leftover = tmp_path / ".fastsft-tmp-1-0123456789abcdef"
+    leftover.mkdir()
+    (leftover / ".fastsft-owner").write_text("")
+    (leftover / "model.safetensors").write_bytes(b"half")
+    saving.save_checkpoint(make_trainer(model, tmp_path), tmp_path / "checkpoint-1")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+    assert leftover.name in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("step", "world_size", "drop_last", "expected"),
+    [(0, 1, False, (0, 0)), (1, 1, False, (0, 8)), (2, 1, False, (0, 16)), (3, 1, False, (1, 0)),
+     (1, 2, False, (0, 16)), (2, 2, False, (1, 0)), (5, 1, True, (2, 8))],
+)  # fmt: skip
+def test_position(step, world_size, drop_last, expected):
+    """18 conversations, four per device, accumulation two."""
+    found = run_identity.data_position(
+        step, 18, per_device=4, accumulation=2, world_size=world_size, drop_last=drop_last
+    )
+    assert (found["epoch"], found["conversations"]) == expected
+
+
+def launch(mode: str, model: Path, output: Path) -> None:
+    """Two ranks of saving_run.py."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    program = Path(__file__).with_name("saving_run.py")
+    path = f"{Path(_C.__file__).parents[1]}:{program.parent}"
+    common = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program), mode, str(model), str(output)],
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        outputs = [rank.communicate(timeout=180)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(outputs)
+
+
+def test_two_ranks_save_and_resume_bit_for_bit(model, tmp_path):
+    launch("train", model, tmp_path / "whole")
+    assert _C.verify_directory(str(tmp_path / "whole" / "checkpoint-2")) == []
+    copy(tmp_path / "whole", tmp_path / "resumed", 2)
+    launch("train", model, tmp_path / "resumed")
+    assert same(weights_of(tmp_path / "resumed"), weights_of(tmp_path / "whole"))
+    # One rank reads it too: the same logical tensors, the same global batch.
+    trainer = make_trainer(model, tmp_path / "alone")
+    saved = saving.load_checkpoint(trainer, tmp_path / "whole" / "checkpoint-6")
+    assert saved["world_size"] == 2 and trainer.engine.step_count == 6
+    assert same(trainer.engine.named_parameters(), weights_of(tmp_path / "whole" / "checkpoint-6"))
+
+
+def test_a_rank_that_fails_fails_the_save_on_all(model, tmp_path):
+    launch("fail", model, tmp_path)
+    first, second = ((tmp_path / f"outcome-{rank}.txt").read_text() for rank in range(2))
+    assert second == "the disk of rank 1 is full"
+    assert "rank 1 failed: the disk of rank 1 is full" in first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outcome-0.txt", "outcome-1.txt"]
