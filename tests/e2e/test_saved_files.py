@@ -1,4 +1,4 @@
-"""The golden run with checkpoints: the files that transformers left, in directories that transformers opens."""
+"""The golden run with checkpoints: the files that transformers left, directories that transformers opens."""
 
 import json
 import subprocess
