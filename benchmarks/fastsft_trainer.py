@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.data import make_supervised_data_module
-from fastsft.tokenizer import Tokenizer
-
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.callbacks import TrainerCallback
+from fastsft.data import make_supervised_data_module
 from fastsft.model import CausalLM
 from fastsft.parser import DataclassParser
+from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 from harness import peak_resident_bytes
 

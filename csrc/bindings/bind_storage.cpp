@@ -185,8 +185,8 @@ void bind_model_files(py::module_& module) {
 }  // namespace
 
 void bind_storage(py::module_& module) {
-  bind_safetensors(module);
   bind_files(module);
+  bind_safetensors(module);  // its writer returns a FileDigest
   bind_checkpoint_directories(module);
   bind_rotation(module);
   bind_model_files(module);

@@ -131,9 +131,12 @@ def show_replies(folder: Path) -> None:
 
 def indented(label: str, reply: str) -> str:
     printable = "".join(character if character.isprintable() else " " for character in reply)
-    margin = " " * 10
     return textwrap.fill(
-        printable or "(nothing)", 100, initial_indent=f"  {label + ':':<8}", subsequent_indent=margin
+        printable or "(nothing)",
+        100,
+        initial_indent=f"  {label + ':':<8}",
+        subsequent_indent=" " * 10,
+        break_on_hyphens=False,
     )
 
 
