@@ -18,18 +18,30 @@ def words(flags):
     return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
 
 
-def start(flags, output_dir, *, ranks=1, module="fastsft.train", check=True, cwd=TRAINER):
-    """Run the command to its end; the finished process, with its text."""
+def command_and_environment(flags, output_dir, ranks, module):
     command = [sys.executable]
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
     command += ["-m", module, "--output_dir", str(output_dir), *words(flags)]
     paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    return command, {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def start(flags, output_dir, *, ranks=1, module="fastsft.train", check=True):
+    """Run the command to its end; the finished process, with its text."""
+    command, env = command_and_environment(flags, output_dir, ranks, module)
+    done = subprocess.run(command, cwd=TRAINER, env=env, capture_output=True, text=True, timeout=300)
     if check and done.returncode:
         raise AssertionError(f"status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     return done
+
+
+def begin(flags, output_dir):
+    """Start the command on one rank; the running process, with its stdout to read."""
+    command, env = command_and_environment(flags, output_dir, 1, "fastsft.train")
+    return subprocess.Popen(
+        command, cwd=TRAINER, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
 
 
 def log_history(output_dir):

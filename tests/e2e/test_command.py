@@ -3,13 +3,14 @@
 import json
 import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from e2e.command_line import TRAINER, log_history, start, tensors
+from e2e.command_line import TRAINER, begin, log_history, start, tensors
 from fastsft import _C
 from fastsft.saving import load_weights
 
@@ -65,6 +66,32 @@ def test_interrupted_run_ends_as_the_whole_one(tmp_path, ranks):
     assert all(torch.equal(tensor, cut[name]) for name, tensor in whole.items())
     losses = [[e["loss"] for e in log_history(tmp_path / run) if "loss" in e] for run in ("whole", "cut")]
     assert losses[0] == losses[1]
+
+
+LONGER = {**SHORT, "num_train_epochs": 2, "save_steps": 4}  # 12 steps
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    start(LONGER, out)
+    return tensors(out)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "resumed"), [(signal.SIGTERM, 143, "([5-9]|1\\d)"), (signal.SIGKILL, -9, "(4|8|12)")]
+)
+def test_killed_run_resumes_to_the_same_weights(tmp_path, uninterrupted, number, status, resumed):
+    process = begin(LONGER, tmp_path)
+    for line in process.stdout:
+        if "step 5/12" in line:
+            process.send_signal(number)
+    assert process.wait(timeout=120) == status
+    assert not (tmp_path / "trainer_state.json").exists()
+    done = start(LONGER, tmp_path)
+    assert re.search(f"step {resumed} of 12", done.stdout)
+    ended = tensors(tmp_path)
+    assert all(torch.equal(tensor, ended[name]) for name, tensor in uninterrupted.items())
 
 
 def test_finished_run_starts_nothing(tmp_path):
