@@ -23,7 +23,7 @@ def generate() -> str:
     text = re.sub(r"collections\.abc\.Sequence(?!\[)", "collections.abc.Sequence[typing.Any]", text)
     # Values such as the version of torch belong to one build, not to the interface.
     text = re.sub(r"^((?!__all__)\w+: \w+) = .*$", r"\1", text, flags=re.M)
-    return ruff("format", ruff("check", text, "--fix", "--quiet"))
+    return ruff("format", ruff("check", text, "--fix-only", "--quiet"))
 
 
 def ruff(command: str, text: str, *options: str) -> str:
