@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_text import GOLDEN, MODES, conversation_file, hf_tokenizer, human_gpt, read_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsft import data, data_errors
 from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN, MODES, conversation_file, hf_tokenizer, human_gpt, read_records
 
 LEGACY, NONLEGACY = MODES
 
@@ -55,7 +55,7 @@ CASES: list[tuple[int, list[Any], tuple[int, int], int, tuple[str, str] | None]]
     (14, human_gpt("Hi", "ok then "), (44, 44), 4, None),
     (15, human_gpt("Hi", " "), (42, 42), 2, None),
     (16, human_gpt("a   b", "   c"), (45, 45), 3, None),
-    (17, human_gpt("你好", "你好，世界 😀\n"), (55, 55), 13, None),
+    (17, human_gpt("你好", "你好\uff0c世界 😀\n"), (55, 55), 13, None),
     (18, human_gpt("\nx\n", "\ny\n"), (48, 48), 5, None),
     (19, human_gpt("\ta", "\tb\r\n"), (48, 48), 6, None),
     (20, human_gpt("a\0b", "c\0"), (45, 45), 3, None),

@@ -2,8 +2,6 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "bindings/python_records.h"
-#include "bindings/python_tokenizer.h"
 #include "data/label_data.h"
 #include "data/padded_rows.h"
 
@@ -12,30 +10,17 @@ namespace {
 
 namespace py = pybind11;
 
-LabelledData label_data_file(const std::string& path, const Tokenizer& tokenizer,
-                             int64_t max_length, int32_t pad_id, int num_threads,
-                             const std::string& name) {
+LabelledData label_text(std::string text, const Tokenizer& tokenizer, int64_t max_length,
+                        int32_t pad_id, int num_threads, const std::string& name,
+                        const std::string& where) {
+  ConversationReader reader(std::move(text), where);
   const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
-  return label_file(path, Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
+  return label_records(reader, Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
 }
 
-LabelledData label_sources(const py::sequence& sources, const Tokenizer& tokenizer,
-                           int64_t max_length, int32_t pad_id, int num_threads,
-                           const std::string& name) {
-  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
-  const std::vector<Conversation> conversations = read_python_sources(sources);
-  const py::gil_scoped_release release;
-  return label_conversations(conversations,
-                             Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
-}
-
-// A tokenizer object of Python is called itself: on this thread, with the GIL.
-LabelledData label_with_object(const py::sequence& sources, const py::object& tokenizer,
-                               int64_t max_length, int32_t pad_id, const std::string& name) {
-  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
-  const PythonTokenizer wrapped(tokenizer);
-  return label_conversations(read_python_sources(sources),
-                             Labeller(wrapped, chat_template, max_length, pad_id, 1));
+LabelledData label_file(const std::string& path, const Tokenizer& tokenizer, int64_t max_length,
+                        int32_t pad_id, int num_threads, const std::string& name) {
+  return label_text(read_data_file(path), tokenizer, max_length, pad_id, num_threads, name, path);
 }
 
 std::pair<py::array_t<int64_t>, py::array_t<int64_t>> padded_rows(const TokenDataset& dataset,
@@ -96,14 +81,13 @@ void bind_chat(py::module_& module) {
           py::return_value_policy::reference_internal)
       .def_readonly("report", &LabelledData::report)
       .def_readonly("faults", &LabelledData::faults);
-  module.def("label_file", &label_data_file, py::arg("path"), py::arg("tokenizer"),
+  module.def("label_file", &label_file, py::arg("path"), py::arg("tokenizer"),
              py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
              py::arg("chat_template") = "vicuna_v1.1", release());
-  module.def("label_sources", &label_sources, py::arg("sources"), py::arg("tokenizer"),
+  module.def("label_text", &label_text, py::arg("text"), py::arg("tokenizer"),
              py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
-             py::arg("chat_template") = "vicuna_v1.1");
-  module.def("label_with_object", &label_with_object, py::arg("sources"), py::arg("tokenizer"),
-             py::arg("max_length"), py::arg("pad_id"), py::arg("chat_template") = "vicuna_v1.1");
+             py::arg("chat_template") = "vicuna_v1.1", py::arg("where") = "conversations",
+             release());
   module.def("padded_rows", &padded_rows, py::arg("dataset"), py::arg("begin"), py::arg("end"),
              py::arg("width"), py::arg("pad_id"));
   module.def("chat_templates", [] { return ChatTemplates::instance().names(); });

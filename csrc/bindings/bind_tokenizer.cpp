@@ -1,7 +1,9 @@
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
 #include "core/run_in_parts.h"
+#include "tokenizer/called_tokenizer.h"
 #include "tokenizer/tokenizer_files.h"
 
 namespace fastsft::bindings {
@@ -102,6 +104,10 @@ void bind_tokenizer(py::module_& module) {
            release())
       .def_property_readonly("vocab_size", &Tokenizer::vocab_size)
       .def_property_readonly("named", &Tokenizer::named);
+  py::class_<CalledTokenizer, Tokenizer, std::shared_ptr<CalledTokenizer>>(module,
+                                                                           "CalledTokenizer")
+      .def(py::init<CalledTokenizer::Encode, std::function<bool()>, NamedIds>(), py::arg("encode"),
+           py::arg("legacy"), py::arg("named"));
   module.def("make_llama_tokenizer", &make_llama, py::arg("vocab_file"), py::arg("settings"),
              release());
   module.def("load_tokenizer", &load_tokenizer, py::arg("directory"), release());

@@ -10,7 +10,15 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-std::string read_file(const std::string& path) {
+// Blanked, not removed, so that byte numbers are those of the file.
+std::string blank_mark(std::string text) {
+  if (text.starts_with(kByteOrderMark)) text.replace(0, kByteOrderMark.size(), 3, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string read_data_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path))
     throw_runtime("cannot read the data file ", path);
@@ -19,17 +27,13 @@ std::string read_file(const std::string& path) {
   if (file.gcount() != static_cast<std::streamsize>(text.size())) {
     throw_runtime("cannot read the data file ", path, " to its end");
   }
-  // Blanked, not removed, so that byte numbers are those of the file.
-  if (text.starts_with(kByteOrderMark)) text.replace(0, kByteOrderMark.size(), 3, ' ');
   return text;
 }
 
-}  // namespace
-
-ConversationReader::ConversationReader(const std::string& path)
-    : text_(read_file(path)), scanner_(text_, path) {
+ConversationReader::ConversationReader(std::string text, const std::string& where)
+    : text_(blank_mark(std::move(text))), scanner_(text_, where) {
   const ValueKind kind = scanner_.peek();
-  require(kind == ValueKind::kArray, path, ": expected an array of records, got ", describe(kind),
+  require(kind == ValueKind::kArray, where, ": expected an array of records, got ", describe(kind),
           kind == ValueKind::kObject
               ? "; one record per line (JSONL) is not supported yet: wrap the records in [ ]"
               : "");

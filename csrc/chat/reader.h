@@ -13,8 +13,8 @@ namespace fastsft {
 // file and byte, faults inside a record stay in the Conversation for the mask policy to judge.
 class ConversationReader {
  public:
-  // Throws std::runtime_error when the file cannot be read.
-  explicit ConversationReader(const std::string& path);
+  // `where` begins the message of every fault.
+  ConversationReader(std::string text, const std::string& where);
 
   // False after the last record.
   bool next(Conversation& conversation);
@@ -28,5 +28,8 @@ class ConversationReader {
   JsonScanner scanner_;
   std::string key_;
 };
+
+// The whole file. Throws std::runtime_error when it cannot be read.
+std::string read_data_file(const std::string& path);
 
 }  // namespace fastsft

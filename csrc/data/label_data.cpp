@@ -1,7 +1,5 @@
 #include "data/label_data.h"
 
-#include "chat/reader.h"
-
 namespace fastsft {
 namespace {
 
@@ -20,9 +18,8 @@ void append(const std::vector<LabelledRecord>& records, LabelledData& data) {
 
 }  // namespace
 
-LabelledData label_file(const std::string& path, const Labeller& labeller) {
+LabelledData label_records(ConversationReader& reader, const Labeller& labeller) {
   LabelledData data;
-  ConversationReader reader(path);
   std::vector<Conversation> chunk;
   int64_t first = 0;
   for (bool more = true; more;) {
@@ -33,13 +30,6 @@ LabelledData label_file(const std::string& path, const Labeller& labeller) {
     append(labeller.label(chunk, first), data);
     first += static_cast<int64_t>(chunk.size());
   }
-  return data;
-}
-
-LabelledData label_conversations(const std::vector<Conversation>& conversations,
-                                 const Labeller& labeller) {
-  LabelledData data;
-  append(labeller.label(conversations, 0), data);
   return data;
 }
 

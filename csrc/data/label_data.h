@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "chat/labeller.h"
+#include "chat/reader.h"
 #include "data/token_dataset.h"
 
 namespace fastsft {
@@ -16,10 +17,7 @@ struct LabelledData {
   std::vector<DataFault> faults;  // records that cannot be labelled; they have no row
 };
 
-// Labels a FastChat data file, some thousand records at a time.
-LabelledData label_file(const std::string& path, const Labeller& labeller);
-// Labels records that are in memory already.
-LabelledData label_conversations(const std::vector<Conversation>& conversations,
-                                 const Labeller& labeller);
+// Labels the records of a reader, some thousand at a time.
+LabelledData label_records(ConversationReader& reader, const Labeller& labeller);
 
 }  // namespace fastsft

@@ -67,6 +67,14 @@ class DataArguments:
     )
     legacy_warnings: bool = field(default=False, metadata=_about("also print FastChat's line for each drop"))
 
+    def check_files(self) -> None:
+        """ValueError when a file that is named does not exist, or none is named to train on."""
+        for name, path in (("data_path", self.data_path), ("eval_data_path", self.eval_data_path)):
+            if path is not None and not os.path.isfile(path):
+                raise ValueError(f"--{name}: {path} is not a file")
+        if self.data_path is None:
+            raise ValueError("--data_path: expected a JSON file of conversations, got none")
+
 
 @dataclass
 class TrainingArguments(ArgumentViews):

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.data_errors import DataError, raise_first
-from fastsft.native_tokenizer import native_of
+from fastsft.native_tokenizer import called_tokenizer, native_of
 from fastsft.notices import rank0_print, warn_once
 
 IGNORE_TOKEN_ID = -100
@@ -217,7 +217,7 @@ def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
     reason = (
         "nothing in this file is learned"
         if report.num_learned == 0
-        else f"{missing} of {total} conversations have no label, more than --max_dropped {max_dropped:g} allows"
+        else f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     )
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
@@ -240,9 +240,9 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
             f"{type(tokenizer).__name__} has no native equal in fastsft yet: the object itself is called, "
             "as FastChat does, which is slow"
         )
-        labelled = _C.label_with_object(sources, tokenizer, width, pad_id)
+        labelled = _C.label_text(_write_json(sources), called_tokenizer(tokenizer), width, pad_id, 1)
     else:
-        labelled = _C.label_sources(sources, native, width, pad_id)
+        labelled = _C.label_text(_write_json(sources), native, width, pad_id)
     raise_first(labelled.faults)
     return LabelledRows(labelled, width, pad_id)
 
@@ -258,9 +258,7 @@ def _check_tokenizer(tokenizer: Any) -> tuple[int, int]:
             "give --model_max_length, or model_max_length= to from_pretrained"
         )
     if pad_id is None:
-        raise ValueError(
-            "the tokenizer has no pad token; FastChat pads with unk: tokenizer.pad_token = tokenizer.unk_token"
-        )
+        raise ValueError("the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token)")
     return int(width), int(pad_id)
 
 
@@ -283,6 +281,12 @@ class _RecordFault:
 
     def __str__(self) -> str:
         return self._text
+
+
+def _write_json(sources: Sequence[Any]) -> str:
+    """For the one reader of records. What is no JSON value counts as a number: truthy, and not a text."""
+    records = [{"conversations": source} for source in sources]
+    return json.dumps(records, skipkeys=True, default=lambda _: 1)
 
 
 def _read_json(path: str) -> Any:

@@ -34,7 +34,7 @@ def save_model_directory(trainer: Any, directory: str | Path) -> list[Any]:
     agreement = Agreement(f"saving the model to {folder}")
     save_dtype = resolve_save_dtype(trainer)
     limit = parse_size(trainer.args.max_shard_size)
-    staging = agreement.attempt_on_first(lambda: _open_staging(trainer, folder, save_dtype))
+    staging: Any = agreement.attempt_on_first(lambda: _open_staging(trainer, folder, save_dtype))
     try:
         agreement.attempt_on_first(lambda: _stage_small_files(trainer, Path(staging.path), save_dtype))
         agreement.settle(None)

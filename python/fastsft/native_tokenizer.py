@@ -30,6 +30,16 @@ def native_of(tokenizer: Any) -> Any | None:
     return known[1]
 
 
+def called_tokenizer(tokenizer: Any) -> Any:
+    """A tokenizer object wrapped so that it is called for ids itself, as FastChat calls it."""
+    ids = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    return _C.CalledTokenizer(
+        lambda text: tokenizer(text).input_ids,
+        lambda: bool(tokenizer.legacy),
+        _C.NamedIds(*(-1 if i is None else i for i in ids)),
+    )
+
+
 def _state(tokenizer: Any) -> tuple[Any, ...]:
     added = tuple(
         (i, t.content, t.lstrip, t.rstrip, t.single_word) for i, t in tokenizer.added_tokens_decoder.items()

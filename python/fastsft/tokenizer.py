@@ -26,7 +26,7 @@ class Tokenizer:
     """A SentencePiece BPE tokenizer with the ids of transformers' slow LlamaTokenizer.
 
     `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
-    tokens. Ids and texts of the named tokens: `bos_token_id`, `bos_token` and so on, None where there is none.
+    tokens. Ids and texts of the named tokens: `bos_token_id`, `bos_token` and so on; None where missing.
     """
 
     def __init__(self, native: Any, directory: str | Path, files: Any) -> None:

@@ -21,7 +21,7 @@ from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
 from fastsft.parser import DataclassParser
 from fastsft.reporting.pages import end_page, start_page
-from fastsft.saving import newest_checkpoint, trainer_save_model_safe
+from fastsft.saving import check_output_directory, newest_checkpoint, trainer_save_model_safe
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 
@@ -54,9 +54,11 @@ def train() -> None:
     parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
     model_args, data_args, args = parser.parse_args_into_dataclasses()
     local_rank = args.local_rank
+    data_args.check_files()
     join(args.ddp_timeout)
 
-    model = CausalLM.from_pretrained(model_args.model_name_or_path, cache_dir=args.cache_dir)
+    model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
+    check_output_directory(model.source_directory, args.output_dir or ".")
     stretched = stretch_positions(model.config, args.model_max_length)
     if stretched:
         rank0_print(stretched)
@@ -74,7 +76,7 @@ def train() -> None:
     rank0_print(start_page(trainer))
     resume = args.resume_from_checkpoint
     if resume is None and not args.no_resume:
-        resume = newest_checkpoint(args.output_dir)
+        resume = newest_checkpoint(args.output_dir or ".")
     trainer.train(resume_from_checkpoint=resume)
 
     model.config.use_cache = True

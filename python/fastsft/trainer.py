@@ -233,7 +233,7 @@ class Trainer:
         """Write a complete Hugging Face directory (default: `output_dir` of the arguments); collective."""
         from fastsft import saving
 
-        saving.save_model_directory(self, output_dir or self.args.output_dir)
+        saving.save_model_directory(self, output_dir or self.args.output_dir or ".")
 
     def save_state(self) -> None:
         """Write trainer_state.json into `output_dir`, on rank 0."""
@@ -261,7 +261,7 @@ class Trainer:
             return str(wanted)
         from fastsft import saving
 
-        newest = saving.newest_checkpoint(self.args.output_dir)
+        newest = saving.newest_checkpoint(self.args.output_dir or ".")
         if newest is None:
             raise ValueError(f"No valid checkpoint found in output directory ({self.args.output_dir})")
         return str(newest)

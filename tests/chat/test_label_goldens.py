@@ -1,10 +1,15 @@
-"""Every recorded conversation, both tokenizer modes, three lengths, and all edge cases: FastChat's ids and labels."""
+"""Every recorded conversation, both tokenizer modes, three lengths, all edge cases: FastChat's labels."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+
+from fastsft import _C
+from fastsft.native_tokenizer import called_tokenizer
+from fastsft.tokenizer import Tokenizer
 from golden_text import (
     CONVERSATIONS,
     GOLDEN,
@@ -15,9 +20,6 @@ from golden_text import (
     read_records,
     read_rows,
 )
-
-from fastsft import _C
-from fastsft.tokenizer import Tokenizer
 
 PAD = 0
 
@@ -56,7 +58,7 @@ def test_data_files(name: str, length: int, mode: str) -> None:
 def test_edge_cases(number: int, length: int, mode: str) -> None:
     golden = read_rows("labels_full", f"edge_cases.{mode}.{length}")[number]
     record = read_records("edge_cases")[number]
-    labelled = _C.label_sources([record["conversations"]], load(mode), length, PAD)
+    labelled = _C.label_text(json.dumps([record]), load(mode), length, PAD)
     if "error" in golden:
         assert [fault.kind for fault in labelled.faults] == [golden["error"]]
         return
@@ -89,11 +91,13 @@ def test_number_of_threads_changes_nothing(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tokenizer_object_gives_the_same(mode: str) -> None:
-    sources = [record["conversations"] for record in read_records("edge_cases")]
+    records = read_records("edge_cases")
     goldens = read_rows("labels_full", f"edge_cases.{mode}.64")
-    sound = [source for source, golden in zip(sources, goldens, strict=True) if "error" not in golden]
-    native = _C.label_sources(sound, load(mode), 64, PAD)
-    called = _C.label_with_object(sound, hf_tokenizer(mode, 64), 64, PAD)
+    sound = [record for record, golden in zip(records, goldens, strict=True) if "error" not in golden]
+    native, called = (
+        _C.label_text(json.dumps(sound), tokenizer, 64, PAD, 1)
+        for tokenizer in (load(mode), called_tokenizer(hf_tokenizer(mode, 64)))
+    )
     rows = range(len(sound))
     assert [native.dataset.learned(i) for i in rows] == [called.dataset.learned(i) for i in rows]
     assert all((native.dataset.ids(i) == called.dataset.ids(i)).all() for i in rows)

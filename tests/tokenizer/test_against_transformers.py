@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_text import GOLDEN, MODES, hf_tokenizer, read_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN, MODES, hf_tokenizer, read_texts
 
 PARTS = (
     "a",

@@ -1,11 +1,13 @@
-"""Every recorded text: the ids of SentencePiece and of the slow LlamaTokenizer, offsets that rebuild the text."""
+"""Every recorded text: ids of SentencePiece and of the slow LlamaTokenizer, offsets that rebuild it."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from golden_text import CONVERSATIONS, GOLDEN, MODES, digest, read_rows, read_texts
 
 from fastsft.tokenizer import Tokenizer
+from golden_text import CONVERSATIONS, GOLDEN, MODES, digest, read_rows, read_texts
 
 TEXTS = (*CONVERSATIONS, "wiki_demo", "tokenizer_edge_texts")
 
@@ -22,7 +24,7 @@ def test_ids_and_offsets_equal_the_goldens(mode: str, name: str) -> None:
         assert (ids if name == "tokenizer_edge_texts" else [len(ids), digest(ids)]) == golden, text[:80]
         data = text.encode()
         assert b"".join(data[begin:end] for begin, end in offsets) == data
-        assert all(a[1] == b[0] for a, b in zip(offsets, offsets[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in pairwise(offsets))
 
 
 @pytest.mark.parametrize("mode", MODES)

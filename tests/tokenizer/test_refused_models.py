@@ -1,4 +1,4 @@
-"""Damaged tokenizer.model files, and vocabularies that would not be reproduced exactly, are refused with a reason."""
+"""Damaged vocabularies, and those that would not be reproduced exactly, are refused with a reason."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_text import GOLDEN
 
 from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN
 
 SOURCE = GOLDEN / "tokenizers" / "llama2_legacy"
 
@@ -85,7 +85,7 @@ def test_unsupported_vocabulary(edit: Callable[[Any], None], reason: str, tmp_pa
 @pytest.mark.parametrize("size", [1, 2, 17, 1000, 400_000])
 def test_cut_off_file(size: int, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "t", (SOURCE / "tokenizer.model").read_bytes()[:size])
-    with pytest.raises(ValueError, match="tokenizer.model"):
+    with pytest.raises(ValueError, match=r"tokenizer\.model"):
         Tokenizer.from_pretrained(folder)
 
 

@@ -1,19 +1,20 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
-
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "tokenizer/tokenizer.h"
 
-namespace fastsft::bindings {
+namespace fastsft {
 
-// A Hugging Face tokenizer object as FastChat uses it: `tokenizer(text).input_ids` and nothing
-// else, so byte ranges are empty and no promises are made. The GIL must be held.
-class PythonTokenizer : public Tokenizer {
+// A tokenizer of somebody else, of which only "text to ids, BOS and EOS included" is known: byte
+// ranges are empty and nothing is promised. One thread at a time if `encode` asks for it.
+class CalledTokenizer : public Tokenizer {
  public:
-  explicit PythonTokenizer(pybind11::object tokenizer);
+  using Encode = std::function<std::vector<int32_t>(const std::string&)>;
+
+  CalledTokenizer(Encode encode, std::function<bool()> legacy, NamedIds named);
 
   void encode(std::string_view text, SpecialText specials,
               std::vector<Token>& tokens) const override;
@@ -25,18 +26,16 @@ class PythonTokenizer : public Tokenizer {
   bool adds_bos() const override { return adds_bos_; }
   bool adds_eos() const override { return adds_eos_; }
   bool is_special(int32_t) const override { return false; }
-  bool legacy() const override;
+  bool legacy() const override { return legacy_(); }
   bool prefixes_every_part() const override { return false; }
   bool cuts_before_spaces() const override { return false; }
 
  private:
-  std::vector<int32_t> call(std::string_view text) const;
-  int32_t id_of(const char* attribute) const;
-
-  pybind11::object tokenizer_;
+  Encode encode_;
+  std::function<bool()> legacy_;
   NamedIds named_;
   bool adds_bos_ = false;
   bool adds_eos_ = false;
 };
 
-}  // namespace fastsft::bindings
+}  // namespace fastsft

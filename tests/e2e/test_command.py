@@ -1,0 +1,111 @@
+"""The command as FastChat's users type it: the recipe on two ranks, stopping and going on, mistakes."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from e2e.command_line import TRAINER, log_history, start, tensors
+from fastsft import _C
+from fastsft.saving import load_weights
+
+RECIPE = {
+    "model_name_or_path": "model_untied", "data_path": "data/first50.json", "bf16": True,
+    "num_train_epochs": 3, "per_device_train_batch_size": 2, "per_device_eval_batch_size": 2,
+    "gradient_accumulation_steps": 16,
+    "evaluation_strategy": "no", "save_strategy": "steps", "save_steps": 1200, "save_total_limit": 10,
+    "learning_rate": 2e-5, "weight_decay": "0.", "warmup_ratio": 0.03, "lr_scheduler_type": "cosine",
+    "logging_steps": 1, "fsdp": "full_shard auto_wrap",
+    "fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", "tf32": True,
+    "model_max_length": 2048, "gradient_checkpointing": True, "lazy_preprocess": True,
+}  # fmt: skip
+SHORT = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
+
+
+def test_readme_recipe_on_two_ranks(tmp_path):
+    out = tmp_path / "out"
+    done = start(RECIPE, out, ranks=2, module="fastsft.train_mem")
+    assert "tf32 True has no effect" in done.stderr
+    # 50 conversations, 13 micro-batches a rank, one step an epoch.
+    assert [entry["step"] for entry in log_history(out) if "loss" in entry] == [1, 2, 3]
+    assert (out / "checkpoint-3" / "manifest.json").is_file()
+    assert json.loads((out / "config.json").read_text())["use_cache"] is True
+    assert json.loads((out / "checkpoint-3" / "config.json").read_text())["use_cache"] is False
+    assert AutoTokenizer.from_pretrained(out, use_fast=False).model_max_length == 2048
+
+    theirs = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    engine = _C.Engine((out / "config.json").read_text(), max_positions=64)
+    load_weights(engine, str(out))
+    ids = np.arange(100, 140)
+    with torch.no_grad():
+        wanted = theirs(torch.from_numpy(ids)[None]).logits[0]
+    logits = engine.logits(ids, [len(ids)])
+    assert torch.linalg.vector_norm(logits - wanted) <= 1e-5 * torch.linalg.vector_norm(wanted)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_interrupted_run_ends_as_the_whole_one(tmp_path, ranks):
+    flags = {**SHORT, "save_steps": 2}
+    if ranks == 2:
+        flags |= {"per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap"}
+    start(flags, tmp_path / "whole", ranks=ranks)
+    start(flags, tmp_path / "cut", ranks=ranks)
+    shutil.rmtree(tmp_path / "cut" / "checkpoint-6")  # what a run that died after step 4 leaves
+    for path in (tmp_path / "cut").glob("*.*"):
+        path.unlink()
+    done = start(flags, tmp_path / "cut", ranks=ranks)
+    assert re.search(
+        r"resumed from \S*checkpoint-4: step 4 of 6, epoch 0.6667, next learning rate", done.stdout
+    )
+    whole, cut = tensors(tmp_path / "whole"), tensors(tmp_path / "cut")
+    assert all(torch.equal(tensor, cut[name]) for name, tensor in whole.items())
+    losses = [[e["loss"] for e in log_history(tmp_path / run) if "loss" in e] for run in ("whole", "cut")]
+    assert losses[0] == losses[1]
+
+
+def test_finished_run_starts_nothing(tmp_path):
+    start(SHORT, tmp_path / "out")
+    before = tensors(tmp_path / "out")
+    done = start(SHORT, tmp_path / "out")
+    assert "step 6 of 6" in done.stdout and "{'loss'" not in done.stdout
+    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(tmp_path / "out").items())
+
+
+MISTAKES = {
+    "flag": ({"learnig_rate": 1}, "the nearest known flag is --learning_rate"),
+    "model": ({"model_name_or_path": "./no_such_model"}, "no_such_model is not a directory"),
+    "own source": ({"output_dir": "model_untied"}, "choose another --output_dir"),
+    "data": ({"data_path": "no_such.json"}, "--data_path: no_such.json is not a file"),
+    "evaluation data": ({"eval_data_path": "no_such.json"}, "--eval_data_path: no_such.json is not a file"),
+    "fp16": ({"fp16": True}, "use --bf16 True"),
+    "left padding": ({"padding_side": "left"}, "use --padding_side right"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_end_in_a_sentence(name, tmp_path):
+    change, message = MISTAKES[name]
+    done = start({**SHORT, **change}, change.get("output_dir", tmp_path / "out"), check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr and ".cpp" not in done.stderr
+
+
+def test_diverging_run_stops_and_names_the_step(tmp_path):
+    flags = {**SHORT, "learning_rate": 1e30, "warmup_ratio": 0, "max_grad_norm": 0}
+    done = start(flags, tmp_path / "out", check=False)
+    assert done.returncode != 0
+    assert re.search(r"RuntimeError: step \d+: loss \S+, gradient norm \S+: not finite", done.stderr)
+    assert not list((tmp_path / "out").glob("model*.safetensors"))
+
+
+def test_longer_examples_stretch_the_positions(tmp_path):
+    flags = {**SHORT, "model_max_length": 4096, "save_strategy": "no", "max_steps": 1}
+    done = start(flags, tmp_path / "out")
+    scaling = {"type": "linear", "factor": 2.0}
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["rope_scaling"] == scaling
+    assert "for 4096 tokens on 2048 positions" in done.stdout

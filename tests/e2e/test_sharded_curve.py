@@ -1,0 +1,48 @@
+"""One global batch of 12, spread over one to four ranks under each strategy: the same curve and weights."""
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from e2e.command_line import TRAINER, log_history, start, tensors
+
+STRATEGIES = ["no_shard", "shard_grad_op", "full_shard"]
+# ranks: (conversations a micro-batch, accumulation); the product with the ranks is always 12
+SPREADS = {1: (4, 3), 2: (3, 2), 3: (2, 2), 4: (3, 1)}
+
+
+def run(ranks, strategy, output_dir):
+    batch, accumulation = SPREADS[ranks]
+    recorded = json.loads((TRAINER / "h_resume.json").read_text())["flags"]  # first48.json, model_untied
+    changes = {
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": accumulation,
+        "save_strategy": "no",
+        "weight_decay": 0.1,
+    }
+    start({**recorded, **changes, "fsdp": strategy}, output_dir, ranks=ranks)
+    steps = [entry for entry in log_history(output_dir) if "loss" in entry]
+    return steps, tensors(output_dir)
+
+
+@functools.cache
+def alone():
+    with tempfile.TemporaryDirectory() as folder:
+        return run(1, "no_shard", Path(folder) / "out")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("ranks", SPREADS)
+def test_curve_does_not_depend_on_ranks_or_strategy(ranks, strategy, tmp_path):
+    expected_steps, expected_weights = alone()
+    steps, weights = run(ranks, strategy, tmp_path / "out")
+    assert len(steps) == 4
+    assert [s["loss"] for s in steps] == pytest.approx([s["loss"] for s in expected_steps], abs=2e-6, rel=0)
+    assert [s["grad_norm"] for s in steps] == pytest.approx([s["grad_norm"] for s in expected_steps], rel=1e-5)
+    assert weights.keys() == expected_weights.keys()
+    for name, weight in weights.items():
+        error = (weight.double() - expected_weights[name].double()).norm()
+        assert error <= 1e-4 * expected_weights[name].double().norm(), name

@@ -1,0 +1,82 @@
+"""The module that FastChat's scripts import."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import fastsft
+
+NAMES = [
+    "train", "preprocess", "TrainingArguments", "ModelArguments", "DataArguments", "trainer_save_model_safe",
+    "make_supervised_data_module", "SupervisedDataset", "LazySupervisedDataset", "IGNORE_TOKEN_ID",
+    "rank0_print", "local_rank",
+]  # fmt: skip
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_drop_in_names():
+    import fastsft.train as module
+
+    for name in NAMES:
+        assert hasattr(module, name), name
+    assert module.IGNORE_TOKEN_ID == -100 and module.local_rank is None
+    assert callable(module.train) and "train" not in fastsft.__all__
+
+
+def test_rank0_print_speaks_once_the_rank_is_known(capsys, monkeypatch):
+    import fastsft.train as module
+
+    module.rank0_print("before")
+    monkeypatch.setattr(module, "local_rank", 0)
+    module.rank0_print("after", 1)
+    monkeypatch.setattr(module, "local_rank", 1)
+    module.rank0_print("elsewhere")
+    assert capsys.readouterr().out == "after 1\n"
+
+
+def test_import_is_without_transformers_and_fsdp():
+    code = """
+import json, sys, fastsft.train
+print(json.dumps([m for m in ("transformers", "torch.distributed.fsdp") if m in sys.modules]))
+"""
+    assert run(code) == []
+
+
+def test_package_alone_imports_no_torch():
+    assert run("import json, sys, fastsft; print(json.dumps('torch' in sys.modules))") is False
+
+
+@pytest.mark.parametrize("module", ["fastsft.train", "fastsft.train_mem", "fastsft.train_xformers"])
+def test_running_the_module_does_not_import_it_twice(module):
+    code = f"""
+import json, runpy, sys
+import fastsft.entry
+fastsft.entry.run_script = lambda script: print(json.dumps(script is sys.modules["fastsft.train"].train))
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+    assert run(code) is True
+
+
+def test_lazy_names():
+    assert fastsft.Trainer.__module__ == "fastsft.trainer"
+    assert set(fastsft.__all__) <= set(dir(fastsft))
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = fastsft.trian
+
+
+def test_other_torch_is_one_sentence(monkeypatch):
+    import torch
+
+    from fastsft.native import load_native
+
+    monkeypatch.setattr(torch, "__version__", "2.99.0+cpu")
+    with pytest.raises(
+        ImportError, match=r"built with torch 2\.\d+\S*, but torch 2\.99\.0\+cpu is"
+    ):
+        load_native()
