@@ -3,11 +3,13 @@ fastsft: native core
 """
 
 from __future__ import annotations
+
 import collections.abc
+import typing
+
 import numpy
 import numpy.typing
 import torch
-import typing
 
 __all__: list[str] = [
     "AddedToken",
@@ -418,7 +420,7 @@ def label_file(
     chat_template: str = "vicuna_v1.1",
 ) -> LabelledData: ...
 def label_sources(
-    sources: collections.abc.Sequence,
+    sources: collections.abc.Sequence[typing.Any],
     tokenizer: Tokenizer,
     max_length: typing.SupportsInt | typing.SupportsIndex,
     pad_id: typing.SupportsInt | typing.SupportsIndex,
@@ -426,7 +428,7 @@ def label_sources(
     chat_template: str = "vicuna_v1.1",
 ) -> LabelledData: ...
 def label_with_object(
-    sources: collections.abc.Sequence,
+    sources: collections.abc.Sequence[typing.Any],
     tokenizer: typing.Any,
     max_length: typing.SupportsInt | typing.SupportsIndex,
     pad_id: typing.SupportsInt | typing.SupportsIndex,
