@@ -76,7 +76,5 @@ def test_other_torch_is_one_sentence(monkeypatch):
     from fastsft.native import load_native
 
     monkeypatch.setattr(torch, "__version__", "2.99.0+cpu")
-    with pytest.raises(
-        ImportError, match=r"built with torch 2\.\d+\S*, but torch 2\.99\.0\+cpu is"
-    ):
+    with pytest.raises(ImportError, match=r"built with torch 2\.\d+\S*, but torch 2\.99\.0\+cpu is"):
         load_native()

@@ -41,7 +41,9 @@ def test_curve_does_not_depend_on_ranks_or_strategy(ranks, strategy, tmp_path):
     steps, weights = run(ranks, strategy, tmp_path / "out")
     assert len(steps) == 4
     assert [s["loss"] for s in steps] == pytest.approx([s["loss"] for s in expected_steps], abs=2e-6, rel=0)
-    assert [s["grad_norm"] for s in steps] == pytest.approx([s["grad_norm"] for s in expected_steps], rel=1e-5)
+    assert [s["grad_norm"] for s in steps] == pytest.approx(
+        [s["grad_norm"] for s in expected_steps], rel=1e-5
+    )
     assert weights.keys() == expected_weights.keys()
     for name, weight in weights.items():
         error = (weight.double() - expected_weights[name].double()).norm()
