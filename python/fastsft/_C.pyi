@@ -14,6 +14,7 @@ import torch
 __all__: list[str] = [
     "AddedToken",
     "AtomicDirectory",
+    "CalledTokenizer",
     "DataFault",
     "DataReport",
     "Engine",
@@ -41,8 +42,7 @@ __all__: list[str] = [
     "digest_file",
     "epoch_order",
     "label_file",
-    "label_sources",
-    "label_with_object",
+    "label_text",
     "list_checkpoints",
     "load_model",
     "load_tokenizer",
@@ -273,6 +273,16 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int: ...
 
+class CalledTokenizer(Tokenizer):
+    def __init__(
+        self,
+        encode: collections.abc.Callable[
+            [str], collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
+        ],
+        legacy: collections.abc.Callable[[], bool],
+        named: NamedIds,
+    ) -> None: ...
+
 class DataFault:
     def __str__(self) -> str: ...
     @property
@@ -419,20 +429,14 @@ def label_file(
     num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
     chat_template: str = "vicuna_v1.1",
 ) -> LabelledData: ...
-def label_sources(
-    sources: collections.abc.Sequence[typing.Any],
+def label_text(
+    text: str,
     tokenizer: Tokenizer,
     max_length: typing.SupportsInt | typing.SupportsIndex,
     pad_id: typing.SupportsInt | typing.SupportsIndex,
     num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
     chat_template: str = "vicuna_v1.1",
-) -> LabelledData: ...
-def label_with_object(
-    sources: collections.abc.Sequence[typing.Any],
-    tokenizer: typing.Any,
-    max_length: typing.SupportsInt | typing.SupportsIndex,
-    pad_id: typing.SupportsInt | typing.SupportsIndex,
-    chat_template: str = "vicuna_v1.1",
+    where: str = "conversations",
 ) -> LabelledData: ...
 def list_checkpoints(output_directory: str) -> list[str]: ...
 def load_model(engine: Engine, directory: str) -> list[str]: ...
