@@ -3,11 +3,13 @@ fastsft: native core
 """
 
 from __future__ import annotations
+
 import collections.abc
+import typing
+
 import numpy
 import numpy.typing
 import torch
-import typing
 
 __all__: list[str] = [
     "AddedToken",
