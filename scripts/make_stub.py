@@ -20,10 +20,16 @@ def generate() -> str:
         command = [sys.executable, "-m", "pybind11_stubgen", "fastsft._C", "--exit-code", "-o", folder]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         text = (Path(folder) / "fastsft" / "_C.pyi").read_text()
+    text = re.sub(r"collections\.abc\.Sequence(?!\[)", "collections.abc.Sequence[typing.Any]", text)
     # Values such as the version of torch belong to one build, not to the interface.
     text = re.sub(r"^((?!__all__)\w+: \w+) = .*$", r"\1", text, flags=re.M)
-    formatter = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB), "-"]
-    return subprocess.run(formatter, check=True, input=text, capture_output=True, text=True).stdout
+    return ruff("format", ruff("check", text, "--fix-only", "--quiet"))
+
+
+def ruff(command: str, text: str, *options: str) -> str:
+    """`text` after `ruff <command>`, with the project's settings."""
+    words = [sys.executable, "-m", "ruff", command, *options, "--stdin-filename", str(STUB), "-"]
+    return subprocess.run(words, check=True, input=text, stdout=subprocess.PIPE, text=True).stdout
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def _run(rank: int, world_size: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _run(
+    rank: int, world_size: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", world_size)
     timeout = datetime.timedelta(seconds=120)
@@ -34,9 +36,7 @@ def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list
     if world_size == 1:
         return [function({"gather_group": "", "reduce_group": ""}, *args)]
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(
-            _run, (world_size, folder, function, args), nprocs=world_size, start_method="fork"
-        )
+        mp.start_processes(_run, (world_size, folder, function, args), nprocs=world_size, start_method="fork")
         results = [pickle.loads(Path(folder, f"{r}.pickle").read_bytes()) for r in range(world_size)]
     for result in results:
         if isinstance(result, Exception):

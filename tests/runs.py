@@ -45,6 +45,8 @@ def random_dataset(rows: int, vocab: int, longest: int, seed: int = 0) -> _C.Tok
     for row in range(rows):
         length = int(random.integers(6, longest))
         middle = int(random.integers(2, length - 1))
-        spans = [] if row % 5 == 4 else [(1, middle - 1), (middle, length)] if middle > 2 else [(middle, length)]
+        spans = (
+            [] if row % 5 == 4 else [(1, middle - 1), (middle, length)] if middle > 2 else [(middle, length)]
+        )
         dataset.append(random.integers(0, vocab, length).astype(np.int32), spans)
     return dataset

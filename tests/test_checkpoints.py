@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -285,3 +286,21 @@ def test_a_rank_that_fails_fails_the_save_on_all(model, tmp_path):
     assert second == "the disk of rank 1 is full"
     assert "rank 1 failed: the disk of rank 1 is full" in first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outcome-0.txt", "outcome-1.txt"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 100, 1_000, 5_000, 20_000, 60_000, 120_000])
+def test_a_full_disk_leaves_the_old_checkpoint(model, tmp_path, limit):
+    """A limit on file sizes stands for a disk that fills up in the middle of any file."""
+    trainer = make_trainer(model, tmp_path)
+    saving.save_checkpoint(trainer, tmp_path / "checkpoint-1")
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises((RuntimeError, OSError), match=r"bytes are free|File too large"):
+            saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+    assert saving.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-1")
+    saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
+    assert saving.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")

@@ -5,8 +5,8 @@
 namespace fastsft::bindings {
 namespace {
 
-// std::invalid_argument is ValueError and std::runtime_error is RuntimeError by pybind11's own rules.
-// What torch throws keeps its message and loses the C++ backtrace.
+// std::invalid_argument is ValueError and std::runtime_error is RuntimeError by pybind11's own
+// rules. What torch throws keeps its message and loses the C++ backtrace.
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);

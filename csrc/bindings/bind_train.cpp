@@ -19,8 +19,8 @@ std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::for
   return {array.data(), static_cast<size_t>(array.size())};
 }
 
-std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& compute_dtype,
-                                    EngineOptions options) {
+std::unique_ptr<Engine> make_engine(const std::string& config_json,
+                                    const std::string& compute_dtype, EngineOptions options) {
   require(compute_dtype == "float32" || compute_dtype == "bfloat16", "compute_dtype is \"",
           compute_dtype, "\", expected \"float32\" or \"bfloat16\"");
   options.compute_dtype = compute_dtype == "float32" ? at::kFloat : at::kBFloat16;
@@ -31,9 +31,11 @@ std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::s
 StepResult train_step(Engine& self, const TokenDataset& dataset, const std::vector<Rows>& rows,
                       const std::vector<Weights>& weights, const AdamWOptions& options,
                       double max_grad_norm, double label_smoothing) {
-  require(rows.size() == weights.size(), rows.size(), " micro-batches with ", weights.size(), " weights");
+  require(rows.size() == weights.size(), rows.size(), " micro-batches with ", weights.size(),
+          " weights");
   std::vector<MicroBatch> micro_batches;
-  for (size_t i = 0; i < rows.size(); ++i) micro_batches.push_back({view(rows[i]), view(weights[i])});
+  for (size_t i = 0; i < rows.size(); ++i)
+    micro_batches.push_back({view(rows[i]), view(weights[i])});
   const py::gil_scoped_release released;
   return self.train_step(dataset, micro_batches, options, max_grad_norm, label_smoothing);
 }
@@ -134,7 +136,8 @@ void bind_train(py::module_& module) {
       .def_property("step_count", &Engine::step_count, &Engine::set_step_count)
       .def_property_readonly("config_json", &Engine::config_json)
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
-      .def_property_readonly("world_size", [](Engine& self) { return self.communicator().world_size(); })
+      .def_property_readonly("world_size",
+                             [](Engine& self) { return self.communicator().world_size(); })
       .def_property_readonly("num_parameters", &Engine::num_parameters)
       .def_property_readonly("num_non_embedding_parameters", &Engine::num_non_embedding_parameters)
       .def_property_readonly("unit_names", &unit_names)

@@ -12,7 +12,8 @@ namespace {
 template <typename T>
 at::Tensor to_tensor(const std::vector<T>& values) {
   const auto dtype = c10::CppTypeToScalarType<T>::value;
-  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(dtype));
+  at::Tensor tensor =
+      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(dtype));
   std::copy(values.begin(), values.end(), tensor.data_ptr<T>());
   return tensor;
 }
@@ -60,7 +61,8 @@ class BatchBuilder {
   std::vector<float> token_weights_;
 };
 
-void add_conversation(const TokenDataset& dataset, int64_t row, double weight, BatchBuilder& builder) {
+void add_conversation(const TokenDataset& dataset, int64_t row, double weight,
+                      BatchBuilder& builder) {
   if (dataset.num_targets(row) == 0) return;
   const auto ids = dataset.ids(row);
   const auto learned = dataset.learned(row);

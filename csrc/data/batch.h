@@ -23,9 +23,9 @@ struct Batch {
   int64_t num_labels() const { return label_positions.size(0); }
 };
 
-// `weights[i]` multiplies every token loss of conversation `rows[i]`. Conversations without a target
-// are left out, and tokens after the last target's predecessor are cut: attention is causal, so nothing
-// that is learned can see them. Ids outside [0, vocab_size) throw std::invalid_argument.
+// `weights[i]` multiplies every token loss of conversation `rows[i]`. Conversations without a
+// target are left out, and tokens after the last target's predecessor are cut: attention is causal,
+// so nothing that is learned can see them. Ids outside [0, vocab_size) throw std::invalid_argument.
 Batch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                  std::span<const double> weights, int64_t vocab_size);
 

@@ -61,7 +61,8 @@ void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& o
 at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool training) {
   const auto stream = [&](int64_t layer) {  // without a backward two streams are enough
     const int64_t name = training ? layer : layer % 2;
-    return buffers_.get("stream." + std::to_string(name), {batch.num_tokens(), config_.hidden_size}, dtype_);
+    return buffers_.get("stream." + std::to_string(name), {batch.num_tokens(), config_.hidden_size},
+                        dtype_);
   };
   cover_positions(batch);
   embed(batch, strategy, stream(0));
@@ -126,9 +127,11 @@ void CausalLM::backward_blocks(const Batch& batch, Strategy& strategy, const at:
     if (layer > 0) strategy.prefetch(layout_.block_unit(layer - 1));
     if (recompute_ == Recompute::kBlock) {
       const at::Tensor out = buffers_.get("recomputed", grad.sizes(), dtype_);
-      saved_[index] = block_forward(shared, blocks_[index], weights, saved_[index].input, out, slot(layer));
+      saved_[index] =
+          block_forward(shared, blocks_[index], weights, saved_[index].input, out, slot(layer));
     }
-    block_backward(shared, blocks_[index], weights, saved_[index], grad, strategy.gradients().whole(unit));
+    block_backward(shared, blocks_[index], weights, saved_[index], grad,
+                   strategy.gradients().whole(unit));
     strategy.gradients().reduce(unit);
     strategy.release(unit);
   }
@@ -153,7 +156,8 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
   const at::Tensor rows = at::index_select(stream, 0, batch.label_positions);
   const at::Tensor normed = at::empty(rows.sizes(), rows.options());
   const at::Tensor rstd = at::empty({batch.num_labels()}, rows.options().dtype(at::kFloat));
-  rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed, rstd);
+  rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed,
+           rstd);
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, std::nullopt, std::nullopt, 0.0);
   strategy.release(unit);
@@ -166,7 +170,8 @@ at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
   const at::Tensor normed = at::empty(stream.sizes(), stream.options());
   const auto wide = stream.options().dtype(at::kFloat);
   const at::Tensor rstd = at::empty({batch.num_tokens()}, wide);
-  rms_norm(stream, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed, rstd);
+  rms_norm(stream, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt,
+           normed, rstd);
   at::Tensor result = at::empty({batch.num_tokens(), config_.vocab_size}, wide);
   gemm(normed, head_.head.view(weights), result, false, true, 0.0);
   strategy.release(unit);

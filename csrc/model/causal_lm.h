@@ -20,35 +20,38 @@ namespace fastsft {
 enum class Recompute { kSelective, kBlock };
 Recompute parse_recompute(const std::string& name);  // "selective", "block"
 
-// A decoder-only language model as explicit forward and backward over flat units. It asks a Strategy for
-// whole units and hands whole gradients back; it never asks which strategy runs.
+// A decoder-only language model as explicit forward and backward over flat units. It asks a
+// Strategy for whole units and hands whole gradients back; it never asks which strategy runs.
 class CausalLM {
  public:
-  CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute recompute, int64_t max_positions);
+  CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
+           int64_t max_positions);
 
   const ModelConfig& config() const { return config_; }
   const DecoderLayout& layout() const { return layout_; }
 
-  // One micro-batch: adds sum of token_weight * cross entropy to `loss` [1] float64, and its gradient to
-  // the strategy. Every rank takes part, with an empty batch if it has nothing.
+  // One micro-batch: adds sum of token_weight * cross entropy to `loss` [1] float64, and its
+  // gradient to the strategy. Every rank takes part, with an empty batch if it has nothing.
   void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
                         const at::Tensor& loss);
   // Without gradients.
-  void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing, const at::Tensor& loss);
+  void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                    const at::Tensor& loss);
   // [tokens, vocab_size] float32 for all tokens of the batch.
   at::Tensor logits(const Batch& batch, Strategy& strategy);
 
   int64_t buffer_bytes() const { return buffers_.nbytes(); }
 
  private:
-  // The residual stream after the last block. Blocks keep their activations when `training`; the last
-  // one and the head's unit stay whole.
+  // The residual stream after the last block. Blocks keep their activations when `training`; the
+  // last one and the head's unit stay whole.
   at::Tensor run_blocks(const Batch& batch, Strategy& strategy, bool training);
   void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out);
   at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                            const at::Tensor& stream, const at::Tensor& loss);
   void backward_blocks(const Batch& batch, Strategy& strategy, const at::Tensor& grad);
-  void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy, const at::Tensor& grad);
+  void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
+                                     const at::Tensor& grad);
   BlockContext context(const Batch& batch);
   // The rope tables grow to the longest conversation met.
   void cover_positions(const Batch& batch);

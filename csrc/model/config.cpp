@@ -6,8 +6,8 @@ namespace fastsft {
 
 int64_t ConfigFields::positive(const std::string& field) const {
   require(has(field), "config.json: \"", field, "\" is missing");
-  require(json_[field].is_number_integer() && json_[field].get<int64_t>() > 0, "config.json: \"", field,
-          "\" is ", json_[field].dump(), ", expected a positive integer");
+  require(json_[field].is_number_integer() && json_[field].get<int64_t>() > 0, "config.json: \"",
+          field, "\" is ", json_[field].dump(), ", expected a positive integer");
   return json_[field].get<int64_t>();
 }
 
@@ -40,7 +40,8 @@ ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   config.tie_word_embeddings =
       fields.has("tie_word_embeddings") && fields.json()["tie_word_embeddings"].get<bool>();
   require(config.num_heads % config.num_key_value_heads == 0, "config.json: ", config.num_heads,
-          " attention heads are not a multiple of ", config.num_key_value_heads, " key/value heads");
+          " attention heads are not a multiple of ", config.num_key_value_heads,
+          " key/value heads");
   require(config.head_dim % 2 == 0, "config.json: head_dim is ", config.head_dim,
           ", expected an even number");
   return config;
@@ -63,13 +64,16 @@ void parse_rope(const ConfigFields& fields, ModelConfig& config) {
   for (const char* field : {"rope_parameters", "rope_scaling"}) {
     if (!fields.has(field)) continue;
     const Json& scaling = fields.json()[field];
-    require(scaling.is_object(), "config.json: \"", field, "\" is ", scaling.dump(), ", expected an object");
+    require(scaling.is_object(), "config.json: \"", field, "\" is ", scaling.dump(),
+            ", expected an object");
     const std::string type = rope_type(scaling);
     require(type == "default" || type == "linear", "config.json: \"", field, "\" has type \"", type,
             "\"; supported: default, linear");
     config.rope_theta = ConfigFields(scaling).number_or("rope_theta", config.rope_theta);
-    if (type == "linear") config.rope_linear_factor = ConfigFields(scaling).number_or("factor", 0.0);
-    require(config.rope_linear_factor > 0, "config.json: linear \"", field, "\" needs a positive factor");
+    if (type == "linear")
+      config.rope_linear_factor = ConfigFields(scaling).number_or("factor", 0.0);
+    require(config.rope_linear_factor > 0, "config.json: linear \"", field,
+            "\" needs a positive factor");
   }
 }
 

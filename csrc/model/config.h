@@ -15,8 +15,8 @@ struct ModelConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
-  int64_t num_layers = 0;           // num_hidden_layers
-  int64_t num_heads = 0;            // num_attention_heads
+  int64_t num_layers = 0;  // num_hidden_layers
+  int64_t num_heads = 0;   // num_attention_heads
   int64_t num_key_value_heads = 0;
   int64_t head_dim = 0;
   double rms_norm_eps = 0;
@@ -34,8 +34,8 @@ struct FamilyTag {
 };
 using FamilyRegistry = Registry<FamilyTag, std::function<ModelConfig(const Json&)>>;
 
-// Throws std::invalid_argument for an unknown family, a missing field or a setting that the family's
-// native implementation would compute differently.
+// Throws std::invalid_argument for an unknown family, a missing field or a setting that the
+// family's native implementation would compute differently.
 ModelConfig parse_model_config(const std::string& config_json);
 
 }  // namespace fastsft

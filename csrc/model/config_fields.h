@@ -13,7 +13,9 @@ class ConfigFields {
  public:
   explicit ConfigFields(const Json& json) : json_(json) {}
 
-  bool has(const std::string& field) const { return json_.contains(field) && !json_[field].is_null(); }
+  bool has(const std::string& field) const {
+    return json_.contains(field) && !json_[field].is_null();
+  }
   int64_t positive(const std::string& field) const;
   int64_t positive_or(const std::string& field, int64_t fallback) const;
   double number_or(const std::string& field, double fallback) const;

@@ -36,12 +36,12 @@ class Block {
 
   void attention_forward(const BlockActivations& a) const {
     const at::Tensor normed = buffer("normed", config_.hidden_size);
-    rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt, normed,
-             a.rstd1);
+    rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt,
+             normed, a.rstd1);
     gemm(normed, weight(refs_.qkv), a.qkv, false, true, 0.0);
     rotate(a.qkv, false);
-    attention(a.qkv, context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads, scale(),
-              a.context, a.lse);
+    attention(a.qkv, context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
+              scale(), a.context, a.lse);
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
@@ -49,14 +49,16 @@ class Block {
     const at::Tensor projected = buffer("projected", config_.hidden_size);
     const at::Tensor activated = buffer("activated", config_.intermediate_size);
     gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
-    rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, normed, a.rstd2);
+    rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, normed,
+             a.rstd2);
     gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     swiglu(a.gate_up, activated);
     out.copy_(a.middle);
     gemm(activated, weight(refs_.down), out, false, true, 1.0);
   }
 
-  void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient& gradient) const {
+  void mlp_backward(const BlockActivations& a, const at::Tensor& grad,
+                    UnitGradient& gradient) const {
     const at::Tensor activated = buffer("activated", config_.intermediate_size);
     const at::Tensor grad_activated = buffer("grad_activated", config_.intermediate_size);
     swiglu(a.gate_up, activated);

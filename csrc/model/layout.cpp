@@ -20,17 +20,16 @@ ParamUnit block_unit_of(const ModelConfig& c, int64_t layer) {
   const std::string prefix = block_prefix(layer);
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
   const int64_t kv = c.num_key_value_heads * c.head_dim;
-  return ParamUnit(
-      "block." + std::to_string(layer),
-      {{{matrix(attention + "q_proj.weight", c.query_size(), c.hidden_size),
-         matrix(attention + "k_proj.weight", kv, c.hidden_size),
-         matrix(attention + "v_proj.weight", kv, c.hidden_size)}},
-       {{matrix(attention + "o_proj.weight", c.hidden_size, c.query_size())}},
-       {{matrix(mlp + "gate_proj.weight", c.intermediate_size, c.hidden_size),
-         matrix(mlp + "up_proj.weight", c.intermediate_size, c.hidden_size)}},
-       {{matrix(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
-       {{norm(prefix + "input_layernorm.weight", c.hidden_size)}},
-       {{norm(prefix + "post_attention_layernorm.weight", c.hidden_size)}}});
+  return ParamUnit("block." + std::to_string(layer),
+                   {{{matrix(attention + "q_proj.weight", c.query_size(), c.hidden_size),
+                      matrix(attention + "k_proj.weight", kv, c.hidden_size),
+                      matrix(attention + "v_proj.weight", kv, c.hidden_size)}},
+                    {{matrix(attention + "o_proj.weight", c.hidden_size, c.query_size())}},
+                    {{matrix(mlp + "gate_proj.weight", c.intermediate_size, c.hidden_size),
+                      matrix(mlp + "up_proj.weight", c.intermediate_size, c.hidden_size)}},
+                    {{matrix(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
+                    {{norm(prefix + "input_layernorm.weight", c.hidden_size)}},
+                    {{norm(prefix + "post_attention_layernorm.weight", c.hidden_size)}}});
 }
 
 ParamRef ref(const ParamUnit& unit, const std::string& name, int64_t rows, int64_t columns) {
@@ -43,8 +42,10 @@ DecoderLayout::DecoderLayout(const ModelConfig& config) : tied_(config.tie_word_
   const ParamGroup embedding{
       {matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)}};
   const ParamGroup final_norm{{norm("model.norm.weight", config.hidden_size)}};
-  if (tied_) units_.emplace_back("embedding_and_head", std::vector<ParamGroup>{embedding, final_norm});
-  else units_.emplace_back("embedding", std::vector<ParamGroup>{embedding});
+  if (tied_)
+    units_.emplace_back("embedding_and_head", std::vector<ParamGroup>{embedding, final_norm});
+  else
+    units_.emplace_back("embedding", std::vector<ParamGroup>{embedding});
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     units_.push_back(block_unit_of(config, layer));
   }
@@ -61,12 +62,13 @@ at::Tensor ParamRef::view(const at::Tensor& flat) const {
 BlockRefs block_refs(const ModelConfig& c, const ParamUnit& unit) {
   // The block's number is in its name: "block.<layer>".
   const std::string prefix = block_prefix(std::stoll(unit.name().substr(6)));
-  return {.qkv = ref(unit, prefix + "self_attn.q_proj.weight", c.qkv_size(), c.hidden_size),
-          .output = ref(unit, prefix + "self_attn.o_proj.weight", c.hidden_size, c.query_size()),
-          .gate_up = ref(unit, prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
-          .down = ref(unit, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
-          .input_norm = ref(unit, prefix + "input_layernorm.weight", c.hidden_size, 0),
-          .post_norm = ref(unit, prefix + "post_attention_layernorm.weight", c.hidden_size, 0)};
+  return {
+      .qkv = ref(unit, prefix + "self_attn.q_proj.weight", c.qkv_size(), c.hidden_size),
+      .output = ref(unit, prefix + "self_attn.o_proj.weight", c.hidden_size, c.query_size()),
+      .gate_up = ref(unit, prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
+      .down = ref(unit, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
+      .input_norm = ref(unit, prefix + "input_layernorm.weight", c.hidden_size, 0),
+      .post_norm = ref(unit, prefix + "post_attention_layernorm.weight", c.hidden_size, 0)};
 }
 
 HeadRefs head_refs(const ModelConfig& c, const DecoderLayout& layout) {

@@ -10,8 +10,8 @@
 
 namespace fastsft {
 
-// Where the parameters of a decoder lie: unit 0 is the embedding, 1..num_layers the blocks, the last one
-// head and final norm. Tied: unit 0 is [embedding, final norm] and there is no last one.
+// Where the parameters of a decoder lie: unit 0 is the embedding, 1..num_layers the blocks, the
+// last one head and final norm. Tied: unit 0 is [embedding, final norm] and there is no last one.
 class DecoderLayout {
  public:
   explicit DecoderLayout(const ModelConfig& config);

@@ -6,8 +6,9 @@
 
 namespace fastsft {
 
-// cos and sin [positions, head_dim / 2] float32, computed as transformers does (modeling_rope_utils):
-// inverse frequencies in float32, divided by the linear factor, times the position in float32.
+// cos and sin [positions, head_dim / 2] float32, computed as transformers does
+// (modeling_rope_utils): inverse frequencies in float32, divided by the linear factor, times the
+// position in float32.
 struct RopeTable {
   at::Tensor cos;
   at::Tensor sin;

@@ -11,8 +11,8 @@ void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_cop
            const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
            const at::Tensor& grad_scale, double lr, double beta1, double beta2, double eps,
            double weight_decay, int64_t step) {
-  FASTSFT_DISPATCH(adamw, param, compute_copy, grad, exp_avg, exp_avg_sq, grad_scale, lr, beta1, beta2,
-                   eps, weight_decay, step);
+  FASTSFT_DISPATCH(adamw, param, compute_copy, grad, exp_avg, exp_avg_sq, grad_scale, lr, beta1,
+                   beta2, eps, weight_decay, step);
 }
 
 void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
@@ -39,7 +39,8 @@ void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compu
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
-      "adamw(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor(c!) exp_avg, Tensor(d!) "
+      "adamw(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor(c!) exp_avg, "
+      "Tensor(d!) "
       "exp_avg_sq, Tensor grad_scale, float lr, float beta1, float beta2, float eps, float "
       "weight_decay, int step) -> ()");
 }

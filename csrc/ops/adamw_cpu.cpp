@@ -11,8 +11,8 @@ namespace fastsft {
 namespace {
 
 // Bias corrections and step size are host doubles, as in torch.
-cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps, double weight_decay,
-                              int64_t step, float grad_scale) {
+cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps,
+                              double weight_decay, int64_t step, float grad_scale) {
   const double bias1 = 1.0 - std::pow(beta1, static_cast<double>(step));
   const double bias2 = 1.0 - std::pow(beta2, static_cast<double>(step));
   return {.decay = static_cast<float>(1.0 - lr * weight_decay),

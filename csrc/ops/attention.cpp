@@ -30,7 +30,8 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
   check_dtype(kOp, {"lse", lse}, at::kFloat);
   check_dtype(kOp, {"cu_seqlens", cu_seqlens}, at::kInt);
   TORCH_CHECK_VALUE(num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
-                    num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
+                    num_heads, " heads are not a multiple of ", num_key_value_heads,
+                    " key/value heads");
   const int64_t all = num_heads + 2 * num_key_value_heads;
   TORCH_CHECK_VALUE(qkv.dim() == 2 && qkv.size(1) % all == 0, kOp, ": a row of qkv has shape ",
                     qkv.sizes(), ", which ", all, " heads do not divide");
@@ -38,13 +39,15 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
   check_shape(kOp, {"lse", lse}, {num_heads, qkv.size(0)});
   TORCH_CHECK_VALUE(qkv.is_contiguous() && out.is_contiguous() && lse.is_contiguous(), kOp,
                     ": qkv, out and lse must be contiguous");
-  TORCH_CHECK_VALUE(cu_seqlens.dim() == 1 && cu_seqlens.size(0) >= 1 && cu_seqlens.is_contiguous(), kOp,
-                    ": cu_seqlens must be a flat tensor of one entry or more");
+  TORCH_CHECK_VALUE(cu_seqlens.dim() == 1 && cu_seqlens.size(0) >= 1 && cu_seqlens.is_contiguous(),
+                    kOp, ": cu_seqlens must be a flat tensor of one entry or more");
 }
 
-void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                              const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
-                              int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv) {
+void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                              const at::Tensor& out, const at::Tensor& lse,
+                              const at::Tensor& cu_seqlens, int64_t num_heads,
+                              int64_t num_key_value_heads, double scale,
+                              const at::Tensor& grad_qkv) {
   constexpr const char* kOp = "attention_backward";
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, out, lse);
   check_tensors(kOp, {{"qkv", qkv}, {"grad_out", grad_out}, {"grad_qkv", grad_qkv}});
@@ -58,10 +61,12 @@ void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
-      "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float scale, "
+      "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float "
+      "scale, "
       "Tensor(a!) out, Tensor(b!) lse) -> ()");
   m.def(
-      "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, int "
+      "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, "
+      "int "
       "num_heads, int num_key_value_heads, float scale, Tensor(a!) grad_qkv) -> ()");
 }
 

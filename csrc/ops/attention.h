@@ -5,8 +5,8 @@
 namespace fastsft {
 
 // Causal attention over conversations laid end to end; nothing crosses a boundary.
-//   qkv [tokens, (num_heads + 2 * num_key_value_heads) * head_dim]: query, key and value heads of each
-//   token, rotated already; query head h reads key head h / (num_heads / num_key_value_heads).
+//   qkv [tokens, (num_heads + 2 * num_key_value_heads) * head_dim]: query, key and value heads of
+//   each token, rotated already; query head h reads key head h / (num_heads / num_key_value_heads).
 //   cu_seqlens [conversations + 1] int32: begins with 0, ends with tokens, not decreasing.
 //   out [tokens, num_heads * head_dim] = softmax(scale * q k^T) v
 //   lse [num_heads, tokens] float32 = log of the sum of the exponentials, for the backward pass.
@@ -23,8 +23,10 @@ void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                      int64_t num_key_value_heads, double scale, const at::Tensor& out,
                      const at::Tensor& lse);
-void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                              const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
-                              int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv);
+void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                              const at::Tensor& out, const at::Tensor& lse,
+                              const at::Tensor& cu_seqlens, int64_t num_heads,
+                              int64_t num_key_value_heads, double scale,
+                              const at::Tensor& grad_qkv);
 
 }  // namespace fastsft

@@ -27,8 +27,8 @@ struct Conversation {
 template <typename T>
 HeadView<T> view(const at::Tensor& tensor, const Conversation& c, int64_t head, int64_t head_dim) {
   using Stored = std::remove_const_t<T>;
-  return {tensor.data_ptr<Stored>() + c.begin * tensor.stride(0) + head * head_dim, tensor.stride(0),
-          c.length, head_dim};
+  return {tensor.data_ptr<Stored>() + c.begin * tensor.stride(0) + head * head_dim,
+          tensor.stride(0), c.length, head_dim};
 }
 
 void check_boundaries(const at::Tensor& cu_seqlens, int64_t tokens) {
@@ -40,8 +40,8 @@ void check_boundaries(const at::Tensor& cu_seqlens, int64_t tokens) {
                     " without decreasing, got ", at[0], " to ", at[last]);
 }
 
-// Calls work(conversation, key/value head, scratch) for all of them, in parallel. Threads split by head
-// first, so that each meets every length.
+// Calls work(conversation, key/value head, scratch) for all of them, in parallel. Threads split by
+// head first, so that each meets every length.
 template <typename Work>
 void for_each_key_head(const at::Tensor& cu_seqlens, const Heads& heads, const Work& work) {
   const int32_t* at = cu_seqlens.data_ptr<int32_t>();
@@ -105,11 +105,12 @@ void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t 
                                                    static_cast<float>(scale), out, lse);
 }
 
-void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                            const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
+void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
+                            const at::Tensor& out, const at::Tensor& lse,
+                            const at::Tensor& cu_seqlens, int64_t num_heads,
                             int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv) {
-  check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads, scale,
-                           grad_qkv);
+  check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
+                           scale, grad_qkv);
   check_boundaries(cu_seqlens, qkv.size(0));
   const bool wide = qkv.scalar_type() == at::kFloat;
   (wide ? backward<float> : backward<c10::BFloat16>)(grad_out, qkv, out, lse, cu_seqlens,

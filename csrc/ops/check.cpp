@@ -11,11 +11,12 @@ void check_tensors(const char* op, std::initializer_list<Arg> args) {
     TORCH_CHECK_VALUE(arg.tensor.defined(), op, ": ", arg.name, " is undefined");
     TORCH_CHECK_VALUE(arg.tensor.device() == device, op, ": ", arg.name, " is on ",
                       arg.tensor.device(), ", expected ", device);
-    TORCH_CHECK_VALUE(arg.tensor.dim() == 0 || arg.tensor.numel() == 0 || arg.tensor.size(-1) == 1 ||
-                          arg.tensor.stride(-1) == 1,
+    TORCH_CHECK_VALUE(arg.tensor.dim() == 0 || arg.tensor.numel() == 0 ||
+                          arg.tensor.size(-1) == 1 || arg.tensor.stride(-1) == 1,
                       op, ": ", arg.name, " must be contiguous in its last dimension");
     TORCH_CHECK_VALUE(!(arg.tensor.requires_grad() && c10::GradMode::is_enabled()), op, ": ",
-                      arg.name, " requires grad, but this op records no graph; use torch.no_grad()");
+                      arg.name,
+                      " requires grad, but this op records no graph; use torch.no_grad()");
   }
 }
 
@@ -31,8 +32,8 @@ void check_dtype(const char* op, const Arg& arg, at::ScalarType expected) {
 
 void check_compute_dtype(const char* op, const Arg& arg) {
   const auto dtype = arg.tensor.scalar_type();
-  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kBFloat16, op, ": ", arg.name, " is ", dtype,
-                    ", expected Float or BFloat16");
+  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kBFloat16, op, ": ", arg.name, " is ",
+                    dtype, ", expected Float or BFloat16");
 }
 
 }  // namespace fastsft

@@ -16,8 +16,8 @@ void check_table(const char* op, const Arg& table, const at::Tensor& ids, const 
   TORCH_CHECK_VALUE(table.tensor.dim() == 2 && ids.dim() == 1, op, ": ", table.name,
                     " must be [vocab, hidden] and ids [tokens]");
   check_shape(op, rows, {ids.size(0), table.tensor.size(1)});
-  TORCH_CHECK_VALUE(table.tensor.is_contiguous() && rows.tensor.is_contiguous(), op, ": ", table.name,
-                    " and ", rows.name, " must be contiguous");
+  TORCH_CHECK_VALUE(table.tensor.is_contiguous() && rows.tensor.is_contiguous(), op, ": ",
+                    table.name, " and ", rows.name, " must be contiguous");
 }
 
 }  // namespace

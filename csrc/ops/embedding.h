@@ -4,7 +4,8 @@
 
 namespace fastsft {
 
-// out[i] = weight[ids[i]].  weight [vocab, hidden], out [tokens, hidden] of one dtype, ids [tokens] int64.
+// out[i] = weight[ids[i]].  weight [vocab, hidden], out [tokens, hidden] of one dtype, ids [tokens]
+// int64.
 void embedding(const at::Tensor& weight, const at::Tensor& ids, const at::Tensor& out);
 
 // grad_weight[ids[i]] += grad_out[i], in the order of i for every row: deterministic.

@@ -25,14 +25,16 @@ void embedding_cpu(const at::Tensor& weight, const at::Tensor& ids, const at::Te
   const auto row_bytes = static_cast<int64_t>(weight.size(1) * weight.element_size());
   const char* from = static_cast<const char*>(weight.data_ptr());
   char* to = static_cast<char*>(out.data_ptr());
-  at::parallel_for(0, ids.size(0), cpu::rows_per_task(weight.size(1)), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      std::memcpy(to + i * row_bytes, from + id[i] * row_bytes, static_cast<size_t>(row_bytes));
-    }
-  });
+  at::parallel_for(
+      0, ids.size(0), cpu::rows_per_task(weight.size(1)), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          std::memcpy(to + i * row_bytes, from + id[i] * row_bytes, static_cast<size_t>(row_bytes));
+        }
+      });
 }
 
-// Each task owns a range of the vocabulary and passes over all tokens, so that no two tasks write one row.
+// Each task owns a range of the vocabulary and passes over all tokens, so that no two tasks write
+// one row.
 template <typename T>
 void scatter_add(const at::Tensor& grad_out, const at::Tensor& ids, const at::Tensor& grad_weight) {
   const int64_t hidden = grad_weight.size(1), vocab = grad_weight.size(0);

@@ -18,8 +18,8 @@ void check_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   check_tensors(kOp, {{"a", a}, {"b", b}, {"out", out}});
   check_compute_dtype(kOp, {"a", a});
   check_dtype(kOp, {"b", b}, a.scalar_type());
-  TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2, kOp, ": a and b must be matrices, got ", a.sizes(),
-                    " and ", b.sizes());
+  TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2, kOp, ": a and b must be matrices, got ",
+                    a.sizes(), " and ", b.sizes());
   if (out.scalar_type() != at::kFloat) check_dtype(kOp, {"out", out}, a.scalar_type());
   const int64_t inner_a = a.size(transpose_a ? 0 : 1), inner_b = b.size(transpose_b ? 1 : 0);
   TORCH_CHECK_VALUE(inner_a == inner_b, kOp, ": inner sizes differ: ", inner_a, " in a, ", inner_b,

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kBlock = 4096;  // rows or columns converted at a time
 
-// bfloat16 operands are widened in blocks of the longer side of the result, so that the float32 copies
-// stay small; ATen refuses bfloat16 x bfloat16 -> float32 on CPU.
+// bfloat16 operands are widened in blocks of the longer side of the result, so that the float32
+// copies stay small; ATen refuses bfloat16 x bfloat16 -> float32 on CPU.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
   const bool by_columns = out.size(1) > out.size(0);
   const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);

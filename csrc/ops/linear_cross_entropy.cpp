@@ -12,8 +12,8 @@ void linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                           double label_smoothing, const at::Tensor& loss,
                           const std::optional<at::Tensor>& grad_hidden,
                           const std::optional<at::Tensor>& grad_weight, double beta) {
-  FASTSFT_DISPATCH(linear_cross_entropy, hidden, weight, targets, token_weights, label_smoothing, loss,
-                   grad_hidden, grad_weight, beta);
+  FASTSFT_DISPATCH(linear_cross_entropy, hidden, weight, targets, token_weights, label_smoothing,
+                   loss, grad_hidden, grad_weight, beta);
 }
 
 void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
@@ -29,7 +29,8 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                       {"loss", loss}});
   check_compute_dtype(kOp, {"hidden", hidden});
   TORCH_CHECK_VALUE(hidden.dim() == 2 && weight.dim() == 2, kOp,
-                    ": hidden and weight must be matrices, got ", hidden.sizes(), " and ", weight.sizes());
+                    ": hidden and weight must be matrices, got ", hidden.sizes(), " and ",
+                    weight.sizes());
   check_dtype(kOp, {"weight", weight}, hidden.scalar_type());
   check_shape(kOp, {"weight", weight}, {weight.size(0), hidden.size(1)});
   check_shape(kOp, {"targets", targets}, {hidden.size(0)});
@@ -43,7 +44,8 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   TORCH_CHECK_VALUE(grad_hidden.has_value() == grad_weight.has_value(), kOp,
                     ": grad_hidden and grad_weight go together");
   if (!grad_hidden) return;
-  check_tensors(kOp, {{"hidden", hidden}, {"grad_hidden", *grad_hidden}, {"grad_weight", *grad_weight}});
+  check_tensors(kOp,
+                {{"hidden", hidden}, {"grad_hidden", *grad_hidden}, {"grad_weight", *grad_weight}});
   check_shape(kOp, {"grad_hidden", *grad_hidden}, hidden.sizes());
   check_dtype(kOp, {"grad_hidden", *grad_hidden}, hidden.scalar_type());
   check_shape(kOp, {"grad_weight", *grad_weight}, weight.sizes());
@@ -52,7 +54,8 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
-      "linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, Tensor token_weights, float "
+      "linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, Tensor token_weights, "
+      "float "
       "label_smoothing, Tensor(a!) loss, Tensor(b!)? grad_hidden, Tensor(c!)? grad_weight, float "
       "beta) -> ()");
 }

@@ -6,8 +6,8 @@
 
 namespace fastsft {
 
-// Head and loss in one: logits = hidden weight^T, never whole in memory. With p = softmax(logits[i]),
-// t = targets[i], s = label_smoothing and V the vocabulary:
+// Head and loss in one: logits = hidden weight^T, never whole in memory. With p =
+// softmax(logits[i]), t = targets[i], s = label_smoothing and V the vocabulary:
 //   loss += sum_i token_weights[i] * ((1 - s) * -log p[t] + s * mean over V of -log p)
 //   grad_hidden = d loss / d hidden;   grad_weight = beta * grad_weight + d loss / d weight
 //   hidden [tokens, hidden] and weight [V, hidden] float32 or bfloat16; targets [tokens] int64;

@@ -13,8 +13,9 @@
 namespace fastsft {
 namespace {
 
-// Tokens are taken in chunks whose logits fill about this much: large enough that the products run at
-// full rate and the head's gradient is touched seldom, small enough to stay far below the batch's logits.
+// Tokens are taken in chunks whose logits fill about this much: large enough that the products run
+// at full rate and the head's gradient is touched seldom, small enough to stay far below the
+// batch's logits.
 constexpr int64_t kChunkElements = int64_t{16} << 20;
 
 int64_t chunk_rows(int64_t tokens, int64_t vocab) {
@@ -46,12 +47,14 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
                               double label_smoothing, const at::Tensor& loss,
                               const std::optional<at::Tensor>& grad_hidden,
                               const std::optional<at::Tensor>& grad_weight, double beta) {
-  check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss, grad_hidden,
-                             grad_weight, beta);
+  check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
+                             grad_hidden, grad_weight, beta);
   const int64_t tokens = hidden.size(0), step = chunk_rows(tokens, weight.size(0));
   if (tokens == 0 && grad_weight) {  // no chunk will apply beta
-    if (beta == 0) grad_weight->zero_();
-    else grad_weight->mul_(beta);
+    if (beta == 0)
+      grad_weight->zero_();
+    else
+      grad_weight->mul_(beta);
     return;
   }
   const at::Tensor buffer = at::empty({step, weight.size(0)}, hidden.options().dtype(at::kFloat));
@@ -59,9 +62,9 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
     const int64_t count = std::min(step, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count), logits = buffer.narrow(0, 0, count);
     gemm(rows, weight, logits, false, true, 0.0);
-    *loss.data_ptr<double>() += row_losses(logits, targets.data_ptr<int64_t>() + begin,
-                                           token_weights.data_ptr<float>() + begin,
-                                           static_cast<float>(label_smoothing), grad_hidden.has_value());
+    *loss.data_ptr<double>() += row_losses(
+        logits, targets.data_ptr<int64_t>() + begin, token_weights.data_ptr<float>() + begin,
+        static_cast<float>(label_smoothing), grad_hidden.has_value());
     if (!grad_hidden) continue;
     const at::Tensor grad_logits = logits.to(hidden.scalar_type());  // itself in float32
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);

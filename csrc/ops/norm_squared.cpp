@@ -7,7 +7,9 @@
 
 namespace fastsft {
 
-void norm_squared(const at::Tensor& x, const at::Tensor& out) { FASTSFT_DISPATCH(norm_squared, x, out); }
+void norm_squared(const at::Tensor& x, const at::Tensor& out) {
+  FASTSFT_DISPATCH(norm_squared, x, out);
+}
 
 void check_norm_squared(const at::Tensor& x, const at::Tensor& out) {
   check_tensors("norm_squared", {{"x", x}, {"out", out}});

@@ -11,7 +11,8 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kBlock = 1 << 16;  // fixed, so that the sum does not depend on the number of threads
+constexpr int64_t kBlock =
+    1 << 16;  // fixed, so that the sum does not depend on the number of threads
 
 void norm_squared_cpu(const at::Tensor& x, const at::Tensor& out) {
   check_norm_squared(x, out);

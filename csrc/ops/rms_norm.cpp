@@ -8,7 +8,8 @@
 namespace fastsft {
 
 void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
-              double eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd) {
+              double eps, const OptionalTensor& sum, const at::Tensor& out,
+              const at::Tensor& rstd) {
   FASTSFT_DISPATCH(rms_norm, x, residual, weight, eps, sum, out, rstd);
 }
 
@@ -24,7 +25,8 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
   constexpr const char* kOp = "rms_norm";
   check_tensors(kOp, {{"x", x}, {"weight", weight}, {"out", out}, {"rstd", rstd}});
   check_compute_dtype(kOp, {"x", x});
-  TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(), " dimensions, expected [tokens, hidden]");
+  TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(),
+                    " dimensions, expected [tokens, hidden]");
   TORCH_CHECK_VALUE(residual.has_value() == sum.has_value(), kOp, ": residual and sum go together");
   check_shape(kOp, {"weight", weight}, {x.size(1)});
   check_shape(kOp, {"out", out}, x.sizes());
@@ -32,7 +34,8 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
   check_dtype(kOp, {"weight", weight}, x.scalar_type());
   check_dtype(kOp, {"out", out}, x.scalar_type());
   check_dtype(kOp, {"rstd", rstd}, at::kFloat);
-  TORCH_CHECK_VALUE(x.is_contiguous() && out.is_contiguous(), kOp, ": x and out must be contiguous");
+  TORCH_CHECK_VALUE(x.is_contiguous() && out.is_contiguous(), kOp,
+                    ": x and out must be contiguous");
   if (!residual) return;
   check_tensors(kOp, {{"x", x}, {"residual", *residual}, {"sum", *sum}});
   for (const Arg& arg : {Arg{"residual", *residual}, Arg{"sum", *sum}}) {
@@ -53,7 +56,8 @@ void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                       {"grad_x", grad_x},
                       {"grad_weight", grad_weight}});
   check_compute_dtype(kOp, {"x", x});
-  TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(), " dimensions, expected [tokens, hidden]");
+  TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(),
+                    " dimensions, expected [tokens, hidden]");
   for (const Arg& arg : {Arg{"grad_out", grad_out}, Arg{"x", x}, Arg{"grad_x", grad_x}}) {
     check_shape(kOp, arg, x.sizes());
     check_dtype(kOp, arg, x.scalar_type());

@@ -8,7 +8,8 @@ namespace fastsft {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// sum = x + residual;  out = sum * rstd * weight;  rstd = 1 / sqrt(mean(sum^2) + eps), rows of `hidden`.
+// sum = x + residual;  out = sum * rstd * weight;  rstd = 1 / sqrt(mean(sum^2) + eps), rows of
+// `hidden`.
 //   x, residual, sum, out [tokens, hidden] float32 or bfloat16, weight [hidden] of the same dtype,
 //   rstd [tokens] float32. Without a residual `sum` is not written and x stands for it.
 // Arithmetic in float32. Overwrites sum, out and rstd; sum may be x or residual.

@@ -16,8 +16,8 @@ T* data_or_null(const OptionalTensor& tensor) {
 }
 
 template <typename T>
-void forward(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight, float eps,
-             const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd) {
+void forward(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+             float eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd) {
   const int64_t hidden = x.size(1);
   const T* r = data_or_null<T>(residual);
   T* s = data_or_null<T>(sum);
@@ -43,12 +43,14 @@ void backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor&
       const int64_t at = begin * hidden;
       cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
                                   weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
-                                  grad_x.data_ptr<T>() + at, parts.data_ptr<float>() + task * hidden,
-                                  end - begin, hidden);
+                                  grad_x.data_ptr<T>() + at,
+                                  parts.data_ptr<float>() + task * hidden, end - begin, hidden);
     }
   });
-  if (beta == 0) grad_weight.zero_();
-  else grad_weight.mul_(beta);
+  if (beta == 0)
+    grad_weight.zero_();
+  else
+    grad_weight.mul_(beta);
   grad_weight.add_(parts.sum(0));
 }
 
@@ -57,13 +59,13 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
                   const at::Tensor& rstd) {
   check_rms_norm(x, residual, weight, eps, sum, out, rstd);
   const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? forward<float> : forward<c10::BFloat16>)(x, residual, weight, static_cast<float>(eps), sum,
-                                                   out, rstd);
+  (wide ? forward<float> : forward<c10::BFloat16>)(x, residual, weight, static_cast<float>(eps),
+                                                   sum, out, rstd);
 }
 
-void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
-                           const at::Tensor& rstd, const at::Tensor& grad_x,
-                           const at::Tensor& grad_weight, double beta) {
+void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
+                           const at::Tensor& weight, const at::Tensor& rstd,
+                           const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
   const bool wide = x.scalar_type() == at::kFloat;
   (wide ? backward<float> : backward<c10::BFloat16>)(grad_out, x, weight, rstd, grad_x, grad_weight,

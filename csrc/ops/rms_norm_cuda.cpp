@@ -32,9 +32,9 @@ void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& rstd, const at::Tensor& grad_x,
-                            const at::Tensor& grad_weight, double beta) {
+void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
+                            const at::Tensor& weight, const at::Tensor& rstd,
+                            const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor parts = at::empty({cuda::kRmsNormParts, x.size(1)}, grad_weight.options());

@@ -17,7 +17,8 @@ __device__ void store(__nv_bfloat16* to, float value) { *to = __float2bfloat16_r
 // The sum over the block, in a fixed order, on every thread.
 __device__ float block_sum(float value) {
   __shared__ float sums[kWarps];
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = 16; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
   __syncthreads();  // the last call's sums have been read
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
@@ -73,7 +74,8 @@ template <typename T>
 __global__ void backward_kernel(RmsNormBackwardArgs args) {
   float* part = args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden;
   for (int64_t j = threadIdx.x; j < args.hidden; j += kThreads) part[j] = 0;
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) backward_row<T>(args, row, part);
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x)
+    backward_row<T>(args, row, part);
 }
 
 __global__ void weight_kernel(RmsNormBackwardArgs args) {
@@ -89,13 +91,17 @@ __global__ void weight_kernel(RmsNormBackwardArgs args) {
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
   const auto blocks = static_cast<unsigned>(args.rows);
-  if (dtype == Dtype::kFloat) forward_kernel<float><<<blocks, kThreads, 0, stream>>>(args);
-  else forward_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(args);
+  if (dtype == Dtype::kFloat)
+    forward_kernel<float><<<blocks, kThreads, 0, stream>>>(args);
+  else
+    forward_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(args);
 }
 
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {
-  if (dtype == Dtype::kFloat) backward_kernel<float><<<kRmsNormParts, kThreads, 0, stream>>>(args);
-  else backward_kernel<__nv_bfloat16><<<kRmsNormParts, kThreads, 0, stream>>>(args);
+  if (dtype == Dtype::kFloat)
+    backward_kernel<float><<<kRmsNormParts, kThreads, 0, stream>>>(args);
+  else
+    backward_kernel<__nv_bfloat16><<<kRmsNormParts, kThreads, 0, stream>>>(args);
   const auto blocks = static_cast<unsigned>((args.hidden + kThreads - 1) / kThreads);
   weight_kernel<<<blocks, kThreads, 0, stream>>>(args);
 }

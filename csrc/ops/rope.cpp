@@ -24,13 +24,14 @@ void check_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& si
   check_shape(kOp, {"sin", sin}, cos.sizes());
   check_shape(kOp, {"positions", positions}, {x.size(0)});
   TORCH_CHECK_VALUE(cos.is_contiguous() && sin.is_contiguous(), kOp, ": tables must be contiguous");
-  TORCH_CHECK_VALUE(num_heads >= 0 && num_heads * 2 * cos.size(1) <= x.size(1), kOp, ": ", num_heads,
-                    " heads of ", 2 * cos.size(1), " do not fit a row of ", x.size(1));
+  TORCH_CHECK_VALUE(num_heads >= 0 && num_heads * 2 * cos.size(1) <= x.size(1), kOp, ": ",
+                    num_heads, " heads of ", 2 * cos.size(1), " do not fit a row of ", x.size(1));
 }
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
-      "rope(Tensor(a!) x, Tensor cos, Tensor sin, Tensor positions, int num_heads, bool inverse) -> "
+      "rope(Tensor(a!) x, Tensor cos, Tensor sin, Tensor positions, int num_heads, bool inverse) "
+      "-> "
       "()");
 }
 

@@ -34,7 +34,8 @@ void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up
   check_tensors("swiglu_backward", {{"gate_up", gate_up}, {"grad_gate_up", grad_gate_up}});
   check_shape("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.sizes());
   check_dtype("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.scalar_type());
-  TORCH_CHECK_VALUE(grad_gate_up.is_contiguous(), "swiglu_backward: grad_gate_up must be contiguous");
+  TORCH_CHECK_VALUE(grad_gate_up.is_contiguous(),
+                    "swiglu_backward: grad_gate_up must be contiguous");
 }
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {

@@ -18,7 +18,8 @@ void forward(const at::Tensor& gate_up, const at::Tensor& out) {
 }
 
 template <typename T>
-void backward(const at::Tensor& grad_out, const at::Tensor& gate_up, const at::Tensor& grad_gate_up) {
+void backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
+              const at::Tensor& grad_gate_up) {
   const int64_t width = grad_out.size(1);
   at::parallel_for(0, grad_out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
     const int64_t at = 2 * begin * width;

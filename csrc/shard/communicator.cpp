@@ -93,7 +93,9 @@ class AloneCommunicator : public Communicator {
     return copy(shard, whole);
   }
   PendingPtr all_reduce_sum(const at::Tensor&) override { return std::make_unique<Done>(); }
-  void gather_to_first(const at::Tensor& whole, const at::Tensor& shard) override { copy(whole, shard); }
+  void gather_to_first(const at::Tensor& whole, const at::Tensor& shard) override {
+    copy(whole, shard);
+  }
   void broadcast_from_first(const at::Tensor&) override {}
   void barrier() override {}
 

@@ -51,7 +51,8 @@ class FullShard : public Strategy {
 };
 
 const bool registered = StrategyRegistry::instance().add(
-    "full_shard", [](const StrategyContext& context) { return std::make_unique<FullShard>(context); });
+    "full_shard",
+    [](const StrategyContext& context) { return std::make_unique<FullShard>(context); });
 
 }  // namespace
 }  // namespace fastsft

@@ -50,8 +50,10 @@ void ShardedGradients::finish_pending() {
   pending_.reset();
   buffers_.give_back(pending_unit_);
   const at::Tensor range = reduced_.narrow(0, 0, local_[pending_unit_].numel());
-  if (filled_[pending_unit_]) local_[pending_unit_].add_(range);
-  else local_[pending_unit_].copy_(range);
+  if (filled_[pending_unit_])
+    local_[pending_unit_].add_(range);
+  else
+    local_[pending_unit_].copy_(range);
   filled_[pending_unit_] = true;
 }
 
@@ -61,10 +63,12 @@ int64_t ShardedGradients::nbytes() const {
   return total_bytes(local_) + buffers_.nbytes() + static_cast<int64_t>(reduced_.nbytes());
 }
 
-ReplicatedGradients::ReplicatedGradients(const std::vector<ParamUnit>& units, Communicator& communicator)
+ReplicatedGradients::ReplicatedGradients(const std::vector<ParamUnit>& units,
+                                         Communicator& communicator)
     : communicator_(communicator) {
   for (const auto& unit : units) {
-    whole_.emplace_back(unit, at::empty({unit.padded_numel(1)}, at::TensorOptions().dtype(at::kFloat)));
+    whole_.emplace_back(unit,
+                        at::empty({unit.padded_numel(1)}, at::TensorOptions().dtype(at::kFloat)));
   }
 }
 

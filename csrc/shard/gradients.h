@@ -31,11 +31,13 @@ class Gradients {
   virtual int64_t nbytes() const = 0;
 };
 
-// Reduce-scattered after every micro-batch and added to the rank's range, one reduction at a time behind
-// the next block's backward. `open_units`: how many units are written before their reduction begins.
+// Reduce-scattered after every micro-batch and added to the rank's range, one reduction at a time
+// behind the next block's backward. `open_units`: how many units are written before their reduction
+// begins.
 class ShardedGradients : public Gradients {
  public:
-  ShardedGradients(const std::vector<ParamUnit>& units, Communicator& communicator, size_t open_units);
+  ShardedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
+                   size_t open_units);
 
   void begin_micro_batch(bool last) override {}
   UnitGradient& whole(size_t unit) override;

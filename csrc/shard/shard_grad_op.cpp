@@ -5,8 +5,8 @@
 namespace fastsft {
 namespace {
 
-// Parameters whole on every rank between steps; gradients and optimizer state by ranges. One all-gather
-// a unit after the update.
+// Parameters whole on every rank between steps; gradients and optimizer state by ranges. One
+// all-gather a unit after the update.
 class ShardGradOp : public Strategy {
  public:
   explicit ShardGradOp(const StrategyContext& context) : Strategy(context) {
@@ -44,7 +44,8 @@ class ShardGradOp : public Strategy {
 };
 
 const bool registered = StrategyRegistry::instance().add(
-    "shard_grad_op", [](const StrategyContext& context) { return std::make_unique<ShardGradOp>(context); });
+    "shard_grad_op",
+    [](const StrategyContext& context) { return std::make_unique<ShardGradOp>(context); });
 
 }  // namespace
 }  // namespace fastsft

@@ -22,8 +22,9 @@ struct StrategyContext {
   size_t resident_units;
 };
 
-// Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the master
-// range is the compute copy; in bfloat16 each rank keeps a bfloat16 range beside it, written by AdamW.
+// Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the
+// master range is the compute copy; in bfloat16 each rank keeps a bfloat16 range beside it, written
+// by AdamW.
 class Strategy {
  public:
   explicit Strategy(const StrategyContext& context) : context_(context) {}
@@ -54,7 +55,8 @@ class Strategy {
   size_t num_units() const { return context_.units.size(); }
   Communicator& communicator() const { return context_.communicator; }
   bool narrow() const { return context_.compute_dtype != at::kFloat; }
-  // Makes the state of one unit; `range` is this rank's compute range (the master itself in float32).
+  // Makes the state of one unit; `range` is this rank's compute range (the master itself in
+  // float32).
   void add_state(int64_t begin, at::Tensor range);
 
   StrategyContext context_;

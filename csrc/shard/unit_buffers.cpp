@@ -31,7 +31,9 @@ at::Tensor UnitBuffers::take(size_t unit) {
   return buffers_[index].narrow(0, 0, units_[unit].padded_numel(world_size_));
 }
 
-void UnitBuffers::give_back(size_t unit) { std::replace(owners_.begin(), owners_.end(), unit, kFree); }
+void UnitBuffers::give_back(size_t unit) {
+  std::replace(owners_.begin(), owners_.end(), unit, kFree);
+}
 
 int64_t UnitBuffers::nbytes() const {
   int64_t sum = 0;

@@ -12,10 +12,11 @@ namespace fastsft {
 // A few buffers, each as large as the largest unit, lent to units while they are whole.
 class UnitBuffers {
  public:
-  UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count, at::ScalarType dtype);
+  UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
+              at::ScalarType dtype);
 
-  // The padded flat buffer of `unit`; the same one until `give_back`. Asking for more than there are is
-  // a broken promise of the caller.
+  // The padded flat buffer of `unit`; the same one until `give_back`. Asking for more than there
+  // are is a broken promise of the caller.
   at::Tensor take(size_t unit);
   bool holds(size_t unit) const;
   void give_back(size_t unit);

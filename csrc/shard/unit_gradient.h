@@ -8,8 +8,8 @@
 
 namespace fastsft {
 
-// The whole flat gradient of a unit (float32), empty or partial: the first write of each tensor after
-// `clear` has beta = 0, later ones beta = 1, so nothing has to be set to zero.
+// The whole flat gradient of a unit (float32), empty or partial: the first write of each tensor
+// after `clear` has beta = 0, later ones beta = 1, so nothing has to be set to zero.
 class UnitGradient {
  public:
   UnitGradient() = default;

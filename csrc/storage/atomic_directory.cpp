@@ -98,9 +98,9 @@ std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::st
   std::vector<std::string> removed;
   for (const auto& entry : file_system.list(parent)) {
     const std::string path = join_path(parent, entry.name);
-    if (!entry.is_directory || !std::regex_match(entry.name, pattern)) continue;
-    if (!is_ours(file_system, path)) continue;
-    remove_tree(file_system, path);
+    if (!std::regex_match(entry.name, pattern)) continue;
+    if (entry.is_directory && !is_ours(file_system, path)) continue;
+    remove_entry(file_system, path, entry.is_directory);
     removed.push_back(entry.name);
   }
   return removed;

@@ -33,9 +33,9 @@ class AtomicDirectory {
 // Renames to `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes it.
 void delete_directory(FileSystem& file_system, const std::string& path);
 
-// Removes what a crash left in `parent`: directories with our temporary and trash names that hold
-// our owner mark or a manifest, or nothing. Returns their names. Only while no other run writes
-// there.
+// Removes what a crash left in `parent`: files with our temporary names, and directories with our
+// temporary and trash names that hold our owner mark or a manifest, or nothing. Returns their names.
+// Only while no other run writes there.
 std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent);
 
 }  // namespace fastsft

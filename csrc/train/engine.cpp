@@ -20,15 +20,17 @@ int64_t positions_of(const std::string& config_json, int64_t asked) {
   return json.value("max_position_embeddings", int64_t{2048});
 }
 
-at::Tensor float64(int64_t size) { return at::zeros({size}, at::TensorOptions().dtype(at::kDouble)); }
+at::Tensor float64(int64_t size) {
+  return at::zeros({size}, at::TensorOptions().dtype(at::kDouble));
+}
 
 }  // namespace
 
 Engine::Engine(const std::string& config_json, const EngineOptions& options)
     : config_json_(config_json),
       communicator_(make_communicator(options.gather_group, options.reduce_group)),
-      model_(parse_model_config(config_json), options.compute_dtype, parse_recompute(options.recompute),
-             positions_of(config_json, options.max_positions)) {
+      model_(parse_model_config(config_json), options.compute_dtype,
+             parse_recompute(options.recompute), positions_of(config_json, options.max_positions)) {
   if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
   strategy_ = make_strategy(options.strategy, {.units = units(),
                                                .communicator = *communicator_,
@@ -39,7 +41,8 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
 template <typename Work>
 auto Engine::guarded(const Work& work) -> decltype(work()) {
   if (broken_) {
-    throw_runtime("an earlier step of this engine failed half way; start again from the last checkpoint");
+    throw_runtime(
+        "an earlier step of this engine failed half way; start again from the last checkpoint");
   }
   broken_ = true;
   const c10::NoGradGuard no_grad;
@@ -52,7 +55,8 @@ Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batc
   return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
 }
 
-void Engine::accumulate(const std::vector<Batch>& batches, double label_smoothing, const at::Tensor& loss) {
+void Engine::accumulate(const std::vector<Batch>& batches, double label_smoothing,
+                        const at::Tensor& loss) {
   for (size_t i = 0; i < batches.size(); ++i) {
     strategy_->gradients().begin_micro_batch(i + 1 == batches.size());
     model_.forward_backward(batches[i], *strategy_, label_smoothing, loss);
@@ -60,7 +64,8 @@ void Engine::accumulate(const std::vector<Batch>& batches, double label_smoothin
   strategy_->gradients().finish();
 }
 
-StepResult Engine::train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
+StepResult Engine::train_step(const TokenDataset& dataset,
+                              std::span<const MicroBatch> micro_batches,
                               const AdamWOptions& options, double max_grad_norm,
                               double label_smoothing) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
@@ -86,7 +91,8 @@ StepResult Engine::train_step(const TokenDataset& dataset, std::span<const Micro
   });
 }
 
-double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing) {
+double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
+                    double label_smoothing) {
   const Batch batch = batch_of(dataset, micro_batch);
   return guarded([&] {
     const at::Tensor sum = float64(1);
@@ -100,9 +106,8 @@ at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t>
   return guarded([&] { return model_.logits(batch, *strategy_); });
 }
 
-std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(const TokenDataset& dataset,
-                                                                       const MicroBatch& micro_batch,
-                                                                       double label_smoothing) {
+std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
+    const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing) {
   const Batch batch = batch_of(dataset, micro_batch);
   return guarded([&] {
     const at::Tensor sum = float64(1);
@@ -121,7 +126,8 @@ std::map<std::string, at::Tensor> Engine::named_parameters() {
 std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
   std::map<std::string, at::Tensor> result;
   for (size_t i = 0; i < units().size(); ++i) {
-    const at::Tensor range = gradients ? strategy_->gradients().local(i) : strategy_->states()[i].master;
+    const at::Tensor range =
+        gradients ? strategy_->gradients().local(i) : strategy_->states()[i].master;
     at::Tensor whole = range;
     if (!strategy_->replicated()) {
       whole = at::empty({range.numel() * communicator_->world_size()}, range.options());

@@ -22,8 +22,8 @@ struct EngineOptions {
   std::string recompute = "selective";
   std::string gather_group;  // names of two c10d groups over the same ranks; empty for one rank
   std::string reduce_group;
-  int64_t num_threads = 0;   // 0: as torch is set
-  int64_t max_positions = 0; // longest example; 0: max_position_embeddings of the config
+  int64_t num_threads = 0;    // 0: as torch is set
+  int64_t max_positions = 0;  // longest example; 0: max_position_embeddings of the config
 };
 
 struct StepResult {
@@ -39,7 +39,8 @@ struct MicroBatch {
 };
 
 // The model with its parameters, gradients and optimizer state on this rank. All methods but the
-// accessors are collective: every rank calls them in the same order. Not safe for use from two threads.
+// accessors are collective: every rank calls them in the same order. Not safe for use from two
+// threads.
 class Engine {
  public:
   Engine(const std::string& config_json, const EngineOptions& options);
@@ -59,8 +60,8 @@ class Engine {
   // float32 copies of all parameters by name. For tests and small models.
   std::map<std::string, at::Tensor> named_parameters();
 
-  // Copies this rank's part of a whole tensor (any floating dtype) into the master; shapes must agree.
-  // `publish` follows after the last one. Local, not collective.
+  // Copies this rank's part of a whole tensor (any floating dtype) into the master; shapes must
+  // agree. `publish` follows after the last one. Local, not collective.
   void set_parameter(const std::string& name, const at::Tensor& value);
   void publish();
 
@@ -78,10 +79,12 @@ class Engine {
 
  private:
   Batch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) const;
-  // A step that broke half way leaves ranks and buffers apart: later calls say so instead of hanging.
+  // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
+  // hanging.
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
-  void accumulate(const std::vector<Batch>& batches, double label_smoothing, const at::Tensor& loss);
+  void accumulate(const std::vector<Batch>& batches, double label_smoothing,
+                  const at::Tensor& loss);
   std::map<std::string, at::Tensor> gather_slots(bool gradients);
 
   std::string config_json_;

@@ -14,7 +14,6 @@ import torch
 __all__: list[str] = [
     "AddedToken",
     "AtomicDirectory",
-    "CalledTokenizer",
     "DataFault",
     "DataReport",
     "Engine",
@@ -42,7 +41,8 @@ __all__: list[str] = [
     "digest_file",
     "epoch_order",
     "label_file",
-    "label_text",
+    "label_sources",
+    "label_with_object",
     "list_checkpoints",
     "load_model",
     "load_tokenizer",
@@ -273,16 +273,6 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int: ...
 
-class CalledTokenizer(Tokenizer):
-    def __init__(
-        self,
-        encode: collections.abc.Callable[
-            [str], collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
-        ],
-        legacy: collections.abc.Callable[[], bool],
-        named: NamedIds,
-    ) -> None: ...
-
 class DataFault:
     def __str__(self) -> str: ...
     @property
@@ -429,14 +419,20 @@ def label_file(
     num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
     chat_template: str = "vicuna_v1.1",
 ) -> LabelledData: ...
-def label_text(
-    text: str,
+def label_sources(
+    sources: collections.abc.Sequence[typing.Any],
     tokenizer: Tokenizer,
     max_length: typing.SupportsInt | typing.SupportsIndex,
     pad_id: typing.SupportsInt | typing.SupportsIndex,
     num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
     chat_template: str = "vicuna_v1.1",
-    where: str = "conversations",
+) -> LabelledData: ...
+def label_with_object(
+    sources: collections.abc.Sequence[typing.Any],
+    tokenizer: typing.Any,
+    max_length: typing.SupportsInt | typing.SupportsIndex,
+    pad_id: typing.SupportsInt | typing.SupportsIndex,
+    chat_template: str = "vicuna_v1.1",
 ) -> LabelledData: ...
 def list_checkpoints(output_directory: str) -> list[str]: ...
 def load_model(engine: Engine, directory: str) -> list[str]: ...

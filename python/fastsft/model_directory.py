@@ -86,6 +86,7 @@ def _open_staging(trainer: Any, folder: Path, save_dtype: str) -> Any:
 
     check_output_directory(trainer.model.source_directory, folder)
     folder.mkdir(parents=True, exist_ok=True)
+    _C.remove_leftovers(str(folder))
     check_free_space(folder, trainer.engine.num_parameters * _BYTES[save_dtype])
     return _C.AtomicDirectory(str(folder), "files")
 

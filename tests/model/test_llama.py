@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference import Llama
-from runs import append_labelled, labels_of
 from safetensors.torch import load_file
-from tolerances import TOLERANCES, assert_close
 
 from fastsft import _C
+from reference import Llama
+from runs import append_labelled, labels_of
+from tolerances import TOLERANCES, assert_close
 
 MODELS = ["llama", "llama_tied_mha", "llama_rope_linear"]
 
@@ -63,7 +63,9 @@ def test_loss_and_gradients_equal_transformers(golden: Path, name: str, recomput
 
 @pytest.mark.parametrize("name", MODELS)
 def test_recompute_changes_no_bit(golden: Path, name: str) -> None:
-    results = [Recorded(golden / "models" / name, recompute).gradients() for recompute in ("selective", "block")]
+    results = [
+        Recorded(golden / "models" / name, recompute).gradients() for recompute in ("selective", "block")
+    ]
     assert results[0][0] == results[1][0]
     assert all(torch.equal(gradient, results[1][1][key]) for key, gradient in results[0][1].items())
 

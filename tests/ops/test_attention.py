@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import reference
 import torch
-from tolerances import assert_close
 
+import reference
 from fastsft import _C  # noqa: F401
+from tolerances import assert_close
 
 HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 40), (2, 2, 64)]
 BOUNDARIES = [[0, 1], [0, 5, 5, 30, 31], [0, 47, 95, 144], [0, 200]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import reference
 import torch
-from tolerances import assert_close
 
+import reference
 from fastsft import _C  # noqa: F401
+from tolerances import assert_close
 
 DTYPES = [torch.float32, torch.bfloat16]
 

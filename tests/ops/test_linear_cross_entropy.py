@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-import reference
 import torch
-from tolerances import TOLERANCES, assert_close, relative_error
 
+import reference
 from fastsft import _C  # noqa: F401
+from tolerances import TOLERANCES, assert_close, relative_error
 
 
 def run(

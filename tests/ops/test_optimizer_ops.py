@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-import reference
 import torch
-from tolerances import assert_close
 
+import reference
 from fastsft import _C  # noqa: F401
+from tolerances import assert_close
 
 OPTIONS = {"learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
 

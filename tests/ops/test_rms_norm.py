@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import reference
 import torch
-from tolerances import assert_close
 
+import reference
 from fastsft import _C  # noqa: F401
+from tolerances import assert_close
 
 EPS = 1e-5
 SHAPES = [(1, 8), (5, 33), (300, 64), (0, 16)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import reference
 import torch
-from tolerances import assert_close
 
+import reference
 from fastsft import _C  # noqa: F401
+from tolerances import assert_close
 
 pytestmark = pytest.mark.cuda
 EPS = 1e-5
@@ -38,7 +38,5 @@ def test_backward_is_deterministic() -> None:
     torch.ops.fastsft.rms_norm(x, None, weight, EPS, None, out, rstd)
     for _ in range(2):
         results.append(torch.zeros(640, device="cuda"))
-        torch.ops.fastsft.rms_norm_backward(
-            grad_out, x, weight, rstd, torch.zeros_like(x), results[-1], 0.0
-        )
+        torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, torch.zeros_like(x), results[-1], 0.0)
     assert torch.equal(*results)

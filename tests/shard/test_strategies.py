@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import random_dataset
-from ranks import run_ranks
 
 from fastsft import _C
+from ranks import run_ranks
+from runs import random_dataset
 
 STRATEGIES = ["no_shard", "shard_grad_op", "full_shard"]
 VOCAB, ROWS, STEPS = 96, 12, 3

@@ -150,8 +150,10 @@ def test_leftovers(tmp_path):
     (tmp_path / ".fastsft-tmp-x").mkdir()
     empty = tmp_path / f".fastsft-tmp-5{suffix}"
     empty.mkdir()
+    half = tmp_path / f".fastsft-tmp-model.safetensors{suffix}"
+    half.write_bytes(b"half")
     removed = _C.remove_leftovers(str(tmp_path))
-    assert sorted(removed) == sorted([trash.name, empty.name, kept.path.rsplit("/", 1)[1]])
+    assert sorted(removed) == sorted([trash.name, empty.name, half.name, kept.path.rsplit("/", 1)[1]])
     assert names(tmp_path) == sorted([foreign.name, ".fastsft-tmp-x"])
 
 

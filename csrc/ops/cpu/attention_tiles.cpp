@@ -32,7 +32,8 @@ void load_transposed(HeadView<const T> from, std::vector<float>& to) {
   to.assign(static_cast<size_t>(from.head_dim * width), 0.0f);
   for (int64_t i = 0; i < from.length; ++i) {
     const T* row = from.data + i * from.stride;
-    for (int64_t d = 0; d < from.head_dim; ++d) to[static_cast<size_t>(d * width + i)] = to_float(row[d]);
+    for (int64_t d = 0; d < from.head_dim; ++d)
+      to[static_cast<size_t>(d * width + i)] = to_float(row[d]);
   }
 }
 
@@ -46,11 +47,19 @@ void store_rows(const float* rows, int64_t count, HeadView<T> to, int64_t first)
 }
 
 // scores[i, j] = row first + i of `rows` times column j of `transposed`, j < columns.
-void row_products(const std::vector<float>& rows, const std::vector<float>& transposed, int64_t count,
-                  int64_t columns, int64_t head_dim, int64_t length, std::vector<float>& scores) {
-  tile_gemm({.m = count, .n = columns, .depth = head_dim, .a = rows.data(),
-             .a_row = pad_columns(head_dim), .a_depth = 1, .b = transposed.data(),
-             .ldb = pad_columns(length), .c = scores.data(), .ldc = pad_columns(length),
+void row_products(const std::vector<float>& rows, const std::vector<float>& transposed,
+                  int64_t count, int64_t columns, int64_t head_dim, int64_t length,
+                  std::vector<float>& scores) {
+  tile_gemm({.m = count,
+             .n = columns,
+             .depth = head_dim,
+             .a = rows.data(),
+             .a_row = pad_columns(head_dim),
+             .a_depth = 1,
+             .b = transposed.data(),
+             .ldb = pad_columns(length),
+             .c = scores.data(),
+             .ldc = pad_columns(length),
              .accumulate = false});
 }
 
@@ -58,19 +67,38 @@ void row_products(const std::vector<float>& rows, const std::vector<float>& tran
 void weighted_rows(const std::vector<float>& weights, int64_t ld, int64_t count, int64_t columns,
                    const std::vector<float>& rows, int64_t width, std::vector<float>& to) {
   to.resize(static_cast<size_t>(kQueryRows * width));
-  tile_gemm({.m = count, .n = width, .depth = columns, .a = weights.data(), .a_row = ld, .a_depth = 1,
-             .b = rows.data(), .ldb = width, .c = to.data(), .ldc = width, .accumulate = false});
+  tile_gemm({.m = count,
+             .n = width,
+             .depth = columns,
+             .a = weights.data(),
+             .a_row = ld,
+             .a_depth = 1,
+             .b = rows.data(),
+             .ldb = width,
+             .c = to.data(),
+             .ldc = width,
+             .accumulate = false});
 }
 
 // to[columns, head_dim] += weights[count, columns]^T rows[count, head_dim]
 void add_transposed_product(const std::vector<float>& weights, int64_t ld, int64_t count,
                             int64_t columns, const std::vector<float>& rows, int64_t width,
                             std::vector<float>& to) {
-  tile_gemm({.m = columns, .n = width, .depth = count, .a = weights.data(), .a_row = 1, .a_depth = ld,
-             .b = rows.data(), .ldb = width, .c = to.data(), .ldc = width, .accumulate = true});
+  tile_gemm({.m = columns,
+             .n = width,
+             .depth = count,
+             .a = weights.data(),
+             .a_row = 1,
+             .a_depth = ld,
+             .b = rows.data(),
+             .ldb = width,
+             .c = to.data(),
+             .ldc = width,
+             .accumulate = true});
 }
 
-// Row i of a block sees `visible` = first + i + 1 keys; the rest of the row up to `columns` becomes 0.
+// Row i of a block sees `visible` = first + i + 1 keys; the rest of the row up to `columns` becomes
+// 0.
 void clear_future(float* row, int64_t visible, int64_t columns) {
   std::fill(row + visible, row + columns, 0.0f);
 }
@@ -123,12 +151,14 @@ void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queri
     load_rows(grad_out, first, count, s.grad_rows);
     load_rows(out, first, count, s.out_rows);
     row_products(s.queries, s.keys_transposed, count, pad_columns(seen), dim, length, s.scores);
-    row_products(s.grad_rows, s.values_transposed, count, pad_columns(seen), dim, length, s.grad_scores);
+    row_products(s.grad_rows, s.values_transposed, count, pad_columns(seen), dim, length,
+                 s.grad_scores);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t visible = first + i + 1;
       float* p = s.scores.data() + i * ld;
       float* grad = s.grad_scores.data() + i * ld;
-      const float dot = dot_row(s.grad_rows.data() + i * width, s.out_rows.data() + i * width, width);
+      const float dot =
+          dot_row(s.grad_rows.data() + i * width, s.out_rows.data() + i * width, width);
       probabilities_row(p, visible, scale, lse[first + i]);
       softmax_backward_row(p, grad, visible, dot, scale);
       clear_future(p, visible, seen);
@@ -146,11 +176,13 @@ void store_head(const std::vector<float>& rows, HeadView<T> to) {
   store_rows(rows.data(), to.length, to, 0);
 }
 
-#define FASTSFT_INSTANTIATE(T)                                                                       \
-  template void load_keys<T>(HeadView<const T>, HeadView<const T>, bool, AttentionScratch&);         \
-  template void attention_head<T>(HeadView<const T>, float, HeadView<T>, float*, AttentionScratch&); \
-  template void attention_head_backward<T>(HeadView<const T>, HeadView<const T>, HeadView<const T>,  \
-                                           const float*, float, HeadView<T>, AttentionScratch&);     \
+#define FASTSFT_INSTANTIATE(T)                                                                  \
+  template void load_keys<T>(HeadView<const T>, HeadView<const T>, bool, AttentionScratch&);    \
+  template void attention_head<T>(HeadView<const T>, float, HeadView<T>, float*,                \
+                                  AttentionScratch&);                                           \
+  template void attention_head_backward<T>(HeadView<const T>, HeadView<const T>,                \
+                                           HeadView<const T>, const float*, float, HeadView<T>, \
+                                           AttentionScratch&);                                  \
   template void store_head<T>(const std::vector<float>&, HeadView<T>)
 FASTSFT_INSTANTIATE(float);
 FASTSFT_INSTANTIATE(c10::BFloat16);

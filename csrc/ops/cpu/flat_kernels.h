@@ -10,12 +10,12 @@ double sum_of_squares(const float* x, int64_t count);
 
 // Host-side constants of one AdamW step; the formula is in ops/adamw.h.
 struct AdamwConstants {
-  float decay;            // 1 - lr * weight_decay
-  float beta1_rest;       // 1 - beta1
+  float decay;       // 1 - lr * weight_decay
+  float beta1_rest;  // 1 - beta1
   float beta2;
-  float beta2_rest;       // 1 - beta2
-  float bias2_sqrt;       // sqrt(1 - beta2^t)
-  float step_size;        // lr / (1 - beta1^t)
+  float beta2_rest;  // 1 - beta2
+  float bias2_sqrt;  // sqrt(1 - beta2^t)
+  float step_size;   // lr / (1 - beta1^t)
   float eps;
   float grad_scale;
 };

@@ -16,8 +16,10 @@ void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   if (out.numel() == 0) return;
   at::Tensor result = out;
   if (a.size(1) == 0) {
-    if (beta == 0) result.zero_();
-    else result.mul_(beta);
+    if (beta == 0)
+      result.zero_();
+    else
+      result.mul_(beta);
   } else if (at::globalContext().userEnabledMkldnn() && at::Context::hasMKLDNN()) {
     at::native::mkldnn_matmul(a, b, result, beta, 1.0f);
   } else if (beta == 0) {

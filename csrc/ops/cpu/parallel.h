@@ -6,7 +6,8 @@
 
 namespace fastsft::cpu {
 
-// Row kernels split their rows over the threads of torch; below this many elements one thread is faster.
+// Row kernels split their rows over the threads of torch; below this many elements one thread is
+// faster.
 inline constexpr int64_t kElementsPerTask = 16384;
 
 inline int64_t rows_per_task(int64_t row_elements) {

@@ -19,7 +19,8 @@ FASTSFT_INLINE void forward(const T* x, const T* residual, const T* weight, floa
                             T* out, float* rstd, int64_t rows, int64_t hidden) {
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t at = i * hidden;
-    const T* row = add_row(x + at, residual ? residual + at : nullptr, sum ? sum + at : nullptr, hidden);
+    const T* row =
+        add_row(x + at, residual ? residual + at : nullptr, sum ? sum + at : nullptr, hidden);
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t j = 0; j < hidden; ++j) squares += to_float(row[j]) * to_float(row[j]);

@@ -4,10 +4,10 @@
 
 namespace fastsft::cpu {
 
-// The loss of one row of logits (see ops/linear_cross_entropy.h), times `weight`. With `gradient`, the
-// row is overwritten by d loss / d logits; otherwise its content is lost.
-double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight, float smoothing,
-                         bool gradient);
+// The loss of one row of logits (see ops/linear_cross_entropy.h), times `weight`. With `gradient`,
+// the row is overwritten by d loss / d logits; otherwise its content is lost.
+double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
+                         float smoothing, bool gradient);
 
 // Softmax of scale * row[0, count) in place; returns log(sum(exp(scale * row))).
 float softmax_row(float* row, int64_t count, float scale);

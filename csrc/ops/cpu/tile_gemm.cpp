@@ -5,7 +5,8 @@
 namespace fastsft::cpu {
 namespace {
 
-typedef float Lanes __attribute__((vector_size(kTileColumns * sizeof(float)), aligned(4), may_alias));
+typedef float Lanes
+    __attribute__((vector_size(kTileColumns * sizeof(float)), aligned(4), may_alias));
 
 FASTSFT_INLINE Lanes load(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
 
@@ -57,8 +58,12 @@ FASTSFT_INLINE void rows(const TileGemm& g) {
 
 #if defined(__x86_64__)
 // Block shapes fill the registers of each instruction set: 32 of 16 floats, 16 of 8 floats.
-__attribute__((target("arch=x86-64-v4"))) static void tile_gemm_v4(const TileGemm& g) { rows<12, 2>(g); }
-__attribute__((target("arch=x86-64-v3"))) static void tile_gemm_v3(const TileGemm& g) { rows<6, 1>(g); }
+__attribute__((target("arch=x86-64-v4"))) static void tile_gemm_v4(const TileGemm& g) {
+  rows<12, 2>(g);
+}
+__attribute__((target("arch=x86-64-v3"))) static void tile_gemm_v3(const TileGemm& g) {
+  rows<6, 1>(g);
+}
 #endif
 static void tile_gemm_any(const TileGemm& g) { rows<4, 1>(g); }
 

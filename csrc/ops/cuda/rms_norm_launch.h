@@ -8,8 +8,8 @@ namespace fastsft::cuda {
 
 enum class Dtype { kFloat, kBFloat16 };
 
-// Formulas and overwritten arguments: ops/rms_norm.h. All pointers are on the current device; work is
-// enqueued on `stream` and not waited for.
+// Formulas and overwritten arguments: ops/rms_norm.h. All pointers are on the current device; work
+// is enqueued on `stream` and not waited for.
 struct RmsNormArgs {
   const void* x;
   const void* residual;  // null: no residual
