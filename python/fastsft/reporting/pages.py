@@ -17,7 +17,7 @@ def start_page(trainer: Any) -> str:
         f"data        {len(rows):,} conversations, {int(rows.lengths.sum()):,} tokens, "
         f"{int(rows.target_counts.sum()):,} learned",
         f"compute     {'bfloat16 over fp32 weights' if args.bf16 else 'float32'} on the CPU, {ranks}, "
-        f"{args.sharding_strategy if args.world_size > 1 else 'one rank: nothing is sharded'}, "
+        f"{args.sharding_strategy if args.world_size > 1 else 'nothing to shard'}, "
         f"recompute {args.recompute_mode}",
         f"batch       {batch} = {size} conversations a step, micro-batches of {args.token_budget:,} tokens",
         f"steps       {plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {args.lr_scheduler_type} to "
