@@ -1,7 +1,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <array>
+#include <tuple>
+
 #include "bindings/bind.h"
+#include "core/error.h"
 #include "data/label_data.h"
 #include "data/padded_rows.h"
 
@@ -23,13 +27,19 @@ LabelledData label_file(const std::string& path, const Tokenizer& tokenizer, int
   return label_text(read_data_file(path), tokenizer, max_length, pad_id, num_threads, name, path);
 }
 
-std::pair<py::array_t<int64_t>, py::array_t<int64_t>> padded_rows(const TokenDataset& dataset,
-                                                                  int64_t begin, int64_t end,
-                                                                  int64_t width, int32_t pad_id) {
+std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded_rows(
+    const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width, int32_t pad_id) {
+  require(0 <= begin && begin <= end && end <= dataset.size(), "rows [", begin, ", ", end,
+          ") are not in a data set of ", dataset.size());
   const std::array<py::ssize_t, 2> shape = {end - begin, width};
   py::array_t<int64_t> ids(shape), labels(shape);
-  fill_padded_rows(dataset, begin, end, width, pad_id, ids.mutable_data(), labels.mutable_data());
-  return {std::move(ids), std::move(labels)};
+  py::array_t<bool> mask(shape);
+  const PaddedRows to{ids.mutable_data(), labels.mutable_data(), mask.mutable_data()};
+  {
+    const py::gil_scoped_release released;
+    fill_padded_rows(dataset, begin, end, width, pad_id, to);
+  }
+  return {std::move(ids), std::move(labels), std::move(mask)};
 }
 
 std::map<std::string, DataReport::Entry> entries(const DataReport& self) {

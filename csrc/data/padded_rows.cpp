@@ -3,23 +3,36 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/run_in_parts.h"
 
 namespace fastsft {
+namespace {
+
+void fill_row(const TokenDataset& dataset, int64_t row, int64_t width, int32_t pad_id,
+              const PaddedRows& to) {
+  const auto tokens = dataset.ids(row);
+  const auto size = static_cast<int64_t>(tokens.size());
+  require(size <= width, "row ", row, " has ", size, " tokens and does not fit a width of ", width);
+  std::copy(tokens.begin(), tokens.end(), to.ids);
+  std::fill(to.ids + size, to.ids + width, pad_id);
+  std::fill(to.labels, to.labels + width, kIgnoredLabel);
+  for (const TokenSpan& span : dataset.learned(row)) {
+    std::copy(tokens.begin() + span.begin, tokens.begin() + span.end, to.labels + span.begin);
+  }
+  std::transform(to.ids, to.ids + width, to.mask, [pad_id](int64_t id) { return id != pad_id; });
+}
+
+}  // namespace
 
 void fill_padded_rows(const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width,
-                      int32_t pad_id, int64_t* ids, int64_t* labels) {
-  for (int64_t row = begin; row < end; ++row, ids += width, labels += width) {
-    const auto tokens = dataset.ids(row);
-    const auto size = static_cast<int64_t>(tokens.size());
-    require(size <= width, "row ", row, " has ", size, " tokens and does not fit a width of ",
-            width);
-    std::copy(tokens.begin(), tokens.end(), ids);
-    std::fill(ids + size, ids + width, pad_id);
-    std::fill(labels, labels + width, kIgnoredLabel);
-    for (const TokenSpan& span : dataset.learned(row)) {
-      std::copy(tokens.begin() + span.begin, tokens.begin() + span.end, labels + span.begin);
+                      int32_t pad_id, const PaddedRows& to) {
+  run_in_parts(static_cast<size_t>(end - begin), 0, [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      const auto at = static_cast<int64_t>(i);
+      fill_row(dataset, begin + at, width, pad_id,
+               {to.ids + at * width, to.labels + at * width, to.mask + at * width});
     }
-  }
+  });
 }
 
 }  // namespace fastsft

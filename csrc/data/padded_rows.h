@@ -8,9 +8,15 @@ namespace fastsft {
 
 inline constexpr int64_t kIgnoredLabel = -100;
 
-// Rows [begin, end) as FastChat's tensors, [end - begin, width] each: ids filled up on the right
-// with `pad_id`, labels with -100 where nothing is learned. No row may be longer than `width`.
+// Where FastChat's tensors go: [rows, width] each.
+struct PaddedRows {
+  int64_t* ids;     // filled up on the right with the pad id
+  int64_t* labels;  // kIgnoredLabel where nothing is learned
+  bool* mask;       // ids != pad id, as FastChat has it
+};
+
+// Rows [begin, end) of the data set. No row may be longer than `width`. In parallel.
 void fill_padded_rows(const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width,
-                      int32_t pad_id, int64_t* ids, int64_t* labels);
+                      int32_t pad_id, const PaddedRows& to);
 
 }  // namespace fastsft

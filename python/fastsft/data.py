@@ -41,13 +41,9 @@ class LabelledRows:
 
     def tensors(self, begin: int, end: int) -> Tensors:
         """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""
-        ids, labels = _C.padded_rows(self.native, begin, end, self.width, self.pad_id)
-        input_ids = torch.from_numpy(ids)
-        return {
-            "input_ids": input_ids,
-            "labels": torch.from_numpy(labels),
-            "attention_mask": input_ids.ne(self.pad_id),
-        }
+        arrays = _C.padded_rows(self.native, begin, end, self.width, self.pad_id)
+        names = ("input_ids", "labels", "attention_mask")
+        return {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
 
     def row(self, index: int) -> Tensors:
         """One row, each tensor [width]. IndexError outside the data set; negative indices count back."""
@@ -286,7 +282,17 @@ class _RecordFault:
 def _write_json(sources: Sequence[Any]) -> str:
     """For the one reader of records. What is no JSON value counts as a number: truthy, and not a text."""
     records = [{"conversations": source} for source in sources]
-    return json.dumps(records, skipkeys=True, default=lambda _: 1)
+    text = json.dumps(records, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
+    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=lambda _: 1)
+
+
+def _encodes(text: str) -> bool:
+    """False for lone surrogates, which only escapes can carry to the reader that reports them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_json(path: str) -> Any:

@@ -29,7 +29,7 @@ def load(mode: str) -> Any:
 
 
 def recorded_form(dataset: Any, row: int) -> tuple[list[int], list[int]]:
-    ids, labels = (array[0].tolist() for array in _C.padded_rows(dataset, row, row + 1, 2048, PAD))
+    ids, labels, _ = (array[0].tolist() for array in _C.padded_rows(dataset, row, row + 1, 2048, PAD))
     size = max((i + 1 for i, token in enumerate(ids) if token != PAD), default=0)
     assert set(labels[size:]) <= {-100}
     return ids[:size], labels[:size]

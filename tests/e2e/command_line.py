@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +37,24 @@ def start(flags, output_dir, *, ranks=1, module="fastsft.train", check=True):
     return done
 
 
-def begin(flags, output_dir):
-    """Start the command on one rank; the running process, with its stdout to read."""
-    command, env = command_and_environment(flags, output_dir, 1, "fastsft.train")
+def begin(flags, output_dir, *, ranks=1):
+    """Start the command; the running process, with its stdout to read."""
+    command, env = command_and_environment(flags, output_dir, ranks, "fastsft.train")
     return subprocess.Popen(
         command, cwd=TRAINER, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
+
+
+def descendants(pid):
+    """The process and all below it, parents first."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(below for child in children for below in descendants(int(child)))]
+
+
+def kill_all(pid):
+    """SIGKILL to a launcher and its ranks; torchrun puts each rank into a session of its own."""
+    for one in descendants(pid):
+        os.kill(one, signal.SIGKILL)
 
 
 def log_history(output_dir):

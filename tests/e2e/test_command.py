@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from e2e.command_line import TRAINER, begin, log_history, start, tensors
+from e2e.command_line import TRAINER, begin, kill_all, log_history, start, tensors
 from fastsft import _C
 from fastsft.saving import load_weights
 
@@ -92,6 +92,22 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, uninterrupted, number,
     assert re.search(f"step {resumed} of 12", done.stdout)
     ended = tensors(tmp_path)
     assert all(torch.equal(tensor, ended[name]) for name, tensor in uninterrupted.items())
+
+
+def test_two_killed_ranks_resume_to_the_same_weights(tmp_path):
+    """Both ranks and their launcher get SIGKILL at once, as when a machine goes away."""
+    flags = {**LONGER, "per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap"}
+    start(flags, tmp_path / "whole", ranks=2)
+    process = begin(flags, tmp_path / "cut", ranks=2)
+    for line in process.stdout:
+        if "step 5/12" in line:
+            kill_all(process.pid)
+    process.wait(timeout=120)
+    assert not (tmp_path / "cut" / "trainer_state.json").exists()
+    done = start(flags, tmp_path / "cut", ranks=2)
+    assert re.search("step (4|8|12) of 12", done.stdout)
+    whole, cut = tensors(tmp_path / "whole"), tensors(tmp_path / "cut")
+    assert all(torch.equal(tensor, cut[name]) for name, tensor in whole.items())
 
 
 def test_finished_run_starts_nothing(tmp_path):

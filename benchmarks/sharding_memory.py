@@ -1,0 +1,69 @@
+"""Bytes each rank holds under each strategy, beside the table of the design (parameters P, ranks W, largest unit U).
+
+usage: python benchmarks/sharding_memory.py [--ranks 1 2 3 4] [--dtype float32]
+
+Engines of a small Llama on gloo ranks take one optimizer step; then every rank says what it holds. Activations are
+left out: they belong to the batch. One rank is always no_shard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+from fastsft.cli.random_llama import llama_config
+from harness import write_result
+from ranks import run_ranks
+
+from fastsft import _C
+
+STRATEGIES = ("no_shard", "shard_grad_op", "full_shard")
+SIZE = {"vocab_size": 4096, "hidden_size": 128, "num_layers": 6, "num_heads": 4, "intermediate_size": 344}
+
+
+def held(groups: dict[str, str], config: str, strategy: str, dtype: str) -> dict[str, Any]:
+    """What this rank holds after a step, and P and U as padded for these ranks."""
+    engine = _C.Engine(config, strategy=strategy, compute_dtype=dtype, **groups)
+    dataset = _C.TokenDataset()
+    dataset.append(np.arange(3, 60, dtype=np.int32), [(10, 57)])
+    engine.train_step(dataset, [np.zeros(1, dtype=np.int64)], [np.full(1, 1 / 47)], learning_rate=1e-4)
+    memory = {name: size for name, size in engine.memory().items() if name != "activations"}
+    multiple = 128 * (engine.world_size if strategy != "no_shard" else 1)
+    units = [-(-size // multiple) * multiple for size in engine.unit_sizes]
+    return {"held": sum(memory.values()), "parts": memory, "p": sum(units), "u": max(units)}
+
+
+def planned(strategy: str, dtype: str, p: int, u: int, ranks: int) -> float:
+    """design.md, section 4."""
+    wide = dtype == "float32"
+    if strategy == "no_shard" or ranks == 1:
+        return (16 if wide else 18) * p
+    if strategy == "shard_grad_op":
+        return (4 * p + 12 * p / ranks if wide else 2 * p + 16 * p / ranks) + 8 * u
+    return 16 * p / ranks + 16 * u if wide else 18 * p / ranks + 12 * u
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    args = parser.parse_args()
+    config = json.dumps(llama_config(**SIZE))
+    rows = []
+    print(f"{'strategy':14} {'ranks':>5} {'held':>12} {'design':>12} {'ratio':>7}   ({args.dtype})")
+    for strategy in STRATEGIES:
+        for ranks in args.ranks:
+            results = run_ranks(ranks, held, config, strategy, args.dtype)
+            largest = max(results, key=lambda result: result["held"])
+            plan = planned(strategy, args.dtype, largest["p"], largest["u"], ranks)
+            rows.append({"strategy": strategy, "ranks": ranks, "design": plan, **largest})
+            print(
+                f"{strategy:14} {ranks:5} {largest['held']:12,} {plan:12,.0f} {largest['held'] / plan:7.4f}"
+            )
+    write_result(f"sharding_memory_{args.dtype}", {}, {"size": SIZE, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
