@@ -1,9 +1,9 @@
-"""Bytes each rank holds under each strategy, beside the table of the design (parameters P, ranks W, largest unit U).
+"""Bytes each rank holds under each strategy, beside the design's table (parameters P, ranks W, largest unit U).
 
 usage: python benchmarks/sharding_memory.py [--ranks 1 2 3 4] [--dtype float32]
 
-Engines of a small Llama on gloo ranks take one optimizer step; then every rank says what it holds. Activations are
-left out: they belong to the batch. One rank is always no_shard.
+Engines of a small Llama on gloo ranks take one optimizer step; then every rank says what it holds.
+Activations are left out: they belong to the batch. One rank is always no_shard.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import json
 from typing import Any
 
 import numpy as np
+
+from fastsft import _C
 from fastsft.cli.random_llama import llama_config
 from harness import write_result
 from ranks import run_ranks
-
-from fastsft import _C
 
 STRATEGIES = ("no_shard", "shard_grad_op", "full_shard")
 SIZE = {"vocab_size": 4096, "hidden_size": 128, "num_layers": 6, "num_heads": 4, "intermediate_size": 344}
