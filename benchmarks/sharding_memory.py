@@ -1,4 +1,4 @@
-"""Bytes each rank holds under each strategy, beside the design's table (P parameters, W ranks, largest unit U).
+"""Bytes a rank holds under each strategy, beside the design's table (P parameters, W ranks, largest unit U).
 
 usage: python benchmarks/sharding_memory.py [--ranks 1 2 3 4] [--dtype float32]
 
