@@ -17,8 +17,9 @@ namespace fastsft {
 
 Recompute parse_recompute(const std::string& name) {
   if (name == "selective") return Recompute::kSelective;
+  if (name == "gate_up") return Recompute::kGateUp;
   if (name == "block") return Recompute::kBlock;
-  throw_invalid("unknown recompute policy \"", name, "\"; known: selective, block");
+  throw_invalid("unknown recompute policy \"", name, "\"; known: selective, gate_up, block");
 }
 
 CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
@@ -36,7 +37,12 @@ CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute re
 }
 
 BlockContext CausalLM::context(const Batch& batch) {
-  return {.config = config_, .batch = batch, .rope = rope_, .buffers = buffers_, .dtype = dtype_};
+  return {.config = config_,
+          .batch = batch,
+          .rope = rope_,
+          .buffers = buffers_,
+          .dtype = dtype_,
+          .replay_gate_up = recompute_ == Recompute::kGateUp};
 }
 
 void CausalLM::cover_positions(const Batch& batch) {

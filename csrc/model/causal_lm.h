@@ -15,10 +15,10 @@
 
 namespace fastsft {
 
-// What is kept between a block's forward and backward: everything but norms and SwiGLU, or only the
-// block's input. It never changes the numbers.
-enum class Recompute { kSelective, kBlock };
-Recompute parse_recompute(const std::string& name);  // "selective", "block"
+// What backward computes again: norms and the SwiGLU product; also the gate and up projections; or
+// the whole block from its input. It never changes the numbers.
+enum class Recompute { kSelective, kGateUp, kBlock };
+Recompute parse_recompute(const std::string& name);  // "selective", "gate_up", "block"
 
 // A decoder-only language model as explicit forward and backward over flat units. It asks a
 // Strategy for whole units and hands whole gradients back; it never asks which strategy runs.

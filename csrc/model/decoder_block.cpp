@@ -31,7 +31,8 @@ class Block {
             .lse = context_.buffers.get(slot + ".lse", {config_.num_heads, tokens()}, at::kFloat),
             .middle = buffer(slot + ".middle", config_.hidden_size),
             .rstd2 = row_floats(slot + ".rstd2"),
-            .gate_up = buffer(slot + ".gate_up", 2 * config_.intermediate_size)};
+            .gate_up = buffer(context_.replay_gate_up ? "gate_up" : slot + ".gate_up",
+                              2 * config_.intermediate_size)};
   }
 
   void attention_forward(const BlockActivations& a) const {
@@ -61,6 +62,7 @@ class Block {
                     UnitGradient& gradient) const {
     const at::Tensor activated = buffer("activated", config_.intermediate_size);
     const at::Tensor grad_activated = buffer("grad_activated", config_.intermediate_size);
+    if (context_.replay_gate_up) replay(a);
     swiglu(a.gate_up, activated);
     accumulate(gradient, refs_.down, grad, activated);
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
@@ -84,6 +86,13 @@ class Block {
   int64_t tokens() const { return context_.batch.num_tokens(); }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
+
+  void replay(const BlockActivations& a) const {
+    const at::Tensor normed = buffer("normed", config_.hidden_size);
+    rms_norm(a.middle, std::nullopt, weight(refs_.post_norm), config_.rms_norm_eps, std::nullopt,
+             normed, a.rstd2);
+    gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+  }
 
   void rotate(const at::Tensor& qkv, bool inverse) const {
     rope(qkv, context_.rope.cos, context_.rope.sin, context_.batch.positions,

@@ -11,7 +11,8 @@
 
 namespace fastsft {
 
-// What a block's backward needs of its forward. Norm outputs and the SwiGLU product are made again.
+// What a block's backward needs of its forward. Norm outputs and the SwiGLU product are made again;
+// with `replay_gate_up` the gate and up projections too.
 struct BlockActivations {
   at::Tensor input;    // [tokens, hidden], the residual stream
   at::Tensor rstd1;    // [tokens] float32
@@ -30,6 +31,7 @@ struct BlockContext {
   const RopeTable& rope;
   BufferPool& buffers;
   at::ScalarType dtype;
+  bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 
 // Pre-norm attention and SwiGLU MLP:

@@ -54,6 +54,14 @@ DecoderLayout::DecoderLayout(const ModelConfig& config) : tied_(config.tie_word_
   units_.emplace_back("head", std::vector<ParamGroup>{final_norm, head});
 }
 
+int64_t DecoderLayout::num_parameters() const {
+  int64_t sum = 0;
+  for (const auto& unit : units_) {
+    for (const auto& slot : unit.slots()) sum += slot.numel();
+  }
+  return sum;
+}
+
 at::Tensor ParamRef::view(const at::Tensor& flat) const {
   if (columns == 0) return flat.narrow(0, offset, rows);
   return flat.narrow(0, offset, rows * columns).view({rows, columns});

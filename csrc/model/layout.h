@@ -21,6 +21,7 @@ class DecoderLayout {
   size_t block_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
   size_t head_unit() const { return tied_ ? 0 : units_.size() - 1; }
   bool tied() const { return tied_; }
+  int64_t num_parameters() const;
 
  private:
   bool tied_;

@@ -165,13 +165,7 @@ void Engine::publish() {
   });
 }
 
-int64_t Engine::num_parameters() const {
-  int64_t sum = 0;
-  for (const auto& unit : units()) {
-    for (const auto& slot : unit.slots()) sum += slot.numel();
-  }
-  return sum;
-}
+int64_t Engine::num_parameters() const { return model_.layout().num_parameters(); }
 
 int64_t Engine::num_non_embedding_parameters() const {
   return num_parameters() - config().vocab_size * config().hidden_size;

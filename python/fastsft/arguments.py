@@ -143,7 +143,7 @@ class TrainingArguments(ArgumentViews):
     micro_batch_tokens: int | None = field(
         default=None, metadata=_about("tokens of one padding-free micro-batch")
     )
-    recompute: Literal["auto", "none", "selective", "block"] = "auto"
+    recompute: Literal["auto", "selective", "gate_up", "block"] = "auto"
     save_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     max_shard_size: str = "5GB"
     no_resume: bool = field(default=False, metadata=_about("ignore checkpoints in output_dir"))
@@ -260,12 +260,12 @@ class TrainingArguments(ArgumentViews):
 
     @property
     def recompute_mode(self) -> str:
-        """`none`, `selective` or `block`: what the backward pass computes again instead of keeping."""
+        """What the backward pass computes again instead of keeping; `auto` is settled with the model."""
         if self.recompute != "auto":
             return self.recompute
         settings = self.fsdp_config if isinstance(self.fsdp_config, dict) else {}
         heavy = self.gradient_checkpointing or settings.get("activation_checkpointing")
-        return "block" if heavy else "selective"
+        return "block" if heavy else "auto"
 
     @property
     def token_budget(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.launcher import Groups, threads_per_rank
+from fastsft.recompute import choose_recompute
 
 
 class ModelConfig(dict[str, Any]):
@@ -69,6 +70,7 @@ class CausalLM:
         self.source_directory = source_directory
         self.config = config
         self.engine: Any = None
+        self.recompute = "selective"
 
     @classmethod
     def from_pretrained(
@@ -90,11 +92,16 @@ class CausalLM:
         if self.engine is None:
             from fastsft import _C, saving
 
+            text, itemsize = json.dumps(self.config), 2 if args.bf16 else 4
+            self.recompute = args.recompute_mode
+            if self.recompute == "auto":
+                size = _C.count_parameters(text)
+                self.recompute = choose_recompute(self.config, size, args.token_budget, itemsize)
             self.engine = _C.Engine(
-                json.dumps(self.config),
+                text,
                 compute_dtype="bfloat16" if args.bf16 else "float32",
                 strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
-                recompute=args.recompute_mode,
+                recompute=self.recompute,
                 gather_group=groups.gather,
                 reduce_group=groups.reduce,
                 num_threads=threads_per_rank(),

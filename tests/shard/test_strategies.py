@@ -164,5 +164,5 @@ def test_kernels_use_the_threads_of_torch() -> None:
 def test_unknown_names_say_what_is_known() -> None:
     with pytest.raises(ValueError, match='unknown sharding strategy "zero9"; known: full_shard, no_shard'):
         _C.Engine(config(False), strategy="zero9")
-    with pytest.raises(ValueError, match='unknown recompute policy "some"; known: selective, block'):
+    with pytest.raises(ValueError, match='unknown recompute policy "some"; known: selective, gate_up, block'):
         _C.Engine(config(False), recompute="some")

@@ -18,7 +18,7 @@ def start_page(trainer: Any) -> str:
         f"{int(rows.target_counts.sum()):,} learned",
         f"compute     {'bfloat16 over fp32 weights' if args.bf16 else 'float32'} on the CPU, {ranks}, "
         f"{args.sharding_strategy if args.world_size > 1 else 'nothing to shard'}, "
-        f"recompute {args.recompute_mode}",
+        f"recompute {trainer.model.recompute}",
         f"batch       {batch} = {size} conversations a step, micro-batches of {args.token_budget:,} tokens",
         f"steps       {plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {args.lr_scheduler_type} to "
         f"{args.learning_rate:g}, {args.get_warmup_steps(plan.max_steps)} of warm-up",
