@@ -114,7 +114,7 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   grad_rows.zero_();
   rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.view(gradient.flat()),
                     gradient.beta(head_.norm.offset));
-  at::Tensor grad = buffers_.get("grad", {batch.num_tokens(), config_.hidden_size}, dtype_);
+  at::Tensor grad = stream;  // its labelled rows are copied, nothing else reads it any more
   grad.zero_();
   grad.index_copy_(0, batch.label_positions, grad_rows);
   if (!layout_.tied()) {

@@ -61,10 +61,10 @@ class Block {
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad,
                     UnitGradient& gradient) const {
     const at::Tensor activated = buffer("activated", config_.intermediate_size);
-    const at::Tensor grad_activated = buffer("grad_activated", config_.intermediate_size);
     if (context_.replay_gate_up) replay(a);
     swiglu(a.gate_up, activated);
     accumulate(gradient, refs_.down, grad, activated);
+    const at::Tensor& grad_activated = activated;  // its values are used up
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
     norm_backward(a.middle, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad, gradient);

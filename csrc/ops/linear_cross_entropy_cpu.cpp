@@ -16,7 +16,7 @@ namespace {
 // Tokens are taken in chunks whose logits fill about this much: large enough that the products run
 // at full rate and the head's gradient is touched seldom, small enough to stay far below the
 // batch's logits.
-constexpr int64_t kChunkElements = int64_t{16} << 20;
+constexpr int64_t kChunkElements = int64_t{8} << 20;
 
 int64_t chunk_rows(int64_t tokens, int64_t vocab) {
   const int64_t limit = std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
