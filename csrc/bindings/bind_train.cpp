@@ -144,6 +144,7 @@ void bind_train(py::module_& module) {
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
       .def_property_readonly("world_size",
                              [](Engine& self) { return self.communicator().world_size(); })
+      .def_property_readonly("vocab_size", [](Engine& self) { return self.config().vocab_size; })
       .def_property_readonly("num_parameters", &Engine::num_parameters)
       .def_property_readonly("num_non_embedding_parameters", &Engine::num_non_embedding_parameters)
       .def_property_readonly("unit_names", &unit_names)

@@ -49,6 +49,8 @@ Json parse_json(std::string_view text, const std::string& where, int max_depth) 
     return Json::parse(text.begin(), text.end(), Guard(where, max_depth));
   } catch (const Json::parse_error& error) {
     throw_invalid(where, ": not JSON at byte ", error.byte, ": ", printable(error.what()));
+  } catch (const Json::exception& error) {  // a number out of range
+    throw_invalid(where, ": ", printable(error.what()));
   }
 }
 

@@ -17,6 +17,7 @@ void TokenDataset::append(std::span<const int32_t> ids, std::span<const TokenSpa
             " tokens after position ", previous_end);
     previous_end = span.end;
   }
+  for (const int32_t id : ids) max_id_ = std::max(max_id_, id);
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   spans_.insert(spans_.end(), learned.begin(), learned.end());
   token_offsets_.push_back(static_cast<int64_t>(ids_.size()));

@@ -19,6 +19,8 @@ class TokenDataset {
 
   int64_t size() const { return static_cast<int64_t>(token_offsets_.size()) - 1; }
   int64_t num_tokens() const { return static_cast<int64_t>(ids_.size()); }
+  // The largest id, or -1: a model's vocabulary must hold it.
+  int32_t max_id() const { return max_id_; }
 
   // `row` must lie in [0, size()); std::invalid_argument otherwise.
   std::span<const int32_t> ids(int64_t row) const;
@@ -31,6 +33,7 @@ class TokenDataset {
  private:
   void check_row(int64_t row) const;
 
+  int32_t max_id_ = -1;
   std::vector<int32_t> ids_;
   std::vector<TokenSpan> spans_;
   std::vector<int64_t> token_offsets_;

@@ -22,6 +22,20 @@ double ConfigFields::number_or(const std::string& field, double fallback) const 
   return json_[field].get<double>();
 }
 
+bool ConfigFields::boolean_or(const std::string& field, bool fallback) const {
+  if (!has(field)) return fallback;
+  require(json_[field].is_boolean(), "config.json: \"", field, "\" is ", json_[field].dump(),
+          ", expected true or false");
+  return json_[field].get<bool>();
+}
+
+std::string ConfigFields::text_or(const std::string& field, const std::string& fallback) const {
+  if (!has(field)) return fallback;
+  require(json_[field].is_string(), "config.json: \"", field, "\" is ", json_[field].dump(),
+          ", expected a text");
+  return json_[field].get<std::string>();
+}
+
 void ConfigFields::expect(const std::string& field, const Json& expected) const {
   require(!has(field) || json_[field] == expected, "config.json: \"", field, "\" is ",
           json_.value(field, Json()).dump(), "; this model family is built for ", expected.dump());
@@ -37,8 +51,7 @@ ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   config.num_key_value_heads = fields.positive_or("num_key_value_heads", config.num_heads);
   config.head_dim = fields.positive_or("head_dim", config.hidden_size / config.num_heads);
   config.rms_norm_eps = fields.number_or("rms_norm_eps", 1e-6);
-  config.tie_word_embeddings =
-      fields.has("tie_word_embeddings") && fields.json()["tie_word_embeddings"].get<bool>();
+  config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   require(config.num_heads % config.num_key_value_heads == 0, "config.json: ", config.num_heads,
           " attention heads are not a multiple of ", config.num_key_value_heads,
           " key/value heads");
@@ -47,18 +60,6 @@ ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   return config;
 }
 
-namespace {
-
-// "type" is the old spelling of "rope_type".
-std::string rope_type(const Json& scaling) {
-  for (const char* key : {"rope_type", "type"}) {
-    if (scaling.contains(key)) return scaling[key].get<std::string>();
-  }
-  return "default";
-}
-
-}  // namespace
-
 void parse_rope(const ConfigFields& fields, ModelConfig& config) {
   config.rope_theta = fields.number_or("rope_theta", 10000.0);
   for (const char* field : {"rope_parameters", "rope_scaling"}) {
@@ -66,12 +67,12 @@ void parse_rope(const ConfigFields& fields, ModelConfig& config) {
     const Json& scaling = fields.json()[field];
     require(scaling.is_object(), "config.json: \"", field, "\" is ", scaling.dump(),
             ", expected an object");
-    const std::string type = rope_type(scaling);
+    const ConfigFields settings(scaling);  // "type" is the old spelling of "rope_type"
+    const std::string type = settings.text_or("rope_type", settings.text_or("type", "default"));
     require(type == "default" || type == "linear", "config.json: \"", field, "\" has type \"", type,
             "\"; supported: default, linear");
-    config.rope_theta = ConfigFields(scaling).number_or("rope_theta", config.rope_theta);
-    if (type == "linear")
-      config.rope_linear_factor = ConfigFields(scaling).number_or("factor", 0.0);
+    config.rope_theta = settings.number_or("rope_theta", config.rope_theta);
+    if (type == "linear") config.rope_linear_factor = settings.number_or("factor", 0.0);
     require(config.rope_linear_factor > 0, "config.json: linear \"", field,
             "\" needs a positive factor");
   }

@@ -19,6 +19,8 @@ class ConfigFields {
   int64_t positive(const std::string& field) const;
   int64_t positive_or(const std::string& field, int64_t fallback) const;
   double number_or(const std::string& field, double fallback) const;
+  bool boolean_or(const std::string& field, bool fallback) const;
+  std::string text_or(const std::string& field, const std::string& fallback) const;
   // The field must be absent, null or equal to `expected`.
   void expect(const std::string& field, const Json& expected) const;
   const Json& json() const { return json_; }

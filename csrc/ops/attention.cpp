@@ -24,14 +24,14 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
                      int64_t num_key_value_heads, double scale, const at::Tensor& out,
                      const at::Tensor& lse) {
   constexpr const char* kOp = "attention";
-  check_tensors(kOp, {{"qkv", qkv}, {"out", out}, {"lse", lse}});
+  check_tensors(kOp, {{"qkv", qkv}, {"cu_seqlens", cu_seqlens}, {"out", out}, {"lse", lse}});
   check_compute_dtype(kOp, {"qkv", qkv});
   check_dtype(kOp, {"out", out}, qkv.scalar_type());
   check_dtype(kOp, {"lse", lse}, at::kFloat);
   check_dtype(kOp, {"cu_seqlens", cu_seqlens}, at::kInt);
-  TORCH_CHECK_VALUE(num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
-                    num_heads, " heads are not a multiple of ", num_key_value_heads,
-                    " key/value heads");
+  TORCH_CHECK_VALUE(
+      num_heads > 0 && num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
+      num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
   const int64_t all = num_heads + 2 * num_key_value_heads;
   TORCH_CHECK_VALUE(qkv.dim() == 2 && qkv.size(1) % all == 0, kOp, ": a row of qkv has shape ",
                     qkv.sizes(), ", which ", all, " heads do not divide");

@@ -10,16 +10,17 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // rows or columns converted at a time
+constexpr int64_t kBlockElements = int64_t{4} << 20;  // widened at a time: 16 MiB
 
-// bfloat16 operands are widened in blocks of the longer side of the result, so that the float32
-// copies stay small; ATen refuses bfloat16 x bfloat16 -> float32 on CPU.
+// bfloat16 operands are widened, because ATen refuses bfloat16 x bfloat16 -> float32 on CPU: the
+// smaller one whole, the larger one in blocks of its rows or columns that stay in the result.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
-  const bool by_columns = out.size(1) > out.size(0);
+  const bool by_columns = b.numel() > a.numel();
   const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
+  const int64_t step = std::max<int64_t>(64, kBlockElements / std::max<int64_t>(1, a.size(1)));
   const at::Tensor kept = (by_columns ? a : b).to(at::kFloat);
-  for (int64_t begin = 0; begin < size; begin += kBlock) {
-    const int64_t count = std::min(kBlock, size - begin);
+  for (int64_t begin = 0; begin < size; begin += step) {
+    const int64_t count = std::min(step, size - begin);
     const at::Tensor block = (by_columns ? b : a).narrow(dim, begin, count).to(at::kFloat);
     at::Tensor part = out.narrow(dim, begin, count);
     const at::Tensor wide = part.scalar_type() == at::kFloat ? part : part.to(at::kFloat);

@@ -24,6 +24,17 @@ int64_t chunk_rows(int64_t tokens, int64_t vocab) {
   return chunks == 0 ? 0 : (tokens + chunks - 1) / chunks;
 }
 
+// Kept by the calling thread: memory of this size would go back to the system and be faulted in
+// again at every call.
+at::Tensor logits_buffer(int64_t rows, int64_t vocab) {
+  thread_local at::Tensor buffer;
+  if (!buffer.defined() || buffer.numel() < rows * vocab) {
+    buffer = at::Tensor();
+    buffer = at::empty({rows * vocab}, at::TensorOptions().dtype(at::kFloat));
+  }
+  return buffer.narrow(0, 0, rows * vocab).view({rows, vocab});
+}
+
 // Logits become their gradient in place. Rows add up in order: the same for any number of threads.
 double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
                   float smoothing, bool gradient) {
@@ -57,7 +68,7 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
       grad_weight->mul_(beta);
     return;
   }
-  const at::Tensor buffer = at::empty({step, weight.size(0)}, hidden.options().dtype(at::kFloat));
+  const at::Tensor buffer = logits_buffer(step, weight.size(0));
   for (int64_t begin = 0; begin < tokens; begin += step) {
     const int64_t count = std::min(step, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count), logits = buffer.narrow(0, 0, count);

@@ -14,10 +14,10 @@
 namespace fastsft {
 namespace {
 
-int64_t positions_of(const std::string& config_json, int64_t asked) {
-  if (asked > 0) return asked;
-  const Json json = parse_json(config_json, "config.json");
-  return json.value("max_position_embeddings", int64_t{2048});
+// The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
+int64_t first_positions(int64_t longest) {
+  constexpr int64_t kMost = 4096;
+  return longest > 0 ? std::min(longest, kMost) : kMost;
 }
 
 at::Tensor float64(int64_t size) {
@@ -30,7 +30,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
     : config_json_(config_json),
       communicator_(make_communicator(options.gather_group, options.reduce_group)),
       model_(parse_model_config(config_json), options.compute_dtype,
-             parse_recompute(options.recompute), positions_of(config_json, options.max_positions)) {
+             parse_recompute(options.recompute), first_positions(options.max_positions)) {
   if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
   strategy_ = make_strategy(options.strategy, {.units = units(),
                                                .communicator = *communicator_,
@@ -51,8 +51,14 @@ auto Engine::guarded(const Work& work) -> decltype(work()) {
   return result;
 }
 
-Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) const {
-  return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
+Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) {
+  try {
+    return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
+  } catch (
+      ...) {  // the other ranks have begun: whatever this one called next would meet their step
+    broken_ = communicator_->world_size() > 1;
+    throw;
+  }
 }
 
 void Engine::accumulate(const std::vector<Batch>& batches, double label_smoothing,

@@ -23,7 +23,7 @@ struct EngineOptions {
   std::string gather_group;  // names of two c10d groups over the same ranks; empty for one rank
   std::string reduce_group;
   int64_t num_threads = 0;    // 0: as torch is set
-  int64_t max_positions = 0;  // longest example; 0: max_position_embeddings of the config
+  int64_t max_positions = 0;  // longest example, if known
 };
 
 struct StepResult {
@@ -45,7 +45,8 @@ class Engine {
  public:
   Engine(const std::string& config_json, const EngineOptions& options);
 
-  // One optimizer step over micro-batches that are as many on every rank (an empty one is allowed).
+  // One optimizer step over micro-batches that are as many on every rank (an empty one is allowed):
+  // with different numbers the ranks wait for each other until the group's timeout.
   StepResult train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                         const AdamWOptions& options, double max_grad_norm, double label_smoothing);
   // This rank's sum of weight * cross entropy, without gradients.
@@ -78,7 +79,7 @@ class Engine {
   std::map<std::string, int64_t> memory() const;
 
  private:
-  Batch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) const;
+  Batch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch);
   // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
   // hanging.
   template <typename Work>
