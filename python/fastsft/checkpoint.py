@@ -105,7 +105,7 @@ def _commit(trainer: Any, staging: Any, target: Path, reports: list[list[tuple[s
     manifest = _C.Manifest(trainer.state.global_step, trainer.engine.world_size, layout, files)
     staging.commit(target.name, manifest)
     best = Path(getattr(trainer.state, "best_model_checkpoint", None) or "").name
-    _C.rotate_checkpoints(str(target.parent), trainer.args.save_total_limit or 0, best)
+    _C.rotate_checkpoints(str(target.parent), trainer.args.save_total_limit or 0, [best, target.name])
 
 
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
