@@ -184,10 +184,35 @@ def test_another_data_set_is_refused(finished, model, tmp_path, monkeypatch):
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
 
 
+def test_a_data_seed_equal_to_the_seed_is_no_difference(finished, model, tmp_path):
+    trainer = make_trainer(model, tmp_path, data_seed=42)
+    assert saving.load_checkpoint(trainer, finished / "checkpoint-4")["step"] == 4
+
+
+def test_a_state_of_another_version_is_refused(tmp_path):
+    (tmp_path / "fastsft_state.json").write_text('{"format_version": 1}')
+    with pytest.raises(ValueError, match="expected format_version 2, got 1; resume with the version"):
+        run_identity.read_run_state(tmp_path)
+
+
+WARNED = {
+    "learning_rate": 0.02, "lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": 0.5},
+    "warmup_steps": 1, "warmup_ratio": 0.5, "max_steps": 5, "num_train_epochs": 4, "weight_decay": 0.5,
+    "adam_beta1": 0.8, "adam_beta2": 0.8, "adam_epsilon": 1e-6, "max_grad_norm": 0.5,
+    "label_smoothing_factor": 0.1, "loss_norm": "micro_batch", "average_tokens_across_devices": False,
+    "bf16": True,
+}  # fmt: skip
+
+
 def test_other_differences_warn(finished, model, tmp_path):
-    trainer = make_trainer(model, tmp_path, weight_decay=0.5)
-    with pytest.warns(UserWarning, match=r"weight_decay was 0\.0, now it is 0\.5"):
+    saved = run_identity.read_run_state(finished / "checkpoint-4")
+    trainer = make_trainer(model, tmp_path)
+    for name, value in WARNED.items():
+        setattr(trainer.args, name, value)
+    with pytest.warns(UserWarning) as caught:
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
+    said = [str(warning.message).split(": ", 1)[1] for warning in caught]
+    assert sorted(said) == sorted(f"{n} was {saved[n]}, now it is {v}" for n, v in WARNED.items())
 
 
 @pytest.mark.parametrize(("limit", "left"), [(1, [6]), (2, [4, 6]), (None, [2, 4, 6])])

@@ -12,9 +12,16 @@ from typing import Any
 from fastsft.model_config import json_text
 
 STATE_NAME = "fastsft_state.json"
-_VERSION = 1
-_FATAL = ("unit_hashes", "seed", "data_seed", "model_max_length", "num_conversations", "data_hash")
-_WARN = ("weight_decay", "learning_rate", "lr_scheduler_type", "max_grad_norm", "loss_norm", "bf16")
+_VERSION = 2
+_FATAL = (
+    "unit_hashes", "seed", "data_seed", "model_max_length", "num_conversations", "data_hash",
+    "dataloader_drop_last",
+)  # fmt: skip
+_WARN = (
+    "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
+    "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+    "label_smoothing_factor", "loss_norm", "average_tokens_across_devices", "bf16",
+)  # fmt: skip
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
@@ -39,10 +46,11 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
         "seed": args.seed,
-        "data_seed": args.data_seed,
+        "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
         "num_conversations": num_conversations,
         "data_hash": data_hash(trainer.train_rows),
+        "dataloader_drop_last": args.dataloader_drop_last,
         **{name: getattr(args, name) for name in _WARN},
     }
 
@@ -81,7 +89,11 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
         raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or content.get("format_version") != _VERSION:
-        raise ValueError(f"{path}: expected format_version {_VERSION}")
+        found = content.get("format_version") if isinstance(content, dict) else None
+        raise ValueError(
+            f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
+            "that wrote it, or start afresh with another --output_dir or --no_resume True"
+        )
     return content
 
 
@@ -89,9 +101,9 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current = describe_run(trainer)
     for name in _FATAL:
-        if None not in (saved.get(name), current[name]) and saved[name] != current[name]:
+        if saved.get(name) != current[name]:
             raise ValueError(
-                f"{directory}: {name} was {saved[name]}, now {current[name]}; resume with the old value, "
+                f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
                 "or start afresh with another --output_dir or --no_resume True"
             )
     _check_global_batch(saved["batch"], current["batch"], directory)
