@@ -136,6 +136,27 @@ def test_no_checkpoint_and_no_directory(tmp_path):
     assert saving.newest_checkpoint(tmp_path) is None
 
 
+def test_checkpoints_of_another_run_are_put_aside(finished, model, tmp_path, capsys):
+    output = copy(finished, tmp_path, 2, 6)
+    (output / "checkpoint-best").mkdir()
+    for _ in range(2):  # twice within a second: names stay different
+        saving.put_checkpoints_aside(output)
+        assert _C.list_checkpoints(str(output)) == [] and saving.newest_checkpoint(output) is None
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"--no_resume: checkpoint-2, checkpoint-6 in {output} are now called previous-")
+        copy(finished, tmp_path, 2, 6)
+    aside = sorted(path.name for path in output.glob("previous-*"))
+    trainer = make_trainer(model, tmp_path)
+    assert [saving.load_checkpoint(trainer, output / name)["step"] for name in aside] == [2, 6, 2, 6]
+    assert (output / "checkpoint-best").is_dir()
+
+
+def test_nothing_to_put_aside(tmp_path, capsys):
+    saving.put_checkpoints_aside(tmp_path / "missing")
+    saving.put_checkpoints_aside(tmp_path)
+    assert not list(tmp_path.iterdir()) and capsys.readouterr().out == ""
+
+
 def test_none_that_verifies_is_an_error_with_every_reason(finished, tmp_path):
     output = copy(finished, tmp_path, 4, 6)
     (output / "checkpoint-6" / "manifest.json").unlink()
@@ -168,6 +189,8 @@ def test_a_damaged_checkpoint_is_not_resumed_by_name(finished, model, tmp_path):
             "batch was 4 .* now it is 6; no accumulation restores it",
         ),
         ({"seed": 7}, "seed was 42, now 7"),
+        ({"data_seed": 7}, "data_seed was 42, now 7"),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last was False, now True"),
         ({"model_max_length": 31}, "model_max_length was 32, now 31"),
     ],
 )
