@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft import _C, checkpoint, run_identity, saving
+from fastsft import _C, checkpoint, random_state, run_identity, saving
 from saving_run import make_trainer
 from tiny_models import weights_of, write_model
 
@@ -102,6 +102,27 @@ def test_random_states_return(finished, model, tmp_path):
         seed(6)
     saving.load_checkpoint(trainer, expected_path)
     assert [random.random(), np.random.rand(), torch.rand(1).item(), random.gauss(0, 1)] == expected
+
+
+def test_random_states_make_no_context_on_a_gpu(tmp_path, monkeypatch):
+    """A machine with a GPU that this process has not touched."""
+
+    def touched(*_):
+        raise AssertionError("a CUDA context was made")
+
+    queued = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", touched)
+    monkeypatch.setattr(torch.cuda, "current_device", touched)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", touched)
+    monkeypatch.setattr(torch.cuda, "_queued_calls", queued)
+    states = random_state.read_random_states()
+    assert states.keys() == {"python", "numpy", "torch"}
+    # A state of a process that did use its GPU waits until this one does.
+    path = tmp_path / random_state.random_state_name(0)
+    path.write_text(json.dumps({**states, "cuda": states["torch"]}))
+    assert random_state.restore_random_state(tmp_path, 0) and len(queued) == 1
 
 
 def test_no_pickle_in_a_checkpoint(finished):
