@@ -164,7 +164,7 @@ def test_checkpoints_of_another_run_are_put_aside(finished, model, tmp_path, cap
         saving.put_checkpoints_aside(output)
         assert _C.list_checkpoints(str(output)) == [] and saving.newest_checkpoint(output) is None
         (line,) = capsys.readouterr().out.splitlines()
-        assert line.startswith(f"--no_resume: checkpoint-2, checkpoint-6 in {output} are now called previous-")
+        assert line.startswith(f"--no_resume: checkpoint-2, checkpoint-6 in {output} are now called ")
         copy(finished, tmp_path, 2, 6)
     aside = sorted(path.name for path in output.glob("previous-*"))
     trainer = make_trainer(model, tmp_path)
@@ -304,6 +304,17 @@ def test_position(step, world_size, drop_last, expected):
         step, 18, per_device=4, accumulation=2, world_size=world_size, drop_last=drop_last
     )
     assert (found["epoch"], found["conversations"]) == expected
+
+
+def test_another_position_of_the_same_step_is_refused(model, tmp_path):
+    """Eight conversations, the last ones dropped: two steps an epoch of six rows, or only one."""
+    first = {"dataloader_drop_last": True, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 6}
+    make_trainer(model, tmp_path, **first, max_steps=2).train()
+    other = {**first, "per_device_train_batch_size": 3, "gradient_accumulation_steps": 2}
+    saved = tmp_path / "checkpoint-2"
+    assert saving.load_checkpoint(make_trainer(model, tmp_path, **first, max_steps=2), saved)["step"] == 2
+    with pytest.raises(ValueError, match=r"in epoch 1 after 0 .* be epoch 2 after 0; resume"):
+        saving.load_checkpoint(make_trainer(model, tmp_path, **other, max_steps=2), saved)
 
 
 def launch(mode: str, model: Path, output: Path) -> None:

@@ -27,7 +27,8 @@ def read_random_states() -> dict[str, Any]:
         "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
         "torch": _pack(torch.get_rng_state()),
     }
-    if torch.cuda.is_initialized():  # otherwise asking would make a context, hundreds of MB on the GPU
+    # Asking a GPU that nobody has used would make a context on it, hundreds of MB large.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = _pack(torch.cuda.get_rng_state())
     return states
 
