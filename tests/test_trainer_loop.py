@@ -179,7 +179,7 @@ def test_evaluation_needs_data(tmp_path):
     "options", [{"eval_strategy": "steps"}, {"eval_strategy": "epoch"}, {"eval_on_start": True}]
 )
 def test_evaluation_without_data_is_refused_at_the_start(tmp_path, options):
-    with pytest.raises(ValueError, match="--eval_(strategy|on_start).*--eval_data_path"):
+    with pytest.raises(ValueError, match=r"--eval_(strategy|on_start).*--eval_data_path"):
         trainer(tmp_path, **options)
 
 

@@ -61,7 +61,9 @@ class DataArguments:
 
     data_path: str = field(default=None, metadata=_about("JSON array of conversations"))  # type: ignore[assignment]
     eval_data_path: str = field(default=None, metadata=_about("the same, for evaluation"))  # type: ignore[assignment]
-    lazy_preprocess: bool = field(default=False, metadata=_about("tokenise rows when they are asked for"))
+    lazy_preprocess: bool = field(
+        default=False, metadata=_about("keep the rows that were asked for; all are labelled at the start")
+    )
     max_dropped: float = field(
         default=0.05, metadata=_about("stop above this fraction of samples without a label")
     )
