@@ -50,7 +50,7 @@ class Engine:
         self.steps.append({"rows": rows, "loss": loss, **options})
         return types.SimpleNamespace(loss=loss, grad_norm=2 * loss, finite=True)
 
-    def loss(self, dataset, rows, weights):
+    def loss(self, dataset, rows, weights, label_smoothing):
         return self._sum(dataset, rows, weights)
 
 

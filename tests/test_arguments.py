@@ -184,7 +184,24 @@ REFUSED = {
     "--micro_batch_tokens 0": "at least 1",
     "--label_smoothing_factor 1": "below 1",
     "--warmup_steps 1.5": "a share below 1",
+    "--max_shard_size 5XB": "--max_shard_size: expected a size like",
+    "--max_shard_size 0GB": "more than 0 bytes",
 }
+
+
+@pytest.mark.parametrize(
+    ("words", "resume", "no_resume"),
+    [
+        ("", None, False),
+        ("--resume_from_checkpoint True", True, False),
+        ("--resume_from_checkpoint true", True, False),
+        ("--resume_from_checkpoint False", None, True),
+        ("--resume_from_checkpoint out/checkpoint-3", "out/checkpoint-3", False),
+    ],
+)
+def test_resume_words(words, resume, no_resume):
+    *_, args = ours(*words.split())
+    assert (args.resume_from_checkpoint, args.no_resume) == (resume, no_resume)
 
 
 @pytest.mark.parametrize("line", REFUSED)

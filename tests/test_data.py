@@ -210,6 +210,22 @@ def test_left_padding_and_a_missing_pad_are_refused(tokenizer: Any) -> None:
         data.preprocess([human_gpt("a", "b")], tokenizer)
 
 
+def test_left_truncation_is_refused() -> None:
+    tokenizer = hf_tokenizer(LEGACY, 64)
+    tokenizer.truncation_side = "left"
+    with pytest.raises(ValueError, match="truncation_side left"):
+        data.preprocess([human_gpt("a", "b")], tokenizer)
+
+
+@pytest.mark.parametrize("part", [slice(0, 2), slice(None), slice(-3, None), slice(1, 5, 2), slice(4, 2)])
+def test_slices_are_those_of_the_tensors(part: slice) -> None:
+    records = [{"conversations": human_gpt("Hi", "word " * count)} for count in range(1, 7)]
+    dataset = data.SupervisedDataset(records, ours(LEGACY, 64))
+    rows = dataset[part]
+    for name in ("input_ids", "labels", "attention_mask"):
+        assert torch.equal(rows[name], getattr(dataset, name)[part]), name
+
+
 def arguments(path: Path, **options: Any) -> Any:
     return SimpleNamespace(
         **{"data_path": str(path), "eval_data_path": None, "lazy_preprocess": False, **options}
@@ -243,7 +259,9 @@ def test_eager_lazy_and_file_give_the_same_items(mode: str) -> None:
     assert modules[0]["eval_dataset"] is None
 
 
-def test_report_adds_up_and_max_dropped_stops_above_its_value(tmp_path: Path, lines: list[str]) -> None:
+def test_report_adds_up_and_max_dropped_stops_above_its_value(
+    tmp_path: Path, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     kept, dropped = human_gpt("Hi", "Ho"), human_gpt("Hi")
     path = tmp_path / "data.json"
     path.write_text(
@@ -260,7 +278,8 @@ def test_report_adds_up_and_max_dropped_stops_above_its_value(tmp_path: Path, li
         ["n6", "n7"],
     )
     assert len([line for line in lines if line.startswith("WARNING: tokenization mismatch")]) == 2
-    assert any("ends_with_user: 2 (25.00 %), first: n6, n7" in line for line in lines)
+    # The summary is printed where nobody set local_rank too, unlike FastChat's own lines.
+    assert "ends_with_user: 2 (25.00 %), first: n6, n7" in capsys.readouterr().out
     with pytest.raises(
         data_errors.DataError, match=r"2 of 8 conversations have no label(.|\n)*ends_with_user"
     ):
@@ -268,6 +287,18 @@ def test_report_adds_up_and_max_dropped_stops_above_its_value(tmp_path: Path, li
     path.write_text(json.dumps([{"conversations": dropped}]))
     with pytest.raises(data_errors.DataError, match="nothing in this file is learned"):
         data.make_supervised_data_module(tokenizer, arguments(path, max_dropped=1.0))
+
+
+def test_report_is_printed_by_one_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([{"conversations": human_gpt("Hi", "Ho")}]))
+    for rank, printed in (("0", True), ("1", False)):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        data.make_supervised_data_module(ours(LEGACY, 64), arguments(path))
+        assert (f"{path}: " in capsys.readouterr().out) == printed
 
 
 def test_a_bad_record_of_a_file_names_the_file(tmp_path: Path) -> None:

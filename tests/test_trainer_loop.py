@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,36 @@ def test_evaluation_needs_data(tmp_path):
         trainer(tmp_path).evaluate()
 
 
+@pytest.mark.parametrize(
+    "options", [{"eval_strategy": "steps"}, {"eval_strategy": "epoch"}, {"eval_on_start": True}]
+)
+def test_evaluation_without_data_is_refused_at_the_start(tmp_path, options):
+    with pytest.raises(ValueError, match=r"--eval_(strategy|on_start).*--eval_data_path"):
+        trainer(tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "/proc/self"])
+def test_output_dir_that_takes_no_files_is_refused_at_the_start(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="choose another --output_dir"):
+        trainer(tmp_path, output_dir=str(tmp_path / name))
+
+
+def test_output_dir_of_the_model_is_refused_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(Model, "source_directory", tmp_path)
+    with pytest.raises(ValueError, match="never overwritten, choose another --output_dir"):
+        trainer(tmp_path)
+    trainer(tmp_path / "other")
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_module_is_no_model(tmp_path):
+    import torch
+
+    with pytest.raises(ValueError, match=r"expected model to be a fastsft.model.CausalLM.*got Linear"):
+        Trainer(torch.nn.Linear(1, 1), args=TrainingArguments(output_dir=str(tmp_path), use_cpu=True))
+
+
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 5])
 def test_resume_continues_as_if_nothing_happened(tmp_path, stop):
     whole = trainer(tmp_path / "whole")
@@ -190,6 +221,38 @@ def test_resume_continues_as_if_nothing_happened(tmp_path, stop):
     assert rest.state.total_flos == whole.state.total_flos
     # As in transformers, the mean covers the steps since the resume only, over all steps.
     assert output.training_loss == pytest.approx(sum(s["loss"] for s in rest.engine.steps) / 6)
+
+
+def test_a_resumed_state_is_that_of_this_rank(tmp_path):
+    trainer(tmp_path, max_steps=2, save_strategy="steps").train()
+    path = tmp_path / "checkpoint-2" / "trainer_state.json"
+    saved = json.loads(path.read_text())
+    others = {"is_world_process_zero": False, "is_local_process_zero": False, "train_batch_size": 7}
+    path.write_text(json.dumps(saved | others))
+    run = trainer(tmp_path, max_steps=3)
+    run.train(resume_from_checkpoint=True)
+    assert (run.state.is_world_process_zero, run.state.is_local_process_zero) == (True, True)
+    assert run.state.train_batch_size == 2
+
+
+def test_training_twice_saves_twice(tmp_path):
+    run = trainer(tmp_path, max_steps=2, save_strategy="steps")
+    run.train()
+    shutil.rmtree(tmp_path / "checkpoint-2")
+    run.train()
+    assert (tmp_path / "checkpoint-2").is_dir()
+
+
+def test_a_save_that_failed_is_tried_again(tmp_path, monkeypatch):
+    run = trainer(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            fastsft.saving, "save_checkpoint", lambda *_: (_ for _ in ()).throw(RuntimeError("full"))
+        )
+        with pytest.raises(RuntimeError, match="full"):
+            run._save_checkpoint()
+    run._save_checkpoint()
+    assert (tmp_path / "checkpoint-0").is_dir()
 
 
 def test_resume_of_a_finished_run_trains_nothing(tmp_path):
@@ -277,6 +340,10 @@ def test_order_of_events(tmp_path):
         "on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin", "on_step_end", "on_log", "on_log",
         "on_evaluate", "on_save", "on_epoch_end", "on_log", "on_train_end",
     ]  # fmt: skip
+
+
+def test_callbacks_may_be_none(tmp_path):
+    assert trainer(tmp_path, callbacks=None, max_steps=1).train().global_step == 1
 
 
 def test_a_callback_may_stop_the_run(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from fastsft.argument_views import ArgumentViews
 from fastsft.launcher import launch
+from fastsft.model_directory import parse_size
 from fastsft.notices import warn_once
 from fastsft.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
 
@@ -61,7 +62,9 @@ class DataArguments:
 
     data_path: str = field(default=None, metadata=_about("JSON array of conversations"))  # type: ignore[assignment]
     eval_data_path: str = field(default=None, metadata=_about("the same, for evaluation"))  # type: ignore[assignment]
-    lazy_preprocess: bool = field(default=False, metadata=_about("tokenise rows when they are asked for"))
+    lazy_preprocess: bool = field(
+        default=False, metadata=_about("keep the rows that were asked for; all are labelled at the start")
+    )
     max_dropped: float = field(
         default=0.05, metadata=_about("stop above this fraction of samples without a label")
     )
@@ -130,7 +133,9 @@ class TrainingArguments(ArgumentViews):
     label_smoothing_factor: float = 0.0
     optim: str = "adamw_torch"
     report_to: list[str] | str | None = None
-    resume_from_checkpoint: str | None = None
+    resume_from_checkpoint: str | None = field(
+        default=None, metadata=_about("a checkpoint; True is the newest, which is the default, False none")
+    )
     gradient_checkpointing: bool = False
     save_safetensors: bool | None = True
     average_tokens_across_devices: bool | None = True
@@ -152,6 +157,8 @@ class TrainingArguments(ArgumentViews):
         self.output_dir = os.path.expanduser(self.output_dir or "trainer_output")
         self._name_fields_without_effect()
         self._check_choices()
+        parse_size(self.max_shard_size)
+        self._settle_resume()
         self._settle_evaluation()
         self._settle_cadences()
         self._settle_warmup()
@@ -192,6 +199,14 @@ class TrainingArguments(ArgumentViews):
             raise ValueError(
                 f"--label_smoothing_factor: expected 0 or more and below 1, got {self.label_smoothing_factor}"
             )
+
+    def _settle_resume(self) -> None:
+        """The words True (the newest checkpoint) and False (none) instead of a directory."""
+        word = str(self.resume_from_checkpoint).lower()
+        if word == "true":
+            self.resume_from_checkpoint = True  # type: ignore[assignment]
+        elif word == "false":
+            self.resume_from_checkpoint, self.no_resume = None, True
 
     def _settle_evaluation(self) -> None:
         if self.evaluation_strategy is not None:

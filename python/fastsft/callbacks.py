@@ -28,8 +28,8 @@ class TrainerControl:
 class TrainerCallback:
     """Base of callbacks. Methods take (args, state, control, **kwargs); a returned control counts.
 
-    Events: on_init_end, on_train_begin, on_epoch_begin, on_step_begin, on_optimizer_step, on_step_end,
-    on_log, on_evaluate, on_save, on_epoch_end, on_train_end. Any method may be left out.
+    Events: on_init_end, on_train_begin, on_epoch_begin, on_step_begin, on_step_end, on_log,
+    on_evaluate, on_save, on_epoch_end, on_train_end. Any method may be left out.
     """
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from fastsft import _C
 from fastsft.data_errors import DataError, raise_first
 from fastsft.native_tokenizer import called_tokenizer, native_of
-from fastsft.notices import rank0_print, warn_once
+from fastsft.notices import rank0_print, tell, warn_once
 
 IGNORE_TOKEN_ID = -100
 Tensors = dict[str, torch.Tensor]
@@ -45,9 +45,15 @@ class LabelledRows:
         names = ("input_ids", "labels", "attention_mask")
         return {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
 
-    def row(self, index: int) -> Tensors:
-        """One row, each tensor [width]. IndexError outside the data set; negative indices count back."""
+    def row(self, index: int | slice) -> Tensors:
+        """One row, each tensor [width], or those of a slice, each [rows, width]; negative indices count back.
+
+        IndexError for a row outside the data set, ValueError for a slice that goes backwards.
+        """
         size = len(self.native)
+        if isinstance(index, slice):
+            begin, end, step = index.indices(size)
+            return {key: value[::step] for key, value in self.tensors(begin, max(begin, end)).items()}
         at = index + size if index < 0 else index
         if not 0 <= at < size:
             raise IndexError(f"row {index} is not in a data set of {size} rows")
@@ -61,7 +67,7 @@ def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
     (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
     shifted and -100 where nothing is learned. Prints FastChat's line for each dropped conversation on rank 0.
     Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError, AssertionError or
-    RuntimeError, as FastChat would raise), ValueError for left padding or a tokenizer without a pad token.
+    RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or no pad token.
     """
     rows = _label_sources(sources, tokenizer)
     for line in rows.report.warnings:
@@ -117,7 +123,7 @@ class SupervisedDataset(Dataset[Tensors]):
     def __len__(self) -> int:
         return len(self._rows.native)
 
-    def __getitem__(self, i: int) -> Tensors:
+    def __getitem__(self, i: int | slice) -> Tensors:
         return self._rows.row(i)
 
 
@@ -183,7 +189,8 @@ def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any
 
     data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
     conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
-    was dropped is printed on rank 0.
+    was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
+    tensors are made when rows are asked for.
     """
     rank0_print("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
@@ -199,7 +206,7 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> SupervisedDatase
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             rank0_print(line)
-    rank0_print(f"{path}: {rows.report.summary()}")
+    tell(f"{path}: {rows.report.summary()}")
     _check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
         return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: _read_json(path))
@@ -247,6 +254,11 @@ def _check_tokenizer(tokenizer: Any) -> tuple[int, int]:
     """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible."""
     if getattr(tokenizer, "padding_side", "right") != "right":
         raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
+    if getattr(tokenizer, "truncation_side", "right") != "right":
+        raise ValueError(
+            "labels need conversations cut on the right, got truncation_side left; set "
+            'tokenizer.truncation_side = "right"'
+        )
     width, pad_id = tokenizer.model_max_length, tokenizer.pad_token_id
     if not 0 < width <= _MAX_MATERIALISED:
         raise ValueError(

@@ -31,11 +31,16 @@ def evaluation_loss(engine: Any, rows: TokenRows, args: TrainingArguments) -> fl
 def _batch_loss(
     engine: Any, rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
 ) -> float:
-    """This rank's loss of one step: its token losses times ranks over the targets of all, or over its own."""
+    """This rank's loss of one step: its token losses times ranks over the targets of all, or over its own.
+
+    With label smoothing always over its own, as transformers' LabelSmoother divides.
+    """
     targets = [int(rows.target_counts[batch].sum()) for batch in batches]
-    divisor = sum(targets) / len(batches) if args.average_tokens_across_devices else targets[rank]
+    smoothing = args.label_smoothing_factor
+    average = args.average_tokens_across_devices and not smoothing
+    divisor = sum(targets) / len(batches) if average else targets[rank]
     mine = batches[rank][rows.target_counts[batches[rank]] > 0]
-    total = engine.loss(rows.native, mine, np.ones(len(mine)))
+    total = engine.loss(rows.native, mine, np.ones(len(mine)), label_smoothing=smoothing)
     return total / divisor if divisor else float("nan")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.launcher import Groups, threads_per_rank
+from fastsft.notices import warn_once
 from fastsft.recompute import choose_recompute
 
 
@@ -39,10 +40,32 @@ def model_directory(name: str, cache_dir: str | None = None) -> Path:
         return path
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ValueError(f"model_name_or_path: {name} is not a directory")
-    from huggingface_hub import snapshot_download
+    import huggingface_hub
+    from huggingface_hub import errors
 
     patterns = ["*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja"]
-    return Path(snapshot_download(name, cache_dir=cache_dir, allow_patterns=patterns))
+    try:
+        return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, allow_patterns=patterns))
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise ValueError(
+            f"model_name_or_path: {name}: no such directory ({path.absolute()}), and not found on the hub: "
+            f"{reason}"
+        ) from error
+
+
+def _read_config(path: Path) -> ModelConfig:
+    if not path.is_file():
+        raise ValueError(f"{path.parent}: expected a Hugging Face model directory, found no config.json")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected a JSON object, this is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return ModelConfig(content)
 
 
 def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
@@ -70,45 +93,71 @@ class CausalLM:
         self.source_directory = source_directory
         self.config = config
         self.engine: Any = None
+        self._options: dict[str, Any] = {}
         self.recompute = "selective"
 
     @classmethod
     def from_pretrained(
         cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
     ) -> CausalLM:
-        """Read config.json of a directory or hub model. ValueError when there is none."""
+        """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
-            path = directory / "config.json"
-            if not path.is_file():
-                raise ValueError(
-                    f"{directory}: expected a Hugging Face model directory, found no config.json"
-                )
-            config = ModelConfig(json.loads(path.read_text(encoding="utf-8")))
+            config = _read_config(directory / "config.json")
         return cls(directory, config)
 
     def build(self, args: TrainingArguments, groups: Groups) -> Any:
-        """Make the engine for the strategy and precision of `args` and load the weights; collective."""
-        if self.engine is None:
-            from fastsft import _C, saving
+        """Make the engine for the strategy and precision of `args` and load the weights; collective.
 
-            text, itemsize = json.dumps(self.config), 2 if args.bf16 else 4
-            self.recompute = args.recompute_mode
-            if self.recompute == "auto":
-                size = _C.count_parameters(text)
-                self.recompute = choose_recompute(self.config, size, args.token_budget, itemsize)
-            self.engine = _C.Engine(
-                text,
-                compute_dtype="bfloat16" if args.bf16 else "float32",
-                strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
-                recompute=self.recompute,
-                gather_group=groups.gather,
-                reduce_group=groups.reduce,
-                num_threads=threads_per_rank(),
-                max_positions=args.model_max_length,
+        After training, or for other options, a new engine takes the old one's place: it has the weights
+        trained so far and a fresh optimizer. They pass through the memory of every rank, whole, in fp32.
+        """
+        options = self._engine_options(args, groups)
+        if self.engine is not None and self.engine.step_count == 0 and options == self._options:
+            return self.engine
+        from fastsft import _C, saving
+
+        if self.config.get("attention_dropout"):
+            warn_once(
+                f"config.json: attention_dropout {self.config['attention_dropout']} has no effect: fastsft "
+                "trains without dropout"
             )
+        trained = self._take_weights()
+        self.engine = _C.Engine(json.dumps(self.config), **options["engine"])
+        self._options, self.recompute = options, options["engine"]["recompute"]
+        if trained is None:
             saving.load_weights(self.engine, str(self.source_directory))
+        else:
+            for name, value in trained.items():
+                self.engine.set_parameter(name, value)
+            self.engine.publish()
         return self.engine
+
+    def _engine_options(self, args: TrainingArguments, groups: Groups) -> dict[str, Any]:
+        from fastsft import _C
+
+        recompute = args.recompute_mode
+        if recompute == "auto":
+            size, itemsize = _C.count_parameters(json.dumps(self.config)), 2 if args.bf16 else 4
+            recompute = choose_recompute(self.config, size, args.token_budget, itemsize)
+        engine = {
+            "compute_dtype": "bfloat16" if args.bf16 else "float32",
+            "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
+            "recompute": recompute,
+            "gather_group": groups.gather,
+            "reduce_group": groups.reduce,
+            "num_threads": threads_per_rank(),
+            "max_positions": args.model_max_length,
+        }
+        return {"engine": engine, "config": {**self.config, "use_cache": None}}
+
+    def _take_weights(self) -> dict[str, Any] | None:
+        """Copies of the weights of the engine, which is given up; None without one."""
+        if self.engine is None:
+            return None
+        weights = {name: value.clone() for name, value in self.engine.named_parameters().items()}
+        self.engine = None
+        return weights
 
     def num_parameters(self) -> int:
         """Parameters of the model; 0 before the engine is built."""

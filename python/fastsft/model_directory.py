@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,34 @@ def parse_size(size: str | int) -> int:
 
 def check_output_directory(source: str | Path, directory: str | Path) -> None:
     """ValueError when a save to `directory` would overwrite the model that training starts from."""
-    if Path(directory).exists() and os.path.samefile(source, directory):
+    if Path(source).exists() and Path(directory).exists() and os.path.samefile(source, directory):
         raise ValueError(
             f"{directory}: the output directory is that of the model that is fine-tuned, whose files are "
             "never overwritten, choose another --output_dir"
         )
+
+
+def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
+    """`check_output_directory`, and make the directory and write into it once; by rank 0, collective.
+
+    ValueError when the directory cannot be made or takes no files.
+    """
+    agreement = Agreement(f"preparing {directory}")
+    agreement.attempt_on_first(lambda: check_output_directory(source, directory))
+    agreement.attempt_on_first(lambda: _try_writing(Path(directory)))
+    agreement.settle(None)
+
+
+def _try_writing(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--output_dir: {directory}: expected a directory to write into, got: {error.strerror}; choose "
+            "another --output_dir"
+        ) from error
 
 
 def check_free_space(directory: Path, needed: int) -> None:

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any
 
+from fastsft.launcher import launch
+
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()
 
@@ -18,6 +20,12 @@ def warn_once(text: str) -> None:
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
         _log.warning(text)
+
+
+def tell(text: str) -> None:
+    """Print on global rank 0, in library use too."""
+    if launch().rank == 0:
+        print(text, flush=True)
 
 
 def rank0_print(*args: Any) -> None:

@@ -9,7 +9,7 @@ from fastsft.checkpoint import (
     save_checkpoint,
 )
 from fastsft.foreign_trainer import trainer_save_model_safe
-from fastsft.model_directory import check_output_directory, save_model_directory
+from fastsft.model_directory import check_output_directory, prepare_output_directory, save_model_directory
 from fastsft.model_weights import load_weights
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "load_checkpoint",
     "load_weights",
     "newest_checkpoint",
+    "prepare_output_directory",
     "put_checkpoints_aside",
     "save_checkpoint",
     "save_model_directory",

@@ -26,6 +26,14 @@ class TokenRows:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def check_ids(self, vocab_size: int) -> None:
+        """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
+        if self.native.max_id >= vocab_size:
+            raise ValueError(
+                f"the data has token id {self.native.max_id}, the model's vocabulary has {vocab_size} entries; "
+                "do tokenizer and model belong together?"
+            )
+
     @classmethod
     def of(cls, dataset: Any, model_max_length: int) -> TokenRows:
         """Rows of a fastsft data set, or copied from items with `input_ids`, `labels` and `attention_mask`.

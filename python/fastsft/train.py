@@ -22,8 +22,8 @@ from fastsft.notices import rank0_print
 from fastsft.parser import DataclassParser
 from fastsft.reporting.pages import end_page, start_page
 from fastsft.saving import (
-    check_output_directory,
     newest_checkpoint,
+    prepare_output_directory,
     put_checkpoints_aside,
     trainer_save_model_safe,
 )
@@ -63,7 +63,7 @@ def train() -> None:
     join(args.ddp_timeout)
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
-    check_output_directory(model.source_directory, args.output_dir or ".")
+    prepare_output_directory(model.source_directory, args.output_dir or ".")
     stretched = stretch_positions(model.config, args.model_max_length)
     if stretched:
         rank0_print(stretched)

@@ -17,12 +17,19 @@ from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.evaluation import evaluation_loss
 from fastsft.loss_meter import LossMeter
 from fastsft.model import CausalLM
+from fastsft.model_directory import prepare_output_directory
 from fastsft.notices import warn_once
 from fastsft.reporting.progress import Progress
 from fastsft.run_plan import EpochGroups, RunPlan
 from fastsft.signals import EXIT_BASE, SignalGuard
 from fastsft.state import TrainerState, TrainOutput
 from fastsft.token_rows import TokenRows
+
+# What a resumed run sets itself instead of taking it from trainer_state.json, which rank 0 wrote.
+_OF_THIS_RUN = (
+    "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps", "train_batch_size",
+    "is_local_process_zero", "is_world_process_zero",
+)  # fmt: skip
 
 
 class Trainer:
@@ -31,6 +38,7 @@ class Trainer:
     model: fastsft.model.CausalLM or a directory. tokenizer or processing_class: saved beside the weights.
     args: TrainingArguments. The data sets have FastChat's items; eval_dataset may be None. callbacks:
     instances or classes with the events of transformers. Every rank makes one and calls the same methods.
+    ValueError for what could only fail later: evaluation without data, an output_dir that takes no files.
     """
 
     def __init__(
@@ -42,26 +50,34 @@ class Trainer:
         eval_dataset: Any = None,
         tokenizer: Any = None,
         processing_class: Any = None,
-        callbacks: Iterable[Any] = (),
+        callbacks: Iterable[Any] | None = None,
     ) -> None:
         self.args = args
         self.model = CausalLM.from_pretrained(model) if isinstance(model, str) else model
+        self._check_at_start(eval_dataset)
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._seed_everything(args.seed)
         self._say_what_computes()
-        self.engine = self.model.build(args, launcher.join(args.ddp_timeout))
+        self.model.build(args, launcher.join(args.ddp_timeout))
         self.progress = Progress(args)
-        self.callbacks = CallbackHandler([DefaultFlow(), *callbacks, self.progress], args)
+        self.callbacks = CallbackHandler([DefaultFlow(), *(callbacks or ()), self.progress], args)
         self.state = self._new_state()
         self._losses = LossMeter()
         self._saved: Path | None = None
         if train_dataset is not None:
             self.train_rows = TokenRows.of(train_dataset, args.model_max_length)
+            self.train_rows.check_ids(self.engine.vocab_size)
             self.plan = RunPlan.of(args, len(self.train_rows))
         if eval_dataset is not None:
             self.eval_rows = TokenRows.of(eval_dataset, args.model_max_length)
+            self.eval_rows.check_ids(self.engine.vocab_size)
         self.callbacks.fire("on_init_end", self.state, **self._references())
+
+    @property
+    def engine(self) -> Any:
+        """The native engine of the model, which a later Trainer on the same model replaces."""
+        return self.model.engine
 
     @property
     def control(self) -> Any:
@@ -103,7 +119,7 @@ class Trainer:
         if checkpoint is not None:
             self._resume(checkpoint)
         schedule = self._schedule()
-        self._losses = LossMeter(self.state.global_step)
+        self._losses, self._saved = LossMeter(self.state.global_step), None
         started = time.monotonic()
         with SignalGuard() as guard:
             self._fire("on_train_begin")
@@ -248,9 +264,9 @@ class Trainer:
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
         if self._saved == path:
             return path
-        self._saved = path
         self.state.stateful_callbacks = {"TrainerControl": self.control.state()}
         saving.save_checkpoint(self, str(path))
+        self._saved = path
         self._fire("on_save")
         return path
 
@@ -271,7 +287,7 @@ class Trainer:
 
         saving.load_checkpoint(self, checkpoint)
         fresh, self.state = self.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")
-        for name in ("max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps"):
+        for name in _OF_THIS_RUN:
             setattr(self.state, name, getattr(fresh, name))
         if self.is_world_process_zero():
             print(
@@ -291,6 +307,22 @@ class Trainer:
             total_steps=self.plan.max_steps,
             options={name: value for name, value in options.items() if value is not None},
         )
+
+    def _check_at_start(self, eval_dataset: Any) -> None:
+        if not hasattr(self.model, "build"):
+            raise ValueError(
+                f"Trainer: expected model to be a fastsft.model.CausalLM or a directory, got "
+                f"{type(self.model).__name__}; CausalLM.from_pretrained(directory) makes one"
+            )
+        if eval_dataset is None and (self.args.eval_strategy != "no" or self.args.eval_on_start):
+            wanted = (
+                "eval_on_start" if self.args.eval_on_start else f"eval_strategy {self.args.eval_strategy}"
+            )
+            raise ValueError(
+                f"--{wanted} needs data to evaluate on: give --eval_data_path (eval_dataset of Trainer)"
+            )
+        launcher.join(self.args.ddp_timeout)
+        prepare_output_directory(self.model.source_directory, self.args.output_dir or ".")
 
     def _new_state(self) -> TrainerState:
         return TrainerState(

@@ -1,0 +1,104 @@
+"""CausalLM: what it reads, and the engines it makes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fastsft import notices
+from fastsft.arguments import TrainingArguments
+from fastsft.model import CausalLM, ModelConfig, model_directory
+from fastsft.trainer import Trainer
+from saving_run import Conversations
+from tiny_models import weights_of, write_model
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"), "untied")
+
+
+def make_trainer(model: CausalLM, output: Path, **options: Any) -> Trainer:
+    flags = {
+        "output_dir": str(output), "use_cpu": True, "max_steps": 2, "learning_rate": 0.01,
+        "save_strategy": "no", "model_max_length": 32, "disable_tqdm": True, **options,
+    }  # fmt: skip
+    return Trainer(model, args=TrainingArguments(**flags), train_dataset=Conversations())
+
+
+def weights(model: CausalLM) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.engine.named_parameters().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+@pytest.mark.parametrize("change", [{}, {"bf16": True}, {"model_max_length": 48}])
+def test_second_trainer_has_the_trained_weights_and_a_fresh_optimizer(
+    source: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    model = CausalLM.from_pretrained(str(source))
+    first = make_trainer(model, tmp_path / "first")
+    first.train()
+    first.save_model()
+    before = weights(model)
+    second = make_trainer(model, tmp_path / "second", **change)
+    assert second.engine is first.engine and second.engine.step_count == 0
+    assert same(weights(model), before)
+
+    # As a run that starts from the files of the first, to the last bit.
+    assert same(weights_of(tmp_path / "first"), before)
+    third = make_trainer(CausalLM.from_pretrained(str(tmp_path / "first")), tmp_path / "third", **change)
+    second.train()
+    third.train()
+    assert not same(weights(model), before)
+    assert same(weights(model), weights(third.model))
+
+
+def test_untouched_engine_is_kept_unless_the_options_change(source: Path, tmp_path: Path) -> None:
+    model = CausalLM.from_pretrained(str(source))
+    engine = make_trainer(model, tmp_path).engine
+    model.config.use_cache = False
+    assert make_trainer(model, tmp_path).engine is engine
+    assert make_trainer(model, tmp_path, bf16=True).engine is not engine
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "", '"text"'])
+def test_broken_config_names_the_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"config\.json: expected a JSON object") as caught:
+        CausalLM.from_pretrained(str(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_unknown_hub_name_says_that_no_directory_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def missing(*_: Any, **__: Any) -> str:
+        raise LocalEntryNotFoundError("cannot reach the hub\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", missing)
+    with pytest.raises(ValueError) as caught:
+        model_directory("models/llama-typo")
+    path = Path("models/llama-typo").absolute()
+    assert str(caught.value) == (
+        f"model_name_or_path: models/llama-typo: no such directory ({path}), and not found on the hub: "
+        "cannot reach the hub"
+    )
+
+
+def test_attention_dropout_is_named(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    notices._said.clear()
+    model = CausalLM.from_pretrained(str(source))
+    with caplog.at_level(logging.WARNING, "fastsft"):
+        make_trainer(model, tmp_path)
+        assert "attention_dropout" not in caplog.text
+        config = ModelConfig({**model.config, "attention_dropout": 0.1})
+        make_trainer(CausalLM(model.source_directory, config), tmp_path)
+    assert "attention_dropout 0.1 has no effect" in caplog.text
