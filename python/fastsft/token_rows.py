@@ -30,7 +30,7 @@ class TokenRows:
         """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
         if self.native.max_id >= vocab_size:
             raise ValueError(
-                f"the data has token id {self.native.max_id}, the model's vocabulary has {vocab_size} entries; "
+                f"the data has token id {self.native.max_id}, the model knows {vocab_size}; "
                 "do tokenizer and model belong together?"
             )
 
