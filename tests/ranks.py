@@ -38,7 +38,7 @@ def run_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list
     with tempfile.TemporaryDirectory() as folder:
         mp.start_processes(_run, (world_size, folder, function, args), nprocs=world_size, start_method="fork")
         results = [pickle.loads(Path(folder, f"{r}.pickle").read_bytes()) for r in range(world_size)]
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
+    failures = [str(result) for result in results if isinstance(result, Exception)]
+    if failures:
+        raise RuntimeError("\n".join(failures))
     return results

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft import _C, checkpoint, run_identity, saving
+from fastsft import _C, checkpoint, random_state, run_identity, saving
 from saving_run import make_trainer
 from tiny_models import weights_of, write_model
 
@@ -104,6 +104,27 @@ def test_random_states_return(finished, model, tmp_path):
     assert [random.random(), np.random.rand(), torch.rand(1).item(), random.gauss(0, 1)] == expected
 
 
+def test_random_states_make_no_context_on_a_gpu(tmp_path, monkeypatch):
+    """A machine with a GPU that this process has not touched."""
+
+    def touched(*_):
+        raise AssertionError("a CUDA context was made")
+
+    queued = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", touched)
+    monkeypatch.setattr(torch.cuda, "current_device", touched)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", touched)
+    monkeypatch.setattr(torch.cuda, "_queued_calls", queued)
+    states = random_state.read_random_states()
+    assert states.keys() == {"python", "numpy", "torch"}
+    # A state of a process that did use its GPU waits until this one does.
+    path = tmp_path / random_state.random_state_name(0)
+    path.write_text(json.dumps({**states, "cuda": states["torch"]}))
+    assert random_state.restore_random_state(tmp_path, 0) and len(queued) == 1
+
+
 def test_no_pickle_in_a_checkpoint(finished):
     for path in (finished / "checkpoint-6").iterdir():
         assert path.suffix in {".json", ".safetensors"}
@@ -134,6 +155,27 @@ def test_no_checkpoint_and_no_directory(tmp_path):
     (tmp_path / ".fastsft-tmp-3-0123456789abcdef").mkdir()
     (tmp_path / "checkpoint-best").mkdir()
     assert saving.newest_checkpoint(tmp_path) is None
+
+
+def test_checkpoints_of_another_run_are_put_aside(finished, model, tmp_path, capsys):
+    output = copy(finished, tmp_path, 2, 6)
+    (output / "checkpoint-best").mkdir()
+    for _ in range(2):  # twice within a second: names stay different
+        saving.put_checkpoints_aside(output)
+        assert _C.list_checkpoints(str(output)) == [] and saving.newest_checkpoint(output) is None
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"--no_resume: checkpoint-2, checkpoint-6 in {output} are now called ")
+        copy(finished, tmp_path, 2, 6)
+    aside = sorted(path.name for path in output.glob("previous-*"))
+    trainer = make_trainer(model, tmp_path)
+    assert [saving.load_checkpoint(trainer, output / name)["step"] for name in aside] == [2, 6, 2, 6]
+    assert (output / "checkpoint-best").is_dir()
+
+
+def test_nothing_to_put_aside(tmp_path, capsys):
+    saving.put_checkpoints_aside(tmp_path / "missing")
+    saving.put_checkpoints_aside(tmp_path)
+    assert not list(tmp_path.iterdir()) and capsys.readouterr().out == ""
 
 
 def test_none_that_verifies_is_an_error_with_every_reason(finished, tmp_path):
@@ -168,6 +210,8 @@ def test_a_damaged_checkpoint_is_not_resumed_by_name(finished, model, tmp_path):
             "batch was 4 .* now it is 6; no accumulation restores it",
         ),
         ({"seed": 7}, "seed was 42, now 7"),
+        ({"data_seed": 7}, "data_seed was 42, now 7"),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last was False, now True"),
         ({"model_max_length": 31}, "model_max_length was 32, now 31"),
     ],
 )
@@ -184,10 +228,35 @@ def test_another_data_set_is_refused(finished, model, tmp_path, monkeypatch):
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
 
 
+def test_a_data_seed_equal_to_the_seed_is_no_difference(finished, model, tmp_path):
+    trainer = make_trainer(model, tmp_path, data_seed=42)
+    assert saving.load_checkpoint(trainer, finished / "checkpoint-4")["step"] == 4
+
+
+def test_a_state_of_another_version_is_refused(tmp_path):
+    (tmp_path / "fastsft_state.json").write_text('{"format_version": 1}')
+    with pytest.raises(ValueError, match="expected format_version 2, got 1; resume with the version"):
+        run_identity.read_run_state(tmp_path)
+
+
+WARNED = {
+    "learning_rate": 0.02, "lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": 0.5},
+    "warmup_steps": 1, "warmup_ratio": 0.5, "max_steps": 5, "num_train_epochs": 4, "weight_decay": 0.5,
+    "adam_beta1": 0.8, "adam_beta2": 0.8, "adam_epsilon": 1e-6, "max_grad_norm": 0.5,
+    "label_smoothing_factor": 0.1, "loss_norm": "micro_batch", "average_tokens_across_devices": False,
+    "bf16": True,
+}  # fmt: skip
+
+
 def test_other_differences_warn(finished, model, tmp_path):
-    trainer = make_trainer(model, tmp_path, weight_decay=0.5)
-    with pytest.warns(UserWarning, match=r"weight_decay was 0\.0, now it is 0\.5"):
+    saved = run_identity.read_run_state(finished / "checkpoint-4")
+    trainer = make_trainer(model, tmp_path)
+    for name, value in WARNED.items():
+        setattr(trainer.args, name, value)
+    with pytest.warns(UserWarning) as caught:
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
+    said = [str(warning.message).split(": ", 1)[1] for warning in caught]
+    assert sorted(said) == sorted(f"{n} was {saved[n]}, now it is {v}" for n, v in WARNED.items())
 
 
 @pytest.mark.parametrize(("limit", "left"), [(1, [6]), (2, [4, 6]), (None, [2, 4, 6])])
@@ -235,6 +304,17 @@ def test_position(step, world_size, drop_last, expected):
         step, 18, per_device=4, accumulation=2, world_size=world_size, drop_last=drop_last
     )
     assert (found["epoch"], found["conversations"]) == expected
+
+
+def test_another_position_of_the_same_step_is_refused(model, tmp_path):
+    """Eight conversations, the last ones dropped: two steps an epoch of six rows, or only one."""
+    first = {"dataloader_drop_last": True, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 6}
+    make_trainer(model, tmp_path, **first, max_steps=2).train()
+    other = {**first, "per_device_train_batch_size": 3, "gradient_accumulation_steps": 2}
+    saved = tmp_path / "checkpoint-2"
+    assert saving.load_checkpoint(make_trainer(model, tmp_path, **first, max_steps=2), saved)["step"] == 2
+    with pytest.raises(ValueError, match=r"in epoch 1 after 0 .* be epoch 2 after 0; resume"):
+        saving.load_checkpoint(make_trainer(model, tmp_path, **other, max_steps=2), saved)
 
 
 def launch(mode: str, model: Path, output: Path) -> None:

@@ -114,6 +114,16 @@ def test_contradictions_warn_and_are_copied():
     assert saved["temperature"] == 0.9 and saved["top_p"] == 0.6
 
 
+@pytest.mark.parametrize("content", [b"", b'{"eos_token_id": 2,', b"[1]", b"null", b'"\xff"'])
+def test_a_broken_generation_config_warns_and_counts_as_absent(tmp_path, content):
+    path = tmp_path / "generation_config.json"
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match=rf"^{path}: expected a JSON object \(.+\); not copied"):
+        assert model_config.read_generation_config(tmp_path) is None
+    path.unlink()
+    assert model_config.read_generation_config(tmp_path) is None
+
+
 def test_text_is_what_transformers_writes():
     assert (
         model_config.json_text({"b": [1, 2], "a": "ä"})

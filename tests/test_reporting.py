@@ -69,7 +69,9 @@ def test_disable_tqdm_on_a_terminal(capsys):
 def test_pages(tmp_path):
     args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=2, warmup_ratio=0.1)
     rows = TokenRows(Rows([700, 800], [40, 2]), 512)
-    model = types.SimpleNamespace(source_directory="base", num_parameters=lambda: 1234567)
+    model = types.SimpleNamespace(
+        source_directory="base", num_parameters=lambda: 1234567, recompute="selective"
+    )
     trainer = types.SimpleNamespace(args=args, plan=RunPlan(1, 1, 3, 3, 6), train_rows=rows, model=model)
     page = start_page(trainer)
     for part in ("base (1,234,567 parameters)", "1,500 tokens, 42 learned", "2 x 1 x 1 = 2", "1,024 tokens"):

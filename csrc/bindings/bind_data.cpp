@@ -100,6 +100,7 @@ void bind_dataset(py::module_& module) {
       .def("num_targets", &TokenDataset::num_targets, py::arg("row"))
       .def("lengths", &lengths)
       .def("target_counts", &target_counts)
+      .def("checksum", &TokenDataset::checksum)
       .def_property_readonly("max_id", &TokenDataset::max_id)
       .def_property_readonly("num_tokens", &TokenDataset::num_tokens);
 }

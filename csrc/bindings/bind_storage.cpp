@@ -154,10 +154,10 @@ void bind_rotation(py::module_& module) {
       "output_directory"_a, Unlocked());
   module.def(
       "rotate_checkpoints",
-      [](const std::string& directory, int limit, const std::string& best) {
-        return rotate_checkpoints(posix_file_system(), directory, limit, best);
+      [](const std::string& directory, int limit, const std::vector<std::string>& kept) {
+        return rotate_checkpoints(posix_file_system(), directory, limit, kept);
       },
-      "output_directory"_a, "limit"_a, "best"_a = "", Unlocked());
+      "output_directory"_a, "limit"_a, "kept"_a = std::vector<std::string>(), Unlocked());
 }
 
 void bind_model_files(py::module_& module) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "storage/crc32c.h"
 
 namespace fastsft {
 
@@ -22,6 +23,13 @@ void TokenDataset::append(std::span<const int32_t> ids, std::span<const TokenSpa
   spans_.insert(spans_.end(), learned.begin(), learned.end());
   token_offsets_.push_back(static_cast<int64_t>(ids_.size()));
   span_offsets_.push_back(static_cast<int64_t>(spans_.size()));
+}
+
+uint32_t TokenDataset::checksum() const {
+  uint32_t sum = crc32c(std::as_bytes(std::span(ids_)));
+  sum = crc32c(std::as_bytes(std::span(spans_)), sum);
+  sum = crc32c(std::as_bytes(std::span(token_offsets_)), sum);
+  return crc32c(std::as_bytes(std::span(span_offsets_)), sum);
 }
 
 void TokenDataset::check_row(int64_t row) const {

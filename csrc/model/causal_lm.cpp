@@ -103,7 +103,6 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   at::Tensor rows = buffers_.get("labelled", shape, dtype_);
   const at::Tensor normed = buffers_.get("labelled.normed", shape, dtype_);
   const at::Tensor grad_normed = buffers_.get("labelled.grad_normed", shape, dtype_);
-  const at::Tensor grad_rows = buffers_.get("labelled.grad", shape, dtype_);
   const at::Tensor rstd = buffers_.get("labelled.rstd", {batch.num_labels()}, at::kFloat);
 
   at::index_select_out(rows, stream, 0, batch.label_positions);
@@ -111,6 +110,7 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, grad_normed, head_.head.view(gradient.flat()),
                        gradient.beta(head_.head.offset));
+  const at::Tensor& grad_rows = normed;  // the head has read it
   grad_rows.zero_();
   rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.view(gradient.flat()),
                     gradient.beta(head_.norm.offset));

@@ -72,8 +72,9 @@ class Block {
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
                                UnitGradient& gradient) const {
-    const at::Tensor grad_context = buffer("grad_context", config_.query_size());
-    const at::Tensor grad_qkv = buffer("grad_qkv", config_.qkv_size());
+    // In the place of what the other half of the block has finished with.
+    const at::Tensor grad_context = buffer("projected", config_.query_size());
+    const at::Tensor grad_qkv = buffer("activated", config_.qkv_size());
     accumulate(gradient, refs_.output, grad, a.context);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
     attention_backward(grad_context, a.qkv, a.context, a.lse, context_.batch.cu_seqlens,

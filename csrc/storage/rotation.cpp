@@ -37,11 +37,12 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system,
 }
 
 std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& complete, int limit,
-                                           const std::string& best) {
+                                           const std::vector<std::string>& kept) {
   if (limit <= 0 || complete.empty()) return {};
   std::vector<CheckpointEntry> candidates;
   for (size_t i = 0; i + 1 < complete.size(); ++i) {
-    if (complete[i].name != best) candidates.push_back(complete[i]);
+    const bool keep = std::find(kept.begin(), kept.end(), complete[i].name) != kept.end();
+    if (!keep) candidates.push_back(complete[i]);
   }
   const size_t keep = static_cast<size_t>(limit);
   const size_t surplus = complete.size() > keep ? complete.size() - keep : 0;
@@ -51,14 +52,14 @@ std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& c
 
 std::vector<std::string> rotate_checkpoints(FileSystem& file_system,
                                             const std::string& output_directory, int limit,
-                                            const std::string& best) {
+                                            const std::vector<std::string>& kept) {
   std::vector<CheckpointEntry> complete;
   for (const auto& entry : list_checkpoints(file_system, output_directory)) {
     const std::string path = join_path(output_directory, entry.name);
     if (verify_directory(path, VerifyDepth::kSizes).empty()) complete.push_back(entry);
   }
   std::vector<std::string> deleted;
-  for (const auto& entry : plan_rotation(complete, limit, best)) {
+  for (const auto& entry : plan_rotation(complete, limit, kept)) {
     delete_directory(file_system, join_path(output_directory, entry.name));
     deleted.push_back(entry.name);
   }

@@ -174,7 +174,10 @@ TokenizerFiles read_tokenizer_files(const std::string& directory, const Sentence
 
 SentencePieceModel read_sentencepiece_model(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw_runtime("cannot read the vocabulary ", path);
+  require(
+      file.good(), "cannot read ", path,
+      ": fastsft needs a SentencePiece vocabulary (tokenizer.model); tokenizer.json alone is not "
+      "supported yet");
   std::ostringstream bytes;
   bytes << file.rdbuf();
   return parse_sentencepiece_model(bytes.str(), path);

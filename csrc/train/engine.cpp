@@ -40,10 +40,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
 
 template <typename Work>
 auto Engine::guarded(const Work& work) -> decltype(work()) {
-  if (broken_) {
-    throw_runtime(
-        "an earlier step of this engine failed half way; start again from the last checkpoint");
-  }
+  check_usable();
   broken_ = true;
   const c10::NoGradGuard no_grad;
   auto result = work();
@@ -51,7 +48,14 @@ auto Engine::guarded(const Work& work) -> decltype(work()) {
   return result;
 }
 
+void Engine::check_usable() const {
+  if (!broken_) return;
+  throw_runtime(
+      "an earlier step of this engine failed half way; start again from the last checkpoint");
+}
+
 Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) {
+  check_usable();
   try {
     return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
   } catch (

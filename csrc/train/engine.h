@@ -79,6 +79,7 @@ class Engine {
   std::map<std::string, int64_t> memory() const;
 
  private:
+  void check_usable() const;
   Batch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch);
   // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
   // hanging.

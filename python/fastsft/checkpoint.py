@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import time
 from pathlib import Path
@@ -72,6 +73,32 @@ def newest_checkpoint(output_dir: str | Path) -> str | None:
     return agreement.settle_first(found) or None
 
 
+def put_checkpoints_aside(output_dir: str | Path) -> None:
+    """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>; collective.
+
+    For a run that starts afresh: those of an earlier run would count in its rotation and be taken by the next
+    resume. Nothing is deleted; rank 0 prints one line when there were any.
+    """
+    agreement = Agreement(f"putting the checkpoints of {output_dir} aside")
+    agreement.attempt_on_first(lambda: _put_aside(Path(output_dir)))
+    agreement.settle(None)
+
+
+def _put_aside(output_dir: Path) -> None:
+    from fastsft import _C
+
+    names = _C.list_checkpoints(str(output_dir)) if output_dir.is_dir() else []
+    if not names:
+        return
+    stamp = time.strftime("previous-%Y%m%dT%H%M%SZ", time.gmtime())
+    tries = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    prefix = next(name for name in tries if not list(output_dir.glob(f"{name}-checkpoint-*")))
+    for name in names:
+        (output_dir / name).rename(output_dir / f"{prefix}-{name}")
+    _C.sync_directory(str(output_dir))
+    print(f"--no_resume: {', '.join(names)} in {output_dir} are now called {prefix}-*", flush=True)
+
+
 def _open_directory(trainer: Any, target: Path) -> Any:
     from fastsft import _C
 
@@ -105,7 +132,7 @@ def _commit(trainer: Any, staging: Any, target: Path, reports: list[list[tuple[s
     manifest = _C.Manifest(trainer.state.global_step, trainer.engine.world_size, layout, files)
     staging.commit(target.name, manifest)
     best = Path(getattr(trainer.state, "best_model_checkpoint", None) or "").name
-    _C.rotate_checkpoints(str(target.parent), trainer.args.save_total_limit or 0, best)
+    _C.rotate_checkpoints(str(target.parent), trainer.args.save_total_limit or 0, [best, target.name])
 
 
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:

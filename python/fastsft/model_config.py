@@ -113,14 +113,25 @@ def generation_config_to_save(
 
 
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
-    """generation_config.json of a model directory; None when it has none. ValueError when it is no object."""
+    """generation_config.json of a model directory; None when it has none.
+
+    None with a warning when it is no JSON object: a finished run is not lost over it.
+    """
     path = Path(directory) / "generation_config.json"
     if not path.exists():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        problem = f"got {type(content).__name__}"
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content, problem = None, str(error)
+    if isinstance(content, dict):
+        return content
+    warnings.warn(
+        f"{path}: expected a JSON object ({problem}); not copied, the saved one is made from config.json",
+        stacklevel=2,
+    )
+    return None
 
 
 def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ def read_random_states() -> dict[str, Any]:
         "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
         "torch": _pack(torch.get_rng_state()),
     }
-    if torch.cuda.is_available():
+    # Asking a GPU that nobody has used would make a context on it, hundreds of MB large.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = _pack(torch.cuda.get_rng_state())
     return states
 
@@ -60,6 +61,7 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
         np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
         torch.set_rng_state(_unpack(states["torch"]))
         if "cuda" in states and torch.cuda.is_available():
+            # Without a context this only queues: the state is set when somebody makes one.
             torch.cuda.set_rng_state(_unpack(states["cuda"]))
     except (KeyError, TypeError, ValueError, RuntimeError, zlib.error) as error:
         raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error

@@ -12,39 +12,52 @@ from typing import Any
 from fastsft.model_config import json_text
 
 STATE_NAME = "fastsft_state.json"
-_VERSION = 1
-_FATAL = ("unit_hashes", "seed", "data_seed", "model_max_length", "num_conversations", "data_hash")
-_WARN = ("weight_decay", "learning_rate", "lr_scheduler_type", "max_grad_norm", "loss_norm", "bf16")
+_VERSION = 2
+_FATAL = (
+    "unit_hashes", "seed", "data_seed", "model_max_length", "num_conversations", "data_hash",
+    "dataloader_drop_last",
+)  # fmt: skip
+_WARN = (
+    "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
+    "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+    "label_smoothing_factor", "loss_norm", "average_tokens_across_devices", "bf16",
+)  # fmt: skip
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
     """The content of fastsft_state.json."""
-    args, engine, state = trainer.args, trainer.engine, trainer.state
-    num_conversations = len(trainer.train_rows)
-    batch = {
-        "per_device": args.per_device_train_batch_size,
-        "accumulation": args.gradient_accumulation_steps,
-        "world_size": engine.world_size,
-    }
+    args, engine, state, batch = trainer.args, trainer.engine, trainer.state, _batch(trainer)
     return {
         "format_version": _VERSION,
         "step": state.global_step,
         "optimizer_step": engine.step_count,
         "epoch": state.epoch,
-        "position": data_position(
-            state.global_step, num_conversations, drop_last=args.dataloader_drop_last, **batch
-        ),
+        "position": _position(trainer, state.global_step),
         "batch": {**batch, "global": math.prod(batch.values())},
         "world_size": engine.world_size,
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
         "seed": args.seed,
-        "data_seed": args.data_seed,
+        "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
-        "num_conversations": num_conversations,
+        "num_conversations": len(trainer.train_rows),
         "data_hash": data_hash(trainer.train_rows),
+        "dataloader_drop_last": args.dataloader_drop_last,
         **{name: getattr(args, name) for name in _WARN},
     }
+
+
+def _batch(trainer: Any) -> dict[str, int]:
+    return {
+        "per_device": trainer.args.per_device_train_batch_size,
+        "accumulation": trainer.args.gradient_accumulation_steps,
+        "world_size": trainer.engine.world_size,
+    }
+
+
+def _position(trainer: Any, step: int) -> dict[str, int]:
+    drop_last = trainer.args.dataloader_drop_last
+    return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer))
 
 
 def data_position(
@@ -81,7 +94,11 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
         raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or content.get("format_version") != _VERSION:
-        raise ValueError(f"{path}: expected format_version {_VERSION}")
+        found = content.get("format_version") if isinstance(content, dict) else None
+        raise ValueError(
+            f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
+            "that wrote it, or start afresh with another --output_dir or --no_resume True"
+        )
     return content
 
 
@@ -89,12 +106,13 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current = describe_run(trainer)
     for name in _FATAL:
-        if None not in (saved.get(name), current[name]) and saved[name] != current[name]:
+        if saved.get(name) != current[name]:
             raise ValueError(
-                f"{directory}: {name} was {saved[name]}, now {current[name]}; resume with the old value, "
+                f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
                 "or start afresh with another --output_dir or --no_resume True"
             )
     _check_global_batch(saved["batch"], current["batch"], directory)
+    _check_position(saved, _position(trainer, saved["step"]), directory)
     for name in _WARN:
         if name in saved and saved[name] != current[name]:
             warnings.warn(f"{directory}: {name} was {saved[name]}, now it is {current[name]}", stacklevel=3)
@@ -114,3 +132,15 @@ def _check_global_batch(saved: dict[str, int], current: dict[str, int], director
         f"{directory}: the global batch was {saved['global']} conversations, now it is {current['global']}; "
         f"{advice}"
     )
+
+
+def _check_position(saved: dict[str, Any], current: dict[str, int], directory: str | Path) -> None:
+    """With dropped last batches, equal global batches may still make epochs of different lengths."""
+    old, batch = saved["position"], saved["batch"]
+    if old != current:
+        raise ValueError(
+            f"{directory}: after step {saved['step']} the run was in epoch {old['epoch']} after "
+            f"{old['conversations']} conversations of it; now that would be epoch {current['epoch']} after "
+            f"{current['conversations']}; resume with --per_device_train_batch_size {batch['per_device']} "
+            f"--gradient_accumulation_steps {batch['accumulation']} on {batch['world_size']} ranks"
+        )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from fastsft.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from fastsft.checkpoint import (
+    load_checkpoint,
+    newest_checkpoint,
+    put_checkpoints_aside,
+    save_checkpoint,
+)
 from fastsft.foreign_trainer import trainer_save_model_safe
 from fastsft.model_directory import check_output_directory, prepare_output_directory, save_model_directory
 from fastsft.model_weights import load_weights
@@ -13,6 +18,7 @@ __all__ = [
     "load_weights",
     "newest_checkpoint",
     "prepare_output_directory",
+    "put_checkpoints_aside",
     "save_checkpoint",
     "save_model_directory",
     "trainer_save_model_safe",

@@ -49,8 +49,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load tokenizer.model and the JSON files beside it; the options replace what the files say.
 
-        ValueError when the files ask for something that is not reproduced exactly, or are damaged;
-        RuntimeError when tokenizer.model cannot be read.
+        ValueError when the files ask for something that is not reproduced exactly, are damaged, or hold no
+        tokenizer.model.
         """
         native, files = _C.load_tokenizer(str(directory))
         tokenizer = cls(native, directory, files)

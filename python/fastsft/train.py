@@ -21,7 +21,12 @@ from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
 from fastsft.parser import DataclassParser
 from fastsft.reporting.pages import end_page, start_page
-from fastsft.saving import newest_checkpoint, prepare_output_directory, trainer_save_model_safe
+from fastsft.saving import (
+    newest_checkpoint,
+    prepare_output_directory,
+    put_checkpoints_aside,
+    trainer_save_model_safe,
+)
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 
@@ -75,7 +80,9 @@ def train() -> None:
     trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
     rank0_print(start_page(trainer))
     resume = args.resume_from_checkpoint
-    if resume is None and not args.no_resume:
+    if resume is None and args.no_resume:
+        put_checkpoints_aside(args.output_dir or ".")
+    elif resume is None:
         resume = newest_checkpoint(args.output_dir or ".")
     trainer.train(resume_from_checkpoint=resume)
 

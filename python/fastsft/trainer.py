@@ -165,8 +165,8 @@ class Trainer:
         if not (result.finite and math.isfinite(result.loss)):
             raise RuntimeError(
                 f"step {self.state.global_step + 1}: loss {result.loss}, gradient norm "
-                f"{result.grad_norm}: not finite; the weights were left as they were; lower --learning_rate, "
-                "or resume from the newest checkpoint with another --data_seed"
+                f"{result.grad_norm}: not finite; the weights were left as they were; lower --learning_rate "
+                "or --max_grad_norm, and start the same command again: it resumes from the newest checkpoint"
             )
         rows = groups.step_rows(step)
         self.state.global_step += 1

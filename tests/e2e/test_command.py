@@ -118,6 +118,17 @@ def test_finished_run_starts_nothing(tmp_path):
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(tmp_path / "out").items())
 
 
+def test_a_run_afresh_is_not_shadowed_by_the_old_one(tmp_path):
+    """The old run was longer: by number its checkpoints are newer than all of the new run."""
+    start(LONGER, tmp_path)
+    afresh = {**SHORT, "save_total_limit": 1, "learning_rate": 1e-3}
+    done = start({**afresh, "no_resume": True, "per_device_train_batch_size": 2}, tmp_path, ranks=2)
+    assert done.stdout.count("--no_resume: checkpoint-4, checkpoint-8, checkpoint-12 in ") == 1
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-6"]
+    assert len(list(tmp_path.glob("previous-*-checkpoint-*/manifest.json"))) == 3
+    assert "step 6 of 6" in start(afresh, tmp_path).stdout
+
+
 MISTAKES = {
     "flag": ({"learnig_rate": 1}, "the nearest known flag is --learning_rate"),
     "model": ({"model_name_or_path": "./no_such_model"}, "no_such_model is not a directory"),

@@ -122,6 +122,8 @@ def test_one_bad_id_is_named_before_the_step(golden: Path) -> None:
         ({"attention_bias": True}, '"attention_bias" is true; this model family is built for false'),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 'has type "llama3"; supported'),
         ({"num_key_value_heads": 3}, "not a multiple of 3"),
+        ({"tie_word_embeddings": "false"}, '"tie_word_embeddings" is "false", expected true or false'),
+        ({"rope_scaling": {"rope_type": 3}}, '"rope_type" is 3, expected a text'),
         ({"vocab_size": -1}, '"vocab_size" is -1, expected a positive integer'),
     ],
 )

@@ -68,6 +68,13 @@ def test_nothing_crosses_a_boundary() -> None:
     assert torch.equal(before[12:], after[12:])
 
 
+@pytest.mark.parametrize(("heads", "kv_heads"), [(-4, 2), (3, 2), (2, 0), (0, 0)])
+def test_impossible_numbers_of_heads_are_refused(heads: int, kv_heads: int) -> None:
+    x, cu = torch.ones(4, 24), torch.tensor([0, 4], dtype=torch.int32)
+    with pytest.raises(ValueError, match="are not a multiple of"):
+        torch.ops.fastsft.attention(x, cu, heads, kv_heads, 1.0, torch.ones(4, 8), torch.ones(1, 4))
+
+
 @pytest.mark.parametrize("cu", [[1, 20], [0, 19], [0, 15, 10, 20]], ids=str)
 def test_boundaries_must_cover_the_tokens(cu: list[int]) -> None:
     with pytest.raises(ValueError, match="cu_seqlens must go from 0 to 20"):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
+import fastsft
 import reference
 from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
 from tolerances import assert_close
@@ -20,7 +26,7 @@ def operand(rows: int, columns: int, transpose: bool, dtype: torch.dtype) -> tor
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("beta", [0.0, 1.0])
-@pytest.mark.parametrize("sizes", [(7, 5, 3), (1, 64, 33), (65, 4100, 17), (4100, 65, 17)])
+@pytest.mark.parametrize("sizes", [(7, 5, 3), (1, 64, 33), (65, 4100, 17), (4100, 65, 17), (70, 90, 70000)])
 def test_products(
     dtype: torch.dtype, transpose_a: bool, transpose_b: bool, beta: float, sizes: tuple[int, int, int]
 ) -> None:
@@ -54,6 +60,29 @@ def test_a_strided_result() -> None:
     torch.ops.fastsft.gemm(a, b, whole[:, 4:8], False, False, 0.0)
     assert_close(whole[:, 4:8], a.double() @ b.double())
     assert whole[:, :4].eq(0).all() and whole[:, 8:].eq(0).all()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_without_onednn(beta: float) -> None:
+    a, b, out = torch.randn(7, 5), torch.randn(3, 5), torch.randn(7, 3)
+    expected = a.double() @ b.double().T + beta * out
+    with torch.backends.mkldnn.flags(enabled=False):
+        torch.ops.fastsft.gemm(a, b, out, False, True, beta)
+    assert_close(out, expected)
+
+
+def test_processors_that_onednn_refuses() -> None:
+    """torch lets oneDNN multiply float32 only where the processor has AVX-512."""
+    program = (
+        "import torch; from fastsft import _C\n"
+        "a, b, out = torch.randn(7, 5), torch.randn(5, 3), torch.empty(7, 3)\n"
+        "torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)\n"
+        "torch.testing.assert_close(out, a @ b)\n"
+    )
+    paths = [str(Path(fastsft.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_errors_name_op_and_sizes() -> None:

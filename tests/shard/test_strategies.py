@@ -121,6 +121,46 @@ def test_memory_follows_the_design(dtype: str) -> None:
         assert abs(held - size - extra) <= 16 * 128 * len(sizes), (strategy, memory, size)
 
 
+def one_layer_with_an_idle_rank(groups: dict[str, str], tied: bool) -> dict[str, Any]:
+    """One block, so that prefetch and release meet embedding and head at once; the last rank has no rows."""
+    engine = _C.Engine(config(tied, layers=1), strategy="full_shard", **groups)
+    initialise(engine)
+    busy = max(1, engine.world_size - 1)
+    rows = np.arange(ROWS)[engine.rank :: busy] if engine.rank < busy else np.empty(0, dtype=np.int64)
+    dataset, thirds = random_dataset(ROWS, VOCAB, 40), np.array_split(rows, 3)
+    weights = [np.full(len(third), 1 / 200) for third in thirds]
+    result = engine.train_step(dataset, thirds, weights, learning_rate=1e-2)
+    return {"loss": result.loss, "weights": engine.named_parameters()}
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_one_layer_and_an_idle_rank(tied: bool) -> None:
+    (expected,) = run_ranks(1, one_layer_with_an_idle_rank, tied)
+    for result in run_ranks(3, one_layer_with_an_idle_rank, tied):
+        assert result["loss"] == pytest.approx(expected["loss"], abs=2e-6)
+        for name, weight in expected["weights"].items():
+            assert relative(result["weights"][name], weight) <= 1e-5, name
+
+
+def one_rank_meets_a_bad_id(groups: dict[str, str]) -> list[str]:
+    engine = _C.Engine(config(False), strategy="no_shard", **groups)
+    dataset, messages = random_dataset(2, VOCAB, 20), []
+    dataset.append(np.array([1, VOCAB, 3], dtype=np.int32), [(1, 3)])
+    if engine.rank == 1:
+        for _ in range(2):
+            try:
+                engine.train_step(dataset, [np.array([2])], [np.ones(1)], learning_rate=0.1)
+            except (ValueError, RuntimeError) as error:
+                messages.append(str(error))
+    return messages
+
+
+def test_after_an_error_on_one_rank_its_engine_refuses_to_go_on() -> None:
+    """Its next collective would meet the half-done step of the others."""
+    _, messages = run_ranks(2, one_rank_meets_a_bad_id)
+    assert "not in the model's vocabulary" in messages[0] and "failed half way" in messages[1]
+
+
 def whole_group_masked(groups: dict[str, str]) -> dict[str, Any]:
     engine = _C.Engine(config(False), strategy="full_shard", **groups)
     initialise(engine)

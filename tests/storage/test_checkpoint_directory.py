@@ -188,7 +188,7 @@ def test_list_is_by_number(tmp_path):
 def test_rotation(tmp_path, limit, best, left):
     for step in [1, 2, 3, 4]:
         commit(tmp_path, step)
-    _C.rotate_checkpoints(str(tmp_path), limit, best)
+    _C.rotate_checkpoints(str(tmp_path), limit, [best])
     assert _C.list_checkpoints(str(tmp_path)) == [f"checkpoint-{step}" for step in left]
     assert names(tmp_path) == [f"checkpoint-{step}" for step in left]
 
