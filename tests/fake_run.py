@@ -11,6 +11,8 @@ import numpy as np
 class Rows:
     """Stands for a data set: `lengths` and `targets` per row."""
 
+    max_id = 9
+
     def __init__(self, lengths, targets):
         self.native = self
         self._lengths, self._targets = np.asarray(lengths), np.asarray(targets)
@@ -30,6 +32,7 @@ class Engine:
 
     num_parameters = 1000
     num_non_embedding_parameters = 10
+    vocab_size = 1000
 
     def __init__(self, bad_step=None):
         self.steps, self.count, self.bad_step = [], 0, bad_step

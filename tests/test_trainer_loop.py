@@ -17,6 +17,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.state import TrainerState
+from fastsft.token_rows import TokenRows
 from fastsft.trainer import Trainer
 
 
@@ -398,3 +399,11 @@ def test_importing_the_trainer_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_vocabulary_that_does_not_hold_the_data_is_refused_at_the_start():
+    rows = _C.TokenDataset()
+    rows.append(np.array([1, 5, 2], dtype=np.int32), [(1, 3)])
+    TokenRows(rows, 8).check_ids(6)
+    with pytest.raises(ValueError, match="token id 5, the model knows 5"):
+        TokenRows(rows, 8).check_ids(5)
