@@ -19,6 +19,7 @@ from fastsft.loss_meter import LossMeter
 from fastsft.model import CausalLM
 from fastsft.model_directory import prepare_output_directory
 from fastsft.notices import warn_once
+from fastsft.preflight import check_before_training
 from fastsft.reporting.progress import Progress
 from fastsft.run_plan import EpochGroups, RunPlan
 from fastsft.signals import EXIT_BASE, SignalGuard
@@ -54,7 +55,9 @@ class Trainer:
     ) -> None:
         self.args = args
         self.model = CausalLM.from_pretrained(model) if isinstance(model, str) else model
-        self._check_at_start(eval_dataset)
+        check_before_training(self.model, args, eval_dataset)
+        launcher.join(args.ddp_timeout)
+        prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._seed_everything(args.seed)
@@ -307,22 +310,6 @@ class Trainer:
             total_steps=self.plan.max_steps,
             options={name: value for name, value in options.items() if value is not None},
         )
-
-    def _check_at_start(self, eval_dataset: Any) -> None:
-        if not hasattr(self.model, "build"):
-            raise ValueError(
-                f"Trainer: expected model to be a fastsft.model.CausalLM or a directory, got "
-                f"{type(self.model).__name__}; CausalLM.from_pretrained(directory) makes one"
-            )
-        if eval_dataset is None and (self.args.eval_strategy != "no" or self.args.eval_on_start):
-            wanted = (
-                "eval_on_start" if self.args.eval_on_start else f"eval_strategy {self.args.eval_strategy}"
-            )
-            raise ValueError(
-                f"--{wanted} needs data to evaluate on: give --eval_data_path (eval_dataset of Trainer)"
-            )
-        launcher.join(self.args.ddp_timeout)
-        prepare_output_directory(self.model.source_directory, self.args.output_dir or ".")
 
     def _new_state(self) -> TrainerState:
         return TrainerState(
