@@ -17,6 +17,8 @@ const char* name_of(FaultKind kind) {
       return "AssertionError";
     case FaultKind::kRuntimeError:
       return "RuntimeError";
+    case FaultKind::kValueError:
+      break;
   }
   return "ValueError";
 }
@@ -38,7 +40,9 @@ std::string printable(const std::string& text) {
 std::string DataFault::what() const {
   const std::string named = id.empty() ? "" : concat(" (id ", printable(id), ")");
   const std::string place = message < 0 ? "" : concat(", message ", message);
-  return concat("record ", record, named, place, ": ", reason);
+  const std::string text = concat("record ", record, named, place, ": ", reason);
+  if (excerpt.empty()) return text;
+  return concat(text, " [line ", line, ", byte ", byte, ": ", excerpt, "]");
 }
 
 }  // namespace fastsft

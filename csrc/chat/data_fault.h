@@ -5,8 +5,15 @@
 
 namespace fastsft {
 
-// What Python's own exception would be: FastChat's script has no other names for its faults.
-enum class FaultKind { kKeyError, kIndexError, kTypeError, kAssertionError, kRuntimeError };
+// What Python's own exception would be; kValueError where FastChat's reader of JSON would stop.
+enum class FaultKind {
+  kKeyError,
+  kIndexError,
+  kTypeError,
+  kAssertionError,
+  kRuntimeError,
+  kValueError
+};
 
 // Why a record cannot be labelled at all.
 struct DataFault {
@@ -15,8 +22,14 @@ struct DataFault {
   std::string id;        // of the record, may be empty
   int64_t message = -1;  // counted from 0; -1 when the record itself is at fault
   std::string reason;
+  bool always_stops = false;  // whatever --on_bad_sample says
+  // Where it stands, as far as that is known: line from 1, byte from 0, the first characters there.
+  std::string file{};
+  int64_t line = 0;
+  int64_t byte = 0;
+  std::string excerpt{};
 
-  // "record 17 (id abc), message 3: role ..."
+  // "record 17 (id abc), message 3: role ... [line 18, byte 4711: {\"from\": ...]"
   std::string what() const;
 };
 

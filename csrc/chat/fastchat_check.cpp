@@ -15,10 +15,18 @@ DataFault fault(FaultKind kind, int64_t message, std::string reason) {
 std::optional<DataFault> check_record(const Conversation& conversation) {
   using enum FaultKind;
   const ValueKind kind = conversation.messages_kind;
+  if (conversation.read_fault != ReadFault::kNone) {
+    DataFault found = fault(kValueError, -1, conversation.read_reason);
+    found.always_stops = true;
+    return found;
+  }
   if (conversation.kind != ValueKind::kObject) {
     return fault(kTypeError, -1,
                  concat("record is not an object: expected {\"conversations\": [...]}, got ",
                         describe(conversation.kind)));
+  }
+  if (conversation.shape == RecordShape::kMessages) {
+    return fault(kKeyError, -1, "no \"conversations\"; \"messages\" needs --mask_policy spans");
   }
   if (kind == ValueKind::kMissing) return fault(kKeyError, -1, "no \"conversations\"");
   const bool sized = kind == ValueKind::kArray || kind == ValueKind::kString;
@@ -45,7 +53,8 @@ std::optional<DataFault> find_role(const Message& message, int64_t index, int& r
                         "; expected {\"from\": ..., \"value\": ...}"));
   }
   const Value& from = message.from;
-  if (from.kind == ValueKind::kMissing) return fault(kKeyError, index, "message has no \"from\"");
+  if (from.kind == ValueKind::kMissing || message.named_role)
+    return fault(kKeyError, index, "message has no \"from\"");
   if (!from.is_text()) {
     const bool hashable = from.kind != ValueKind::kArray && from.kind != ValueKind::kObject;
     return fault(hashable ? kKeyError : kTypeError, index,
@@ -68,7 +77,7 @@ std::optional<DataFault> check_order(const std::vector<Message>& messages, size_
           FaultKind::kAssertionError, index,
           concat("two messages of role ", name, " in a row; user and assistant must alternate"));
     }
-    if (messages[i].value.kind == ValueKind::kMissing) {
+    if (messages[i].value.kind == ValueKind::kMissing || messages[i].named_content) {
       return fault(FaultKind::kKeyError, index, "message has no \"value\"");
     }
   }

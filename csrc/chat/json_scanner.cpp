@@ -32,12 +32,20 @@ void append_utf8(uint32_t c, std::string& text) {
 
 }  // namespace
 
-JsonScanner::JsonScanner(std::string_view text, std::string where)
-    : text_(text), where_(std::move(where)) {}
+JsonScanner::JsonScanner(std::string_view text, int64_t first_byte, int depth, const char* end)
+    : text_(text), first_byte_(first_byte), end_(end), depth_(depth) {}
 
 void JsonScanner::fail(const char* expected) const {
-  throw_invalid(where_, ": not JSON at byte ", at_, ": expected ", expected,
-                at_ == text_.size() ? ", got the end of the file" : "");
+  const bool is_over = at_ >= text_.size();
+  throw JsonFault(ReadFault::kNotJson, byte(),
+                  concat("not JSON at byte ", byte(), ": expected ", expected,
+                         is_over ? concat(", got the end of ", end_) : ""));
+}
+
+void JsonScanner::fail_depth() const {
+  throw JsonFault(ReadFault::kNotJson, byte(),
+                  concat("not JSON at byte ", byte(), ": expected lists and objects at most ",
+                         kMaxDepth, " deep, got one nested deeper"));
 }
 
 void JsonScanner::skip_space() {
@@ -82,9 +90,7 @@ ValueKind JsonScanner::peek() {
 }
 
 void JsonScanner::deepen() {
-  if (++depth_ > kMaxDepth) {
-    throw_invalid(where_, ": JSON is nested deeper than ", kMaxDepth, " at byte ", at_);
-  }
+  if (++depth_ > kMaxDepth) fail_depth();
   is_first_ = true;
 }
 
@@ -146,7 +152,9 @@ size_t JsonScanner::find_string_special(size_t from) const {
 
 void JsonScanner::check_utf8(size_t begin, size_t end) const {
   const size_t bad = find_invalid_utf8(text_.substr(begin, end - begin));
-  if (bad != std::string_view::npos) throw_invalid(where_, ": invalid UTF-8 at byte ", begin + bad);
+  if (bad == std::string_view::npos) return;
+  const auto at = first_byte_ + static_cast<int64_t>(begin + bad);
+  throw JsonFault(ReadFault::kInvalidUtf8, at, concat("invalid UTF-8 at byte ", at));
 }
 
 uint32_t JsonScanner::read_hex4() {
@@ -282,7 +290,7 @@ std::string_view JsonScanner::read_raw() {
 
 void JsonScanner::expect_end() {
   skip_space();
-  if (at_ != text_.size()) fail("the end of the file");
+  if (at_ != text_.size()) fail(concat("the end of ", end_).c_str());
 }
 
 }  // namespace fastsft

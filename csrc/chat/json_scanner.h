@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -8,15 +9,30 @@
 
 namespace fastsft {
 
+// "not JSON at byte 17: expected a value" or "invalid UTF-8 at byte 17".
+class JsonFault : public std::invalid_argument {
+ public:
+  JsonFault(ReadFault kind, int64_t byte, const std::string& reason)
+      : std::invalid_argument(reason), kind_(kind), byte_(byte) {}
+
+  ReadFault kind() const { return kind_; }
+  int64_t byte() const { return byte_; }
+
+ private:
+  ReadFault kind_;
+  int64_t byte_;
+};
+
 // Walks JSON text value by value without building a tree. Accepts what Python's `json` accepts (NaN
-// and Infinity included) and nothing else. Faults throw std::invalid_argument
-// "<where>: not JSON at byte <k>: expected <what>" or "<where>: invalid UTF-8 at byte <k>".
+// and Infinity included) and nothing else. Faults throw JsonFault.
 class JsonScanner {
  public:
   static constexpr int kMaxDepth = 200;
 
-  // `text` must outlive the scanner.
-  JsonScanner(std::string_view text, std::string where);
+  // `text` must outlive the scanner; its first byte counts as number `first_byte` and its values as
+  // `depth` deep. `end` names where it ends, for messages.
+  explicit JsonScanner(std::string_view text, int64_t first_byte = 0, int depth = 0,
+                       const char* end = "the file");
 
   // The kind of the value that comes next, which is not consumed.
   ValueKind peek();
@@ -36,10 +52,12 @@ class JsonScanner {
 
   // Only white space is left.
   void expect_end();
-  size_t position() const { return at_; }
+  // Of the next unread byte, by the numbers of the file.
+  int64_t byte() const { return first_byte_ + static_cast<int64_t>(at_); }
 
  private:
   [[noreturn]] void fail(const char* expected) const;
+  [[noreturn]] void fail_depth() const;
   void skip_space();
   char current() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void take(char character, const char* expected);
@@ -53,9 +71,10 @@ class JsonScanner {
   bool skip_number();
 
   std::string_view text_;
-  std::string where_;
+  int64_t first_byte_;
+  const char* end_;
   size_t at_ = 0;
-  int depth_ = 0;
+  int depth_;
   bool is_first_ = false;  // no element of the innermost container has been read
 };
 

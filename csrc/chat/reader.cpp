@@ -1,5 +1,6 @@
 #include "chat/reader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -30,68 +31,66 @@ std::string read_data_file(const std::string& path) {
   return text;
 }
 
-ConversationReader::ConversationReader(std::string text, const std::string& where)
-    : text_(blank_mark(std::move(text))), scanner_(text_, where) {
-  const ValueKind kind = scanner_.peek();
-  require(kind == ValueKind::kArray, where, ": expected an array of records, got ", describe(kind),
-          kind == ValueKind::kObject
-              ? "; one record per line (JSONL) is not supported yet: wrap the records in [ ]"
-              : "");
-  scanner_.enter_array();
+ConversationReader::ConversationReader(std::string text, std::string where)
+    : text_(blank_mark(std::move(text))), where_(std::move(where)), scanner_(text_) {
+  try {
+    const ValueKind kind = scanner_.peek();
+    is_array_ = kind == ValueKind::kArray;
+    require(is_array_ || kind == ValueKind::kObject, where_,
+            ": expected an array of records or one record per line, got ", describe(kind));
+    if (is_array_) scanner_.enter_array();
+  } catch (const JsonFault& fault) {
+    throw_invalid(where_, ": ", fault.what());
+  }
 }
 
 bool ConversationReader::next(Conversation& conversation) {
+  conversation.number = number_;
+  const bool more = is_array_ ? next_item(conversation) : next_line(conversation);
+  number_ += more;
+  return more;
+}
+
+bool ConversationReader::next_item(Conversation& conversation) try {
   if (!scanner_.next_item()) {
     scanner_.expect_end();
     return false;
   }
-  read_record(conversation);
+  parser_.parse(scanner_, conversation);
   return true;
+} catch (const JsonFault& fault) {
+  throw_invalid(where_, ": ", fault.what());
 }
 
-void ConversationReader::read_record(Conversation& conversation) {
-  conversation = Conversation();
-  conversation.messages_kind = ValueKind::kMissing;
-  conversation.kind = scanner_.peek();
-  if (conversation.kind != ValueKind::kObject) return scanner_.skip();
-  scanner_.enter_object();
-  while (scanner_.next_key(key_)) {
-    if (key_ == "conversations") {
-      read_messages(conversation);
-    } else if (key_ == "id") {
-      const ValueKind kind = scanner_.peek();
-      conversation.id = kind == ValueKind::kString ? scanner_.read_value().text
-                                                   : std::string(scanner_.read_raw());
-    } else {
-      scanner_.skip();
-    }
+bool ConversationReader::next_line(Conversation& conversation) {
+  while (at_ < text_.size()) {
+    const size_t end = std::min(text_.find('\n', at_), text_.size());
+    const std::string_view line = std::string_view(text_).substr(at_, end - at_);
+    const size_t begin = at_;
+    at_ = end + 1;
+    conversation.line = ++line_;
+    conversation.byte = static_cast<int64_t>(begin);
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    read_line(line, conversation);
+    return true;
   }
+  return false;
 }
 
-void ConversationReader::read_messages(Conversation& conversation) {
-  conversation.messages.clear();
-  conversation.messages_kind = scanner_.peek();
-  if (conversation.messages_kind != ValueKind::kArray) {
-    conversation.messages_empty = !scanner_.read_value().is_true;
-    return;
-  }
-  scanner_.enter_array();
-  while (scanner_.next_item()) read_message(conversation.messages.emplace_back());
-  conversation.messages_empty = conversation.messages.empty();
-}
-
-void ConversationReader::read_message(Message& message) {
-  message.kind = scanner_.peek();
-  if (message.kind != ValueKind::kObject) return scanner_.skip();
-  scanner_.enter_object();
-  while (scanner_.next_key(key_)) {
-    if (key_ == "from") {
-      message.from = scanner_.read_value();
-    } else if (key_ == "value") {
-      message.value = scanner_.read_value();
-    } else {
-      scanner_.skip();
-    }
+void ConversationReader::read_line(std::string_view line, Conversation& conversation) {
+  const int64_t begin = conversation.byte;
+  try {
+    JsonScanner scanner(line, begin, 0, "the line");
+    parser_.parse(scanner, conversation);
+    scanner.expect_end();
+  } catch (const JsonFault& fault) {
+    const int64_t number = conversation.number;
+    conversation = Conversation();
+    conversation.number = number;
+    conversation.line = line_;
+    conversation.byte = begin;
+    conversation.read_fault = fault.kind();
+    conversation.read_reason = fault.what();
   }
 }
 

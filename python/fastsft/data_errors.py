@@ -38,6 +38,7 @@ _KINDS: dict[str, type[DataError]] = {
     "TypeError": DataTypeError,
     "AssertionError": DataAssertionError,
     "RuntimeError": DataRuntimeError,
+    "ValueError": DataError,
 }
 
 

@@ -65,15 +65,45 @@ def test_escapes_are_those_of_python(tmp_path: Path) -> None:
         ('[{"a": -NaN}]', "expected a digit"),
         (b'[{"a": "\xff"}]', "invalid UTF-8 at byte 8"),
         (b'[{"a": "\xed\xa0\x80"}]', "invalid UTF-8 at byte 8"),
-        ("[" * 300, "nested deeper than 200"),
-        (SOUND, r"expected an array of records, got an object; one record per line \(JSONL\)"),
-        ("7", "expected an array of records, got a number"),
+        ("[" * 300, "nested deeper"),
+        ("7", "expected an array of records or one record per line, got a number"),
     ],
 )
 def test_not_json(data: bytes | str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         label(tmp_path, data)
     assert "data.json" in str(caught.value)
+
+
+def test_records_of_lines_and_of_an_array_are_the_same(tmp_path: Path) -> None:
+    other = json.dumps({"conversations": human_gpt("Who?", "Me")})
+    array, lines = label(tmp_path, f"[{SOUND}, {other}]"), label(tmp_path, f"\n{SOUND}\r\n\n{other}")
+    assert [array.dataset.ids(i).tolist() for i in (0, 1)] == [lines.dataset.ids(i).tolist() for i in (0, 1)]
+    assert len(lines.dataset) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"conversations": [}', "not JSON at byte"),
+        (b'{"id": "a"', "got the end of the line"),
+        (SOUND.encode() + b" x", "expected the end of the line"),
+        (b'{"id": "\xff"}', "invalid UTF-8 at byte"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_one_fault(line: bytes, reason: str, tmp_path: Path) -> None:
+    sound = SOUND.encode()
+    labelled = label(tmp_path, b"\n".join([sound, line, sound]))
+    (fault,) = labelled.faults
+    assert (fault.kind, fault.record, len(labelled.dataset)) == ("ValueError", 1, 2)
+    assert reason in str(fault)
+
+
+def test_messages_are_not_fastchats(tmp_path: Path) -> None:
+    record = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
+    (fault,) = label(tmp_path, json.dumps([record])).faults
+    assert fault.kind == "KeyError"
+    assert 'no "conversations"; "messages" needs --mask_policy spans' in str(fault)
 
 
 def test_missing_file(tmp_path: Path) -> None:
