@@ -14,6 +14,15 @@ namespace {
 constexpr int64_t kBlock =
     1 << 16;  // fixed, so that the sum does not depend on the number of threads
 
+double block_sum(const at::Tensor& x, int64_t begin, int64_t size) {
+  if (x.scalar_type() == at::kFloat) {
+    return cpu::sum_of_squares(x.data_ptr<float>() + begin, size);
+  }
+  std::vector<float> wide(static_cast<size_t>(size));
+  cpu::widen_range(x.data_ptr<c10::BFloat16>() + begin, wide.data(), size);
+  return cpu::sum_of_squares(wide.data(), size);
+}
+
 void norm_squared_cpu(const at::Tensor& x, const at::Tensor& out) {
   check_norm_squared(x, out);
   const int64_t count = x.numel(), blocks = (count + kBlock - 1) / kBlock;
@@ -21,7 +30,7 @@ void norm_squared_cpu(const at::Tensor& x, const at::Tensor& out) {
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t size = std::min(kBlock, count - i * kBlock);
-      sums[static_cast<size_t>(i)] = cpu::sum_of_squares(x.data_ptr<float>() + i * kBlock, size);
+      sums[static_cast<size_t>(i)] = block_sum(x, i * kBlock, size);
     }
   });
   for (double sum : sums) *out.data_ptr<double>() += sum;

@@ -10,8 +10,4 @@ namespace fastsft {
 // that shard, the sum over ranks is the whole norm; on replicated ones it is whole already.
 void add_local_norm_squared(Strategy& strategy, const at::Tensor& out);
 
-// min(1, max_norm / (norm + 1e-6)) as float32 [1] (torch.nn.utils.clip_grad_norm_); 1 when max_norm
-// is 0; NaN when `norm` is not finite, so that the update does nothing.
-at::Tensor clip_scale(double norm, double max_norm);
-
 }  // namespace fastsft

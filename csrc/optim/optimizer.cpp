@@ -14,7 +14,7 @@ struct Segment {
 };
 
 void update(Strategy& strategy, size_t unit, const Segment& segment, const AdamWOptions& options,
-            const at::Tensor& grad_scale, int64_t step) {
+            const at::Tensor& control) {
   const int64_t size = segment.end - segment.begin;
   if (size <= 0) return;
   const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, segment.begin, size); };
@@ -22,20 +22,19 @@ void update(Strategy& strategy, size_t unit, const Segment& segment, const AdamW
   std::optional<at::Tensor> copy = strategy.compute_range(unit);
   if (copy) copy = part(*copy);
   adamw(part(state.master), copy, part(strategy.gradients().local(unit)), part(state.exp_avg),
-        part(state.exp_avg_sq), grad_scale, options.learning_rate, options.beta1, options.beta2,
-        options.eps, segment.weight_decay, step);
+        part(state.exp_avg_sq), control, options.learning_rate, options.beta1, options.beta2,
+        options.eps, segment.weight_decay);
 }
 
 }  // namespace
 
-void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& grad_scale,
-                  int64_t step) {
+void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& control) {
   for (size_t unit = 0; unit < strategy.states().size(); ++unit) {
     const UnitState& state = strategy.states()[unit];
     const int64_t size = state.end - state.begin;
     const int64_t boundary = std::clamp<int64_t>(state.unit->decay_end() - state.begin, 0, size);
-    update(strategy, unit, {0, boundary, options.weight_decay}, options, grad_scale, step);
-    update(strategy, unit, {boundary, size, 0.0}, options, grad_scale, step);
+    update(strategy, unit, {0, boundary, options.weight_decay}, options, control);
+    update(strategy, unit, {boundary, size, 0.0}, options, control);
   }
 }
 

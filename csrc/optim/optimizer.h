@@ -15,9 +15,8 @@ struct AdamWOptions {
   double weight_decay = 0.0;  // on the decay range of each unit only
 };
 
-// Updates this rank's ranges of all units from their summed gradients times `grad_scale` [1]
-// float32. `step` counts from 1. Nothing changes when grad_scale is not finite.
-void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& grad_scale,
-                  int64_t step);
+// Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of
+// `control` (ops/control_slots.h). Nothing changes when grad_scale is not finite.
+void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& control);
 
 }  // namespace fastsft

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "ops/clip_control.h"
 #include "optim/clip.h"
 
 namespace fastsft {
@@ -31,6 +32,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
       communicator_(make_communicator(options.gather_group, options.reduce_group)),
       model_(parse_model_config(config_json), options.compute_dtype,
              parse_recompute(options.recompute), first_positions(options.max_positions)) {
+  control_ = float64(kControlSize);
   if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
   strategy_ = make_strategy(options.strategy, {.units = units(),
                                                .communicator = *communicator_,
@@ -82,20 +84,19 @@ StepResult Engine::train_step(const TokenDataset& dataset,
   std::vector<Batch> batches;  // all of them first: bad rows are found before any collective
   for (const auto& micro_batch : micro_batches) batches.push_back(batch_of(dataset, micro_batch));
   return guarded([&] {
-    const at::Tensor totals = float64(2);  // loss, squared norm
+    const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
     const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
+    totals.zero_();
     accumulate(batches, label_smoothing, loss);
     add_local_norm_squared(*strategy_, norm);
     communicator_->all_reduce_sum(strategy_->replicated() ? loss : totals)->wait();
+    clip_control(control_, max_grad_norm);
+    adamw_update(*strategy_, options, control_);
+    strategy_->after_update();
     StepResult result;
     result.loss = *loss.data_ptr<double>();
     result.grad_norm = std::sqrt(*norm.data_ptr<double>());
     result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-    if (result.finite) {
-      ++step_count_;
-      adamw_update(*strategy_, options, clip_scale(result.grad_norm, max_grad_norm), step_count_);
-      strategy_->after_update();
-    }
     strategy_->gradients().clear();
     return result;
   });
@@ -173,6 +174,14 @@ void Engine::publish() {
     strategy_->publish();
     return 0;
   });
+}
+
+int64_t Engine::step_count() const {
+  return static_cast<int64_t>(control_.data_ptr<double>()[kControlStep]);
+}
+
+void Engine::set_step_count(int64_t count) {
+  control_.data_ptr<double>()[kControlStep] = static_cast<double>(count);
 }
 
 int64_t Engine::num_parameters() const { return model_.layout().num_parameters(); }

@@ -71,8 +71,9 @@ class Engine {
   const std::vector<ParamUnit>& units() const { return model_.layout().units(); }
   Communicator& communicator() { return *communicator_; }
   Strategy& strategy() { return *strategy_; }
-  int64_t step_count() const { return step_count_; }
-  void set_step_count(int64_t count) { step_count_ = count; }
+  // Good steps so far.
+  int64_t step_count() const;
+  void set_step_count(int64_t count);
   int64_t num_parameters() const;
   int64_t num_non_embedding_parameters() const;
   // Bytes held now: parameters, gradients, optimizer, buffers (whole units), activations.
@@ -93,7 +94,7 @@ class Engine {
   std::unique_ptr<Communicator> communicator_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
-  int64_t step_count_ = 0;
+  at::Tensor control_;  // ops/control_slots.h
   bool broken_ = false;
 };
 

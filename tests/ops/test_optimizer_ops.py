@@ -1,4 +1,4 @@
-"""adamw and norm_squared over flat ranges; the threads of the engine."""
+"""adamw, clip_control and norm_squared over flat ranges."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from tolerances import assert_close
 OPTIONS = {"learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
 
 
+def control_of(
+    loss: float = 0.0, norm_squared: float = 0.0, scale: float = 0.0, step: int = 0
+) -> torch.Tensor:
+    """The control block of ops/control_slots.h."""
+    return torch.tensor([loss, norm_squared, scale, step], dtype=torch.float64)
+
+
 def step(tensors: list[torch.Tensor], number: int, scale: float, copy: torch.Tensor | None = None) -> None:
     param, grad, exp_avg, exp_avg_sq = tensors
     torch.ops.fastsft.adamw(
-        param, copy, grad, exp_avg, exp_avg_sq, torch.tensor([scale]), *OPTIONS.values(), number
+        param, copy, grad, exp_avg, exp_avg_sq, control_of(scale=scale, step=number), *OPTIONS.values()
     )
 
 
@@ -54,6 +61,40 @@ def test_a_bad_scale_changes_nothing(scale: float) -> None:
     before = [tensor.clone() for tensor in [*tensors, copy]]
     step(tensors, 1, scale, copy)
     assert all(torch.equal(a, b) for a, b in zip([*tensors, copy], before, strict=True))
+
+
+def test_bfloat16_gradients_count_as_their_float32_values() -> None:
+    grad = torch.randn(2500).bfloat16()
+    wide, narrow = ([torch.ones(2500), g, torch.zeros(2500), torch.zeros(2500)] for g in (grad.float(), grad))
+    for tensors in (wide, narrow):
+        step(tensors, 1, 0.25)
+    assert all(torch.equal(wide[i], narrow[i]) for i in (0, 2, 3))
+    sums = [torch.zeros(1, dtype=torch.float64) for _ in range(2)]
+    for gradient, out in zip((grad, grad.float()), sums, strict=True):
+        torch.ops.fastsft.norm_squared(gradient, out)
+    assert torch.equal(*sums)
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.7, 5.0])
+@pytest.mark.parametrize("size", [1e-4, 0.7, 3.0, 1e6])
+def test_clip_control_scales_as_torch_clips(max_norm: float, size: float) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.tensor([size])
+    if max_norm:
+        torch.nn.utils.clip_grad_norm_([weight], max_norm)
+    control = control_of(norm_squared=float(torch.tensor(size).double()) ** 2, step=4)
+    torch.ops.fastsft.clip_control(control, max_norm)
+    assert control[2].item() * size == pytest.approx(weight.grad.item(), rel=1e-6)
+    assert control[3] == 5 and control[2] == control[2].float()
+
+
+@pytest.mark.parametrize(
+    "loss, norm_squared", [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.inf), (1.0, -1.0)]
+)
+def test_clip_control_holds_back_a_bad_step(loss: float, norm_squared: float) -> None:
+    control = control_of(loss, norm_squared, step=4)
+    torch.ops.fastsft.clip_control(control, 1.0)
+    assert control[2].isnan() and control[3] == 4
 
 
 @pytest.mark.parametrize("size", [0, 1, 65536, 200001])
