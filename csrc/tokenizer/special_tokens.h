@@ -15,6 +15,9 @@ struct AddedToken {
   std::string text;
   bool strips_left = false;   // white space before it belongs to it
   bool strips_right = false;  // white space after it
+  bool single_word = false;   // only where no letter, digit or underscore touches it
+  bool normalized = false;    // looked for in the normalized text
+  bool special = true;        // left out by decode's skip_special_tokens
 };
 
 // Finds added tokens in a text: the leftmost first, of those at one place the longest, as the
