@@ -75,6 +75,16 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+def qk_norm(
+    qkv: Tensor, query_weight: Tensor, key_weight: Tensor, heads: int, kv_heads: int, eps: float
+) -> Tensor:
+    """rms_norm of each query and key head of the fused rows [T, (heads + 2 * kv_heads) * head_dim]."""
+    rows = qkv.view(len(qkv), heads + 2 * kv_heads, len(query_weight))
+    query, key, value = rows.split([heads, kv_heads, kv_heads], dim=1)
+    normed = [rms_norm(query, query_weight, eps), rms_norm(key, key_weight, eps), value]
+    return torch.cat(normed, dim=1).flatten(1)
+
+
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) * up for gate_up [T, 2 * I] = [gate; up] -> [T, I]."""
     gate, up = gate_up.chunk(2, dim=-1)

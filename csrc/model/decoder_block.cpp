@@ -42,7 +42,7 @@ class Block {
     gemm(normed, weight(refs_.qkv), a.qkv, false, true, 0.0);
     rotate(a.qkv, false);
     attention(a.qkv, context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
-              scale(), a.context, a.lse);
+              scale(), 0, a.context, a.lse);
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
@@ -78,7 +78,7 @@ class Block {
     accumulate(gradient, refs_.output, grad, a.context);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
     attention_backward(grad_context, a.qkv, a.context, a.lse, context_.batch.cu_seqlens,
-                       config_.num_heads, config_.num_key_value_heads, scale(), grad_qkv);
+                       config_.num_heads, config_.num_key_value_heads, scale(), 0, grad_qkv);
     rotate(grad_qkv, true);
     norm_backward(a.input, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad, gradient);
   }

@@ -8,21 +8,23 @@
 namespace fastsft {
 
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
-               int64_t num_key_value_heads, double scale, const at::Tensor& out,
+               int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
                const at::Tensor& lse) {
-  FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, out, lse);
+  FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out,
+                   lse);
 }
 
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
-                        int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv) {
+                        int64_t num_key_value_heads, double scale, int64_t window,
+                        const at::Tensor& grad_qkv) {
   FASTSFT_DISPATCH(attention_backward, grad_out, qkv, out, lse, cu_seqlens, num_heads,
-                   num_key_value_heads, scale, grad_qkv);
+                   num_key_value_heads, scale, window, grad_qkv);
 }
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
-                     int64_t num_key_value_heads, double scale, const at::Tensor& out,
-                     const at::Tensor& lse) {
+                     int64_t num_key_value_heads, double scale, int64_t window,
+                     const at::Tensor& out, const at::Tensor& lse) {
   constexpr const char* kOp = "attention";
   check_tensors(kOp, {{"qkv", qkv}, {"cu_seqlens", cu_seqlens}, {"out", out}, {"lse", lse}});
   check_compute_dtype(kOp, {"qkv", qkv});
@@ -32,6 +34,8 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
   TORCH_CHECK_VALUE(
       num_heads > 0 && num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
       num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
+  TORCH_CHECK_VALUE(window >= 0, kOp, ": window is ", window,
+                    ", expected the number of tokens seen, or 0 for all");
   const int64_t all = num_heads + 2 * num_key_value_heads;
   TORCH_CHECK_VALUE(qkv.dim() == 2 && qkv.size(1) % all == 0, kOp, ": a row of qkv has shape ",
                     qkv.sizes(), ", which ", all, " heads do not divide");
@@ -46,10 +50,10 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
 void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, int64_t num_heads,
-                              int64_t num_key_value_heads, double scale,
+                              int64_t num_key_value_heads, double scale, int64_t window,
                               const at::Tensor& grad_qkv) {
   constexpr const char* kOp = "attention_backward";
-  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, out, lse);
+  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse);
   check_tensors(kOp, {{"qkv", qkv}, {"grad_out", grad_out}, {"grad_qkv", grad_qkv}});
   check_shape(kOp, {"grad_out", grad_out}, out.sizes());
   check_dtype(kOp, {"grad_out", grad_out}, qkv.scalar_type());
@@ -62,12 +66,11 @@ void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float "
-      "scale, "
-      "Tensor(a!) out, Tensor(b!) lse) -> ()");
+      "scale, int window, Tensor(a!) out, Tensor(b!) lse) -> ()");
   m.def(
       "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, "
-      "int "
-      "num_heads, int num_key_value_heads, float scale, Tensor(a!) grad_qkv) -> ()");
+      "int num_heads, int num_key_value_heads, float scale, int window, Tensor(a!) grad_qkv) -> "
+      "()");
 }
 
 }  // namespace fastsft

@@ -9,24 +9,26 @@ namespace fastsft {
 //   each token, rotated already; query head h reads key head h / (num_heads / num_key_value_heads).
 //   cu_seqlens [conversations + 1] int32: begins with 0, ends with tokens, not decreasing.
 //   out [tokens, num_heads * head_dim] = softmax(scale * q k^T) v
+//   window: token i sees token j of its conversation when i - window < j <= i; 0: when j <= i.
 //   lse [num_heads, tokens] float32 = log of the sum of the exponentials, for the backward pass.
 // float32 or bfloat16; products and softmax in float32.
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
-               int64_t num_key_value_heads, double scale, const at::Tensor& out,
+               int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
                const at::Tensor& lse);
 
 // Overwrites grad_qkv, shaped like qkv. Deterministic: each key and value head is one task.
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
-                        int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv);
+                        int64_t num_key_value_heads, double scale, int64_t window,
+                        const at::Tensor& grad_qkv);
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
-                     int64_t num_key_value_heads, double scale, const at::Tensor& out,
-                     const at::Tensor& lse);
+                     int64_t num_key_value_heads, double scale, int64_t window,
+                     const at::Tensor& out, const at::Tensor& lse);
 void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, int64_t num_heads,
-                              int64_t num_key_value_heads, double scale,
+                              int64_t num_key_value_heads, double scale, int64_t window,
                               const at::Tensor& grad_qkv);
 
 }  // namespace fastsft

@@ -58,14 +58,14 @@ void for_each_key_head(const at::Tensor& cu_seqlens, const Heads& heads, const W
 }
 
 template <typename T>
-void forward(const at::Tensor& qkv, const at::Tensor& cu_seqlens, const Heads& heads, float scale,
-             const at::Tensor& out, const at::Tensor& lse) {
+void forward(const at::Tensor& qkv, const at::Tensor& cu_seqlens, const Heads& heads,
+             cpu::ScoreRule rule, const at::Tensor& out, const at::Tensor& lse) {
   const int64_t dim = heads.head_dim, tokens = qkv.size(0);
   for_each_key_head(cu_seqlens, heads, [&](Conversation c, int64_t kv, AttentionScratch& scratch) {
     cpu::load_keys<T>(view<const T>(qkv, c, heads.key(kv), dim),
                       view<const T>(qkv, c, heads.value(kv), dim), false, scratch);
     for (int64_t head = kv * heads.group(); head < (kv + 1) * heads.group(); ++head) {
-      cpu::attention_head<T>(view<const T>(qkv, c, head, dim), scale, view<T>(out, c, head, dim),
+      cpu::attention_head<T>(view<const T>(qkv, c, head, dim), rule, view<T>(out, c, head, dim),
                              lse.data_ptr<float>() + head * tokens + c.begin, scratch);
     }
   });
@@ -73,8 +73,8 @@ void forward(const at::Tensor& qkv, const at::Tensor& cu_seqlens, const Heads& h
 
 template <typename T>
 void backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-              const at::Tensor& lse, const at::Tensor& cu_seqlens, const Heads& heads, float scale,
-              const at::Tensor& grad_qkv) {
+              const at::Tensor& lse, const at::Tensor& cu_seqlens, const Heads& heads,
+              cpu::ScoreRule rule, const at::Tensor& grad_qkv) {
   const int64_t dim = heads.head_dim, tokens = qkv.size(0);
   for_each_key_head(cu_seqlens, heads, [&](Conversation c, int64_t kv, AttentionScratch& scratch) {
     cpu::load_keys<T>(view<const T>(qkv, c, heads.key(kv), dim),
@@ -82,7 +82,7 @@ void backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tenso
     for (int64_t head = kv * heads.group(); head < (kv + 1) * heads.group(); ++head) {
       cpu::attention_head_backward<T>(
           view<const T>(grad_out, c, head, dim), view<const T>(qkv, c, head, dim),
-          view<const T>(out, c, head, dim), lse.data_ptr<float>() + head * tokens + c.begin, scale,
+          view<const T>(out, c, head, dim), lse.data_ptr<float>() + head * tokens + c.begin, rule,
           view<T>(grad_qkv, c, head, dim), scratch);
     }
     cpu::store_head<T>(scratch.grad_keys, view<T>(grad_qkv, c, heads.key(kv), dim));
@@ -94,28 +94,31 @@ Heads heads_of(const at::Tensor& qkv, int64_t num_heads, int64_t num_key_value_h
   return {num_heads, num_key_value_heads, qkv.size(1) / (num_heads + 2 * num_key_value_heads)};
 }
 
+cpu::ScoreRule rule_of(double scale, int64_t window) { return {static_cast<float>(scale), window}; }
+
 void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
-                   int64_t num_key_value_heads, double scale, const at::Tensor& out,
+                   int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
                    const at::Tensor& lse) {
-  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, out, lse);
+  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse);
   check_boundaries(cu_seqlens, qkv.size(0));
   const bool wide = qkv.scalar_type() == at::kFloat;
   (wide ? forward<float> : forward<c10::BFloat16>)(qkv, cu_seqlens,
                                                    heads_of(qkv, num_heads, num_key_value_heads),
-                                                   static_cast<float>(scale), out, lse);
+                                                   rule_of(scale, window), out, lse);
 }
 
 void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
                             const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& cu_seqlens, int64_t num_heads,
-                            int64_t num_key_value_heads, double scale, const at::Tensor& grad_qkv) {
+                            int64_t num_key_value_heads, double scale, int64_t window,
+                            const at::Tensor& grad_qkv) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
-                           scale, grad_qkv);
+                           scale, window, grad_qkv);
   check_boundaries(cu_seqlens, qkv.size(0));
   const bool wide = qkv.scalar_type() == at::kFloat;
   (wide ? backward<float> : backward<c10::BFloat16>)(grad_out, qkv, out, lse, cu_seqlens,
                                                      heads_of(qkv, num_heads, num_key_value_heads),
-                                                     static_cast<float>(scale), grad_qkv);
+                                                     rule_of(scale, window), grad_qkv);
 }
 
 }  // namespace

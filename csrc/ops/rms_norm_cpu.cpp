@@ -1,10 +1,8 @@
-#include <ATen/ops/mul.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rms_norm_rows.h"
+#include "ops/cpu/row_parts.h"
 #include "ops/rms_norm.h"
 
 namespace fastsft {
@@ -29,29 +27,17 @@ void forward(const at::Tensor& x, const OptionalTensor& residual, const at::Tens
   });
 }
 
-// Each task sums its rows' weight gradient apart; the parts are added in order.
 template <typename T>
 void backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
               const at::Tensor& rstd, const at::Tensor& grad_x, const at::Tensor& grad_weight,
               float beta) {
-  const int64_t rows = x.size(0), hidden = x.size(1);
-  const int64_t tasks = at::get_num_threads();
-  const at::Tensor parts = at::zeros({tasks, hidden}, grad_weight.options());
-  at::parallel_for(0, tasks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t task = first; task < last; ++task) {
-      const int64_t begin = rows * task / tasks, end = rows * (task + 1) / tasks;
-      const int64_t at = begin * hidden;
-      cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
-                                  weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
-                                  grad_x.data_ptr<T>() + at,
-                                  parts.data_ptr<float>() + task * hidden, end - begin, hidden);
-    }
+  const int64_t hidden = x.size(1);
+  cpu::sum_row_parts(x.size(0), grad_weight, beta, [&](int64_t begin, int64_t end, float* part) {
+    const int64_t at = begin * hidden;
+    cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
+                                weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
+                                grad_x.data_ptr<T>() + at, part, end - begin, hidden);
   });
-  if (beta == 0)
-    grad_weight.zero_();
-  else
-    grad_weight.mul_(beta);
-  grad_weight.add_(parts.sum(0));
 }
 
 void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,

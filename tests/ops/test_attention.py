@@ -13,19 +13,27 @@ HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 40), (2, 2, 64)]
 BOUNDARIES = [[0, 1], [0, 5, 5, 30, 31], [0, 47, 95, 144], [0, 200]]
 
 
-def plain(qkv: torch.Tensor, cu: list[int], heads: int, kv_heads: int, dim: int) -> torch.Tensor:
+def plain(
+    qkv: torch.Tensor, cu: list[int], heads: int, kv_heads: int, dim: int, window: int = 0
+) -> torch.Tensor:
     q, k, v = qkv.view(len(qkv), heads + 2 * kv_heads, dim).split([heads, kv_heads, kv_heads], dim=1)
-    return reference.attention(q, k, v, cu).flatten(1)
+    return reference.attention(q, k, v, cu, window=window or None).flatten(1)
 
 
 def run(
-    qkv: torch.Tensor, grad_out: torch.Tensor, cu: list[int], heads: int, kv_heads: int, dim: int
+    qkv: torch.Tensor,
+    grad_out: torch.Tensor,
+    cu: list[int],
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    window: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, lse = torch.empty_like(grad_out), torch.empty(heads, len(qkv))
     boundaries, grad = torch.tensor(cu, dtype=torch.int32), torch.full_like(qkv, torch.nan)
-    torch.ops.fastsft.attention(qkv, boundaries, heads, kv_heads, dim**-0.5, out, lse)
+    torch.ops.fastsft.attention(qkv, boundaries, heads, kv_heads, dim**-0.5, window, out, lse)
     torch.ops.fastsft.attention_backward(
-        grad_out, qkv, out, lse, boundaries, heads, kv_heads, dim**-0.5, grad
+        grad_out, qkv, out, lse, boundaries, heads, kv_heads, dim**-0.5, window, grad
     )
     return out, grad
 
@@ -43,6 +51,38 @@ def test_forward_and_backward(dtype: torch.dtype, heads: int, kv_heads: int, dim
     out, grad = run(qkv, grad_out, cu, heads, kv_heads, dim)
     assert_close(out, expected, name="out")
     assert_close(grad, exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [1, 2, 16, 17, 47, 130, 500])
+@pytest.mark.parametrize("cu", [[0, 5, 5, 55, 56], [0, 200]], ids=str)
+def test_sliding_window(dtype: torch.dtype, window: int, cu: list[int]) -> None:
+    qkv, grad_out = torch.randn(cu[-1], 8 * 10).to(dtype), torch.randn(cu[-1], 4 * 10).to(dtype)
+    exact = qkv.double().requires_grad_()
+    expected = plain(exact, cu, 4, 2, 10, window)
+    expected.backward(grad_out.double())
+    out, grad = run(qkv, grad_out, cu, 4, 2, 10, window)
+    assert_close(out, expected, name="out")
+    assert_close(grad, exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")
+
+
+def test_a_window_as_long_as_the_conversation_changes_no_bit() -> None:
+    qkv, grad_out, cu = torch.randn(150, 24), torch.randn(150, 8), [0, 90, 150]
+    plainly, windowed = run(qkv, grad_out, cu, 1, 1, 8), run(qkv, grad_out, cu, 1, 1, 8, window=90)
+    assert all(torch.equal(a, b) for a, b in zip(plainly, windowed, strict=True))
+
+
+def test_what_left_the_window_does_not_matter() -> None:
+    qkv, ones = torch.randn(60, 24), torch.ones(60, 8)
+    before, _ = run(qkv, ones, [0, 60], 1, 1, 8, window=20)
+    qkv[:30] = torch.randn(30, 24)
+    after, _ = run(qkv, ones, [0, 60], 1, 1, 8, window=20)
+    assert torch.equal(before[49:], after[49:]) and not torch.equal(before[48], after[48])
+
+
+def test_a_negative_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is -1, expected the number of tokens seen, or 0 for all"):
+        run(torch.ones(4, 24), torch.ones(4, 8), [0, 4], 1, 1, 8, window=-1)
 
 
 def test_no_token() -> None:
@@ -72,7 +112,7 @@ def test_nothing_crosses_a_boundary() -> None:
 def test_impossible_numbers_of_heads_are_refused(heads: int, kv_heads: int) -> None:
     x, cu = torch.ones(4, 24), torch.tensor([0, 4], dtype=torch.int32)
     with pytest.raises(ValueError, match="are not a multiple of"):
-        torch.ops.fastsft.attention(x, cu, heads, kv_heads, 1.0, torch.ones(4, 8), torch.ones(1, 4))
+        torch.ops.fastsft.attention(x, cu, heads, kv_heads, 1.0, 0, torch.ones(4, 8), torch.ones(1, 4))
 
 
 @pytest.mark.parametrize("cu", [[1, 20], [0, 19], [0, 15, 10, 20]], ids=str)

@@ -14,6 +14,14 @@ struct HeadView {
   int64_t head_dim;
 };
 
+// Scores are multiplied by `scale`; token i sees the last `window` tokens up to itself, 0: all.
+struct ScoreRule {
+  float scale;
+  int64_t window;
+
+  int64_t first_visible(int64_t i) const { return window > 0 && i >= window ? i - window + 1 : 0; }
+};
+
 // Scratch of one thread, kept between calls.
 struct AttentionScratch {
   std::vector<float> keys, keys_transposed, values, values_transposed;
@@ -27,12 +35,12 @@ template <typename T>
 void load_keys(HeadView<const T> keys, HeadView<const T> values, bool backward,
                AttentionScratch& scratch);
 template <typename T>
-void attention_head(HeadView<const T> queries, float scale, HeadView<T> out, float* lse,
+void attention_head(HeadView<const T> queries, ScoreRule rule, HeadView<T> out, float* lse,
                     AttentionScratch& scratch);
 // Adds to scratch.grad_keys and scratch.grad_values [length, padded head_dim]; writes grad_queries.
 template <typename T>
 void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queries,
-                             HeadView<const T> out, const float* lse, float scale,
+                             HeadView<const T> out, const float* lse, ScoreRule rule,
                              HeadView<T> grad_queries, AttentionScratch& scratch);
 template <typename T>
 void store_head(const std::vector<float>& rows, HeadView<T> to);
