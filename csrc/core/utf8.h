@@ -12,6 +12,17 @@ inline size_t utf8_char_size(unsigned char lead) {
   return lead < 0xF0 ? 3 : 4;
 }
 
+// The code point of the character at `at`, whose bytes must be well-formed and inside the text.
+inline char32_t utf8_code_point(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const auto rest = [&](size_t i) { return static_cast<char32_t>(byte(i) & 0x3F); };
+  const unsigned char lead = byte(0);
+  if (lead < 0xC0) return lead;
+  if (lead < 0xE0) return (lead & 0x1Fu) << 6 | rest(1);
+  if (lead < 0xF0) return (lead & 0x0Fu) << 12 | rest(1) << 6 | rest(2);
+  return (lead & 0x07u) << 18 | rest(1) << 12 | rest(2) << 6 | rest(3);
+}
+
 // Position of the first byte that is not well-formed UTF-8 (overlong forms and surrogates
 // included), or std::string_view::npos.
 size_t find_invalid_utf8(std::string_view text);

@@ -1,6 +1,7 @@
 #include "tokenizer/bpe_merger.h"
 
 #include <algorithm>
+#include <array>
 
 namespace fastsft {
 namespace {
@@ -18,22 +19,21 @@ void BpeMerger::merge(std::vector<Symbol>& symbols) {
 }
 
 void BpeMerger::merge_short(std::vector<Symbol>& symbols) {
-  if (symbols.size() < 2) return;
-  merges_.clear();
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-    merges_.push_back(table_->find(symbols[i].id, symbols[i + 1].id));
+  std::array<Merge, kShort> merges;
+  size_t count = symbols.size();
+  for (size_t i = 0; i + 1 < count; ++i) merges[i] = table_->find(symbols[i].id, symbols[i + 1].id);
+  while (count > 1) {
+    size_t at = 0;
+    for (size_t i = 1; i + 1 < count; ++i) at = merges[i].rank < merges[at].rank ? i : at;
+    if (!merges[at].exists()) break;
+    symbols[at] = {merges[at].symbol, symbols[at].size + symbols[at + 1].size};
+    --count;
+    std::copy(symbols.begin() + at + 2, symbols.begin() + count + 1, symbols.begin() + at + 1);
+    std::copy(merges.begin() + at + 1, merges.begin() + count, merges.begin() + at);
+    if (at > 0) merges[at - 1] = table_->find(symbols[at - 1].id, symbols[at].id);
+    if (at + 1 < count) merges[at] = table_->find(symbols[at].id, symbols[at + 1].id);
   }
-  while (!merges_.empty()) {
-    const auto best = std::min_element(merges_.begin(), merges_.end(),
-                                       [](Merge a, Merge b) { return a.rank < b.rank; });
-    if (!best->exists()) return;
-    const size_t at = best - merges_.begin();
-    symbols[at] = {best->symbol, symbols[at].size + symbols[at + 1].size};
-    symbols.erase(symbols.begin() + at + 1);
-    merges_.erase(best);
-    if (at > 0) merges_[at - 1] = table_->find(symbols[at - 1].id, symbols[at].id);
-    if (at < merges_.size()) merges_[at] = table_->find(symbols[at].id, symbols[at + 1].id);
-  }
+  symbols.resize(count);
 }
 
 bool BpeMerger::is_later(const Candidate& a, const Candidate& b) {

@@ -38,7 +38,6 @@ class BpeMerger {
   void join(std::vector<Symbol>& symbols, const Candidate& candidate);
 
   const MergeTable* table_;
-  std::vector<Merge> merges_;
   std::vector<int32_t> previous_;
   std::vector<int32_t> next_;
   std::vector<Candidate> heap_;

@@ -11,6 +11,14 @@ namespace {
 constexpr size_t kMaxText = UINT32_MAX;
 constexpr int32_t kMaxId = 1 << 28;
 
+int32_t id_of(const Token& token) { return token.id; }
+int32_t id_of(int32_t id) { return id; }
+
+void append(std::vector<Token>& tokens, int32_t id, size_t begin, size_t end) {
+  tokens.push_back({id, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+}
+void append(std::vector<int32_t>& ids, int32_t id, size_t, size_t) { ids.push_back(id); }
+
 }  // namespace
 
 LlamaTokenizer::LlamaTokenizer(SentencePieceModel model, LlamaSettings settings)
@@ -88,9 +96,10 @@ bool LlamaTokenizer::prefixes_part(bool is_first) const {
   return is_first && settings_.add_prefix_space;
 }
 
+template <typename Output>
 void LlamaTokenizer::encode_part(std::string_view text, size_t begin, size_t end,
                                  SentencePieceBpe::Scratch& scratch,
-                                 std::vector<Token>& tokens) const {
+                                 std::vector<Output>& tokens) const {
   const bool keeps_empty = begin == 0 && !settings_.legacy && settings_.add_prefix_space;
   if (begin == end && !keeps_empty) return;
   bpe_.encode(text.substr(begin, end - begin), static_cast<uint32_t>(begin),
@@ -98,13 +107,16 @@ void LlamaTokenizer::encode_part(std::string_view text, size_t begin, size_t end
 }
 
 // Non-legacy: a lone prefix in front of a special token disappears (LlamaTokenizer.tokenize).
-void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Token>& tokens) const {
-  if (settings_.legacy || tokens.size() < first + 2 || tokens[first].id != space_id_) return;
-  if (settings_.special_ids.contains(tokens[first + 1].id)) tokens.erase(tokens.begin() + first);
+template <typename Output>
+void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens) const {
+  if (settings_.legacy || tokens.size() < first + 2 || id_of(tokens[first]) != space_id_) return;
+  if (settings_.special_ids.contains(id_of(tokens[first + 1])))
+    tokens.erase(tokens.begin() + first);
 }
 
-void LlamaTokenizer::encode(std::string_view text, SpecialText specials,
-                            std::vector<Token>& tokens) const {
+template <typename Output>
+void LlamaTokenizer::encode_into(std::string_view text, SpecialText specials,
+                                 std::vector<Output>& tokens) const {
   require(text.size() < kMaxText, "a text of ", text.size(), " bytes is too long to tokenize");
   if (text.empty()) return;
   const SentencePieceBpe::Borrowed scratch(bpe_);
@@ -118,11 +130,15 @@ void LlamaTokenizer::encode(std::string_view text, SpecialText specials,
     if (match->token->strips_left) begin = at + strip_right(text.substr(at, begin - at)).size();
     if (match->token->strips_right) end = text.size() - strip_left(text.substr(end)).size();
     encode_part(text, at, begin, *scratch, tokens);
-    tokens.push_back({match->token->id, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+    append(tokens, match->token->id, begin, end);
     at = end;
   }
   if (at < text.size()) encode_part(text, at, text.size(), *scratch, tokens);
   drop_lone_prefix(first, tokens);
 }
+
+template void LlamaTokenizer::encode_into(std::string_view, SpecialText, std::vector<Token>&) const;
+template void LlamaTokenizer::encode_into(std::string_view, SpecialText,
+                                          std::vector<int32_t>&) const;
 
 }  // namespace fastsft

@@ -33,7 +33,13 @@ class LlamaTokenizer : public Tokenizer {
   LlamaTokenizer(SentencePieceModel model, LlamaSettings settings);
 
   void encode(std::string_view text, SpecialText specials,
-              std::vector<Token>& tokens) const override;
+              std::vector<Token>& tokens) const override {
+    encode_into(text, specials, tokens);
+  }
+  void encode_ids(std::string_view text, SpecialText specials,
+                  std::vector<int32_t>& ids) const override {
+    encode_into(text, specials, ids);
+  }
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
 
   int32_t vocab_size() const override { return vocab_size_; }
@@ -51,9 +57,13 @@ class LlamaTokenizer : public Tokenizer {
 
  private:
   bool prefixes_part(bool is_first) const;
+  template <typename Output>
+  void encode_into(std::string_view text, SpecialText specials, std::vector<Output>& tokens) const;
+  template <typename Output>
   void encode_part(std::string_view text, size_t begin, size_t end,
-                   SentencePieceBpe::Scratch& scratch, std::vector<Token>& tokens) const;
-  void drop_lone_prefix(size_t first, std::vector<Token>& tokens) const;
+                   SentencePieceBpe::Scratch& scratch, std::vector<Output>& tokens) const;
+  template <typename Output>
+  void drop_lone_prefix(size_t first, std::vector<Output>& tokens) const;
   std::string decode_between_spaced(std::span<const int32_t> ids) const;
   void check_added(const AddedToken& token) const;
   void check_ids_of_added() const;

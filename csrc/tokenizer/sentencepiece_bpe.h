@@ -8,18 +8,28 @@
 #include <vector>
 
 #include "tokenizer/bpe_merger.h"
+#include "tokenizer/long_word_cache.h"
+#include "tokenizer/merge_table.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/word_cache.h"
+#include "tokenizer/word_starts.h"
 
 namespace fastsft {
 
-// SentencePiece's BPE over one run of plain text: the ids of `SentencePieceProcessor.encode`, with
-// byte ranges. Where the vocabulary allows it the text is cut before each run of spaces and words
-// are cached.
+template <typename Output>
+class TokenWriter;
+
+// BPE over one run of plain text in which U+2581 stands for a space: the ids of
+// `SentencePieceProcessor.encode`, with byte ranges. Where the vocabulary allows it the text is cut
+// into words, which are cached; a word that is not known is cut where no token can reach across,
+// and what is left is merged.
 class SentencePieceBpe {
  public:
   explicit SentencePieceBpe(SentencePieceModel model);
+  // With merges of its own. kEverySpace: nothing merges across a space, whatever the vocabulary
+  // says.
+  SentencePieceBpe(SentencePieceModel model, const MergeRules& rules, WordRule rule);
 
   // Buffers and word cache of one thread; borrowed for a call, kept warm in between.
   class Scratch;
@@ -37,36 +47,55 @@ class SentencePieceBpe {
   };
 
   // Appends the tokens of `text`, whose first byte has offset `offset`. With `space_first` as if a
-  // space stood before it (an empty text then gives the lone mark).
+  // space stood before it (an empty text then gives the lone mark). Output is Token or int32_t.
+  template <typename Output>
   void encode(std::string_view text, uint32_t offset, bool space_first, Scratch& scratch,
-              std::vector<Token>& tokens) const;
+              std::vector<Output>& tokens) const;
 
   const SentencePieceModel& model() const { return model_; }
-  bool cuts_before_spaces() const { return table_.cuts_before_spaces(); }
+  bool cuts_before_spaces() const { return cuts_; }
 
  private:
-  std::span<const WordToken> encode_word(std::string_view word, Scratch& scratch) const;
+  template <typename Output>
+  void encode_words(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                    Scratch& scratch, TokenWriter<Output>& writer) const;
+  template <typename Output>
+  void encode_word(std::string_view word, Scratch& scratch, TokenWriter<Output>& writer) const;
+  template <typename Output>
+  void encode_long(std::string_view word, Scratch& scratch, TokenWriter<Output>& writer) const;
+  template <typename Output>
+  void encode_short(const WordCache::Key& key, size_t bucket, std::string_view word,
+                    Scratch& scratch, TokenWriter<Output>& writer) const;
+  size_t find_fragment_end(std::string_view word, size_t begin) const;
   std::span<const WordToken> merge_word(std::string_view word, Scratch& scratch) const;
+  std::span<const PackedToken> merge_short(std::string_view word, Scratch& scratch) const;
   void append_symbol(const Symbol& symbol, std::string_view bytes,
                      std::vector<WordToken>& tokens) const;
+  bool may_cut(int32_t left, int32_t right) const;
+  int32_t symbol_at(std::string_view text, size_t at, size_t& size) const;
 
   SentencePieceModel model_;
   MergeTable table_;
+  WordRule rule_;
+  bool cuts_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;
 };
 
 class SentencePieceBpe::Scratch {
  public:
-  explicit Scratch(const MergeTable& table) : merger_(table) {}
+  explicit Scratch(const MergeTable& table) : cache_(kBuckets), merger_(table) {}
 
  private:
   friend class SentencePieceBpe;
+  static constexpr size_t kBuckets = size_t{1} << 16;  // 4 MiB
 
   WordCache cache_;
+  LongWordCache long_words_;
   BpeMerger merger_;
   std::vector<Symbol> symbols_;
   std::vector<WordToken> tokens_;
+  std::vector<PackedToken> packed_;
   std::string prefixed_;
 };
 

@@ -24,6 +24,7 @@ struct SentencePieceModel {
   std::vector<int32_t> bytes;  // id of each byte's piece; empty without byte fallback
   int32_t unk_id = 0;
   bool add_dummy_prefix = true;
+  bool fuses_unknown = true;  // a run of unknown characters is one token
   std::string unk_surface = " \xE2\x81\x87 ";
 };
 

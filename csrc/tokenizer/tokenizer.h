@@ -36,6 +36,14 @@ class Tokenizer {
   // Appends the tokens of `text` (valid UTF-8, below 4 GiB), without BOS and EOS.
   virtual void encode(std::string_view text, SpecialText specials,
                       std::vector<Token>& tokens) const = 0;
+  // The same ids without the byte ranges, in less time where the tokenizer has a way for it.
+  virtual void encode_ids(std::string_view text, SpecialText specials,
+                          std::vector<int32_t>& ids) const {
+    std::vector<Token> tokens;
+    encode(text, specials, tokens);
+    ids.reserve(ids.size() + tokens.size());
+    for (const Token& token : tokens) ids.push_back(token.id);
+  }
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   virtual int32_t vocab_size() const = 0;  // added tokens included

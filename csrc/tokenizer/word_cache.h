@@ -1,65 +1,101 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "core/zeroed_pages.h"
 
 namespace fastsft {
 
-// A token inside a word: its id and how many bytes of the word it covers.
-struct WordToken {
-  int32_t id = 0;
-  uint32_t size = 0;
-};
+// A token inside a short word: the id in the low 24 bits, how many bytes it covers above them.
+using PackedToken = uint32_t;
 
-// Words already encoded, so that each is merged once. Words up to 15 bytes lie in an open table of
-// 32-byte slots, longer ones in a map; both are bounded (when full, words are encoded but no longer
-// remembered).
+constexpr PackedToken pack_token(int32_t id, uint32_t size) {
+  return static_cast<uint32_t>(id) | size << 24;
+}
+constexpr int32_t packed_id(PackedToken token) { return static_cast<int32_t>(token & 0xFFFFFF); }
+constexpr uint32_t packed_size(PackedToken token) { return token >> 24; }
+
+// Words of 1 to 15 bytes already encoded, so that each is merged once: buckets of two entries, one
+// cache line each. The first word of a bucket stays, which frequent words are; the second gives
+// way to the next. Ids must be below 2^24.
 class WordCache {
  public:
-  // A word of up to 15 bytes as two numbers: its bytes padded with zeros, the size in the last
-  // byte.
+  // A word as two numbers: its bytes padded with zeros, its size in the last byte.
   struct Key {
     uint64_t low = 0;
     uint64_t high = 0;
-    bool operator==(const Key&) const = default;
   };
-  static constexpr size_t kMaxShort = 15;
-  static constexpr size_t kMaxLong = 96;
+  // The number of tokens lies in the top four bits of the key. All zeros when empty.
+  struct Entry {
+    Key key;
+    std::array<PackedToken, 4> tokens;  // of more than four: where the rest lies, then nothing
 
-  WordCache();
+    size_t count() const { return key.high >> 60; }
+    bool holds(const Key& wanted) const {
+      return ((key.low ^ wanted.low) | ((key.high ^ wanted.high) << 4)) == 0;
+    }
+  };
+  static constexpr size_t kMaxWord = 15;
+  static constexpr size_t kInline = 4;
+  static constexpr size_t kLoaded = 16;  // bytes that `load_key` reads
 
-  static Key make_key(std::string_view word);
+  // `num_buckets` is a power of two.
+  explicit WordCache(size_t num_buckets);
 
-  // Nothing remembered: an empty span. What is returned is good until the next call of `insert`.
-  std::span<const WordToken> find(const Key& key) const;
-  std::span<const WordToken> find_long(std::string_view word) const;
+  // The first `size` of the kLoaded bytes at `bytes`.
+  static Key load_key(const char* bytes, size_t size);
+  static Key make_key(const char* bytes, size_t size);  // reads `size` bytes only
 
-  void insert(const Key& key, std::span<const WordToken> tokens);
-  void insert_long(std::string_view word, std::span<const WordToken> tokens);
+  size_t bucket_of(const Key& key) const {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product =
+        static_cast<Wide>(key.low ^ 0x9E3779B97F4A7C15ull) * (key.high ^ 0xD6E8FEB86659FD93ull);
+    return (static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product)) & mask_;
+  }
+  void prefetch(size_t bucket) const { __builtin_prefetch(entries_ + 2 * bucket); }
+  const Entry* find(const Key& key, size_t bucket) const {
+    const Entry* entry = entries_ + 2 * bucket;
+    if (entry->holds(key)) return entry;
+    return entry[1].holds(key) ? entry + 1 : nullptr;
+  }
+  // All of an entry's tokens; good until the next `insert`.
+  std::span<const PackedToken> tokens(const Entry& entry) const {
+    if (entry.count() <= kInline) return {entry.tokens.data(), entry.count()};
+    return {more_.data() + entry.tokens[0], entry.count()};
+  }
+
+  // `tokens`: 1 to 15 of them.
+  void insert(const Key& key, size_t bucket, std::span<const PackedToken> tokens);
 
  private:
-  struct Slot {
-    Key key;  // all zero when empty: a word has at least one byte, so its size byte is not zero
-    uint32_t begin = 0;
-    uint32_t count = 0;
-    WordToken first;
-  };
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
+  bool place_rest(Entry& entry, std::span<const PackedToken> tokens);
 
-  size_t slot_of(const Key& key) const;
-  void grow();
-
-  std::vector<Slot> slots_;
-  size_t num_used_ = 0;
-  std::vector<WordToken> arena_;
-  std::unordered_map<std::string, std::vector<WordToken>, TextHash, std::equal_to<>> long_words_;
+  ZeroedPages pages_;
+  Entry* entries_;
+  size_t mask_;
+  std::vector<PackedToken> more_;  // chunks of 16 for the entries that need them
 };
+
+inline WordCache::Key WordCache::load_key(const char* bytes, size_t size) {
+  Key key;
+  std::memcpy(&key.low, bytes, 8);
+  std::memcpy(&key.high, bytes + 8, 8);
+  const auto bits = 8 * static_cast<uint32_t>(size);
+  const uint64_t low = bits >= 64 ? ~uint64_t{0} : ~(~uint64_t{0} << (bits & 63));
+  const uint64_t high = bits <= 64 ? 0 : ~(~uint64_t{0} << (bits & 63));
+  key.low &= low;
+  key.high = (key.high & high) | static_cast<uint64_t>(size) << 56;
+  return key;
+}
+
+inline WordCache::Key WordCache::make_key(const char* bytes, size_t size) {
+  char padded[kLoaded] = {};
+  std::memcpy(padded, bytes, size);
+  return load_key(padded, size);
+}
 
 }  // namespace fastsft

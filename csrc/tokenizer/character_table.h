@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fastsft {
+
+// Characters to numbers in two steps, pages of 256 made where they are needed.
+class CharacterTable {
+ public:
+  static constexpr int32_t kMissing = -1;
+
+  CharacterTable() : numbers_(kPage, kMissing) {}
+
+  int32_t find(char32_t character) const {
+    return numbers_[pages_[(character >> 8) % kPages] * kPage + (character & 0xFF)];
+  }
+  // `character` is at most U+10FFFF. The first number that is set stays: false for a later one.
+  bool add(char32_t character, int32_t number);
+
+ private:
+  static constexpr size_t kPage = 256;
+  static constexpr size_t kPages = 0x1100;
+
+  std::array<uint16_t, kPages> pages_{};  // page 0 holds nothing
+  std::vector<int32_t> numbers_;
+};
+
+}  // namespace fastsft

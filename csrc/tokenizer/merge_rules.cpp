@@ -1,0 +1,104 @@
+#include "tokenizer/merge_rules.h"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+
+#include "core/utf8.h"
+#include "tokenizer/character_table.h"
+
+namespace fastsft {
+namespace {
+
+// Equal scores get equal ranks: only the score orders merges, then the position.
+std::vector<int32_t> rank_pieces(const std::vector<Piece>& pieces) {
+  std::vector<float> scores;
+  for (const Piece& piece : pieces) scores.push_back(piece.score);
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  std::vector<int32_t> ranks;
+  for (const Piece& piece : pieces) {
+    const auto at = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
+    ranks.push_back(static_cast<int32_t>(at - scores.begin()));
+  }
+  return ranks;
+}
+
+bool is_character(std::string_view text) { return text.size() == utf8_char_size(text[0]); }
+
+// Calls `visit` with the size of each beginning of `text` that ends between two characters.
+template <typename Visit>
+void for_each_split(std::string_view text, Visit visit) {
+  for (size_t at = utf8_char_size(text[0]); at < text.size(); at += utf8_char_size(text[at])) {
+    visit(at);
+  }
+}
+
+class Derivation {
+ public:
+  explicit Derivation(const SentencePieceModel& model) : pieces_(model.pieces) {
+    rules_.num_pieces = static_cast<int32_t>(pieces_.size());
+    ids_.reserve(pieces_.size());
+    for (int32_t id = 0; id < rules_.num_pieces; ++id) {
+      const Piece& piece = pieces_[id];
+      if (piece.type != PieceType::kNormal) continue;
+      ids_.emplace(piece.text, id);
+      if (is_character(piece.text)) number(utf8_code_point(piece.text, 0), id);
+    }
+  }
+
+  MergeRules run() {
+    number_inner_characters();
+    const std::vector<int32_t> ranks = rank_pieces(pieces_);
+    for (int32_t id = 0; id < rules_.num_pieces; ++id) {
+      const Piece& piece = pieces_[id];
+      if (piece.type == PieceType::kNormal && !is_character(piece.text)) add_splits(id, ranks[id]);
+    }
+    return std::move(rules_);
+  }
+
+ private:
+  void number(char32_t character, int32_t symbol) {
+    if (table_.add(character, symbol)) rules_.characters.emplace_back(character, symbol);
+  }
+
+  void number_inner_characters() {
+    int32_t next = rules_.num_pieces;
+    for (const Piece& piece : pieces_) {
+      if (piece.type != PieceType::kNormal || is_character(piece.text)) continue;
+      rules_.merged.push_back(piece.text);
+      for (size_t at = 0; at < piece.text.size(); at += utf8_char_size(piece.text[at])) {
+        const size_t known = rules_.characters.size();
+        number(utf8_code_point(piece.text, at), next);
+        next += static_cast<int32_t>(rules_.characters.size() - known);
+      }
+    }
+  }
+
+  int32_t symbol_of(std::string_view text) const {
+    if (is_character(text)) return table_.find(utf8_code_point(text, 0));
+    const auto found = ids_.find(text);
+    return found == ids_.end() ? CharacterTable::kMissing : found->second;
+  }
+
+  void add_splits(int32_t id, int32_t rank) {
+    const std::string_view text = pieces_[id].text;
+    for_each_split(text, [&](size_t at) {
+      const int32_t left = symbol_of(text.substr(0, at));
+      if (left == CharacterTable::kMissing) return;
+      const int32_t right = symbol_of(text.substr(at));
+      if (right != CharacterTable::kMissing) rules_.rules.push_back({left, right, rank, id});
+    });
+  }
+
+  const std::vector<Piece>& pieces_;
+  MergeRules rules_;
+  CharacterTable table_;
+  std::unordered_map<std::string_view, int32_t> ids_;
+};
+
+}  // namespace
+
+MergeRules derive_merge_rules(const SentencePieceModel& model) { return Derivation(model).run(); }
+
+}  // namespace fastsft
