@@ -133,7 +133,7 @@ def check_bindings(source: Source) -> Iterator[Violation]:
             yield source.violation(match.start(), "PYBIND11_MODULE belongs into bindings/module.cpp")
         return
     name = source.relative.as_posix().removeprefix("bindings/")
-    if name in {"module.cpp", *(f"bind_{layer}.cpp" for layer in LAYERS[:-1])}:
+    if name == "module.cpp" or re.fullmatch(rf"bind_({'|'.join(LAYERS[:-1])})(_[a-z]+)?\.cpp", name):
         return
     match = re.search(r"\bclass_\s*<|\.def\w*\s*\(", source.code)
     if name.startswith("bind_") or match:

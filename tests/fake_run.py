@@ -69,6 +69,9 @@ class Model:
     def build(self, args, groups):
         return self.engine
 
+    def conversation_cost(self):
+        return (1.0, 0.0)
+
     def num_parameters(self):
         return self.engine.num_parameters
 

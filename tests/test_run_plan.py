@@ -10,7 +10,7 @@ import pytest
 from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.run_plan import EpochGroups, RunPlan
+from fastsft.run_plan import EpochGroups, RunPlan, step_source
 from fastsft.token_rows import TokenRows
 
 TRAINER = Path(__file__).parent / "golden" / "trainer"
@@ -46,6 +46,10 @@ def size_of(run):
     ]
 
 
+def groups_of(args, rows, epoch):
+    return EpochGroups(args, len(rows), epoch, step_source(args, rows, args.token_budget, (1.0, 0.0)))
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_rows_epochs_and_steps_of_recorded_runs(name):
     run = RUNS[name]
@@ -56,8 +60,8 @@ def test_rows_epochs_and_steps_of_recorded_runs(name):
     for rank in range(run["world_size"]):
         for number, batches in recorded_steps(run, rank).items():
             epoch, step = divmod(number - 1, plan.steps_per_epoch)
-            groups = EpochGroups(args, rows, epoch)
-            assert [batch.tolist() for batch in groups.reference(step)[rank]] == batches
+            groups = groups_of(args, rows, epoch)
+            assert groups.reference(step)[rank] == batches
             logged = run["steps"][number - 1]["epoch"]
             assert epoch + groups.done_after(step) / plan.micro_batches == logged
 
@@ -93,4 +97,4 @@ def test_data_seed_chooses_the_order():
         (TrainingArguments(output_dir="o", per_device_train_batch_size=11), 42),
         (TrainingArguments(output_dir="o", per_device_train_batch_size=11, seed=1, data_seed=43), 43),
     ]:
-        assert EpochGroups(args, rows, 0).step_rows(0).tolist() == _C.epoch_order(11, seed, 0).tolist()
+        assert groups_of(args, rows, 0).reference(0)[0][0] == _C.epoch_order(11, seed, 0).tolist()

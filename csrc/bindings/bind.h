@@ -8,6 +8,8 @@ namespace fastsft::bindings {
 void bind_core(pybind11::module_& module);
 void bind_storage(pybind11::module_& module);
 void bind_data(pybind11::module_& module);
+void bind_data_packing(pybind11::module_& module);
+void bind_train_memory(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_tokenizer(pybind11::module_& module);

@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "data/group_plan.h"
 #include "data/sampler.h"
 #include "data/token_dataset.h"
 
@@ -81,14 +80,6 @@ std::vector<IntArray> batches(const IntArray& order, int64_t batch_size, int64_t
   return arrays;
 }
 
-GroupPlan plan(const IntArray& lengths, const IntArray& target_counts, const ReferenceGroup& group,
-               int64_t rank, const std::string& norm, bool average, int64_t micro_batch_tokens) {
-  const auto length_view = view(lengths), target_view = view(target_counts);
-  py::gil_scoped_release release;
-  return plan_group(length_view, target_view, group, rank, loss_norm(norm, average),
-                    micro_batch_tokens);
-}
-
 void bind_dataset(py::module_& module) {
   py::class_<TokenDataset>(module, "TokenDataset")
       .def(py::init<>())
@@ -116,16 +107,15 @@ void bind_order(py::module_& module) {
       py::arg("drop_last") = false);
   module.def("rank_micro_batches", &batches, py::arg("order"), py::arg("batch_size"),
              py::arg("rank") = 0, py::arg("world_size") = 1, py::arg("drop_last") = false);
-  py::class_<GroupPlan>(module, "GroupPlan")
-      .def_property_readonly("micro_batches",
-                             [](const GroupPlan& plan) { return to_arrays(plan.micro_batches); })
-      .def_property_readonly("weights",
-                             [](const GroupPlan& plan) { return to_arrays(plan.weights); })
-      .def_readonly("num_targets", &GroupPlan::num_targets);
-  module.def("plan_group", &plan, py::arg("lengths"), py::arg("target_counts"), py::arg("group"),
-             py::arg("rank") = 0, py::arg("loss_norm") = "global_tokens",
-             py::arg("average_tokens_across_devices") = true, py::kw_only(),
-             py::arg("micro_batch_tokens"));
+  module.def(
+      "reference_group",
+      [](const IntArray& order, int64_t step, int64_t accumulation, int64_t batch_size,
+         int64_t world_size, bool drop_last) {
+        return reference_group(view(order), step, accumulation,
+                               {batch_size, world_size, drop_last});
+      },
+      py::arg("order"), py::arg("step"), py::arg("accumulation"), py::arg("batch_size"),
+      py::arg("world_size") = 1, py::arg("drop_last") = false);
 }
 
 }  // namespace

@@ -6,9 +6,11 @@ PYBIND11_MODULE(_C, module) {
   bind_core(module);
   bind_storage(module);
   bind_data(module);
+  bind_data_packing(module);
   bind_optim(module);
   bind_tokenizer(module);
   bind_chat(module);
   bind_train(module);
+  bind_train_memory(module);
   bind_checkpoint(module);  // its functions take the Engine
 }

@@ -1,7 +1,5 @@
 #include "data/group_plan.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace fastsft {
@@ -44,41 +42,23 @@ double divisor(const Table& table, const ReferenceGroup& group, int64_t rank, si
          static_cast<double>(batches.size()) * ranks;
 }
 
-// Cuts a rank's conversations into micro-batches, first come first served.
-class Packer {
- public:
-  explicit Packer(int64_t budget) : budget_(budget) {}
-
-  void add(int64_t row, int64_t length, double weight) {
-    if (plan_.micro_batches.empty() || used_ + length > budget_) open();
-    plan_.micro_batches.back().push_back(row);
-    plan_.weights.back().push_back(weight);
-    used_ += length;
-  }
-  GroupPlan& plan() { return plan_; }
-
- private:
-  void open() {
-    plan_.micro_batches.emplace_back();
-    plan_.weights.emplace_back();
-    used_ = 0;
-  }
-
-  int64_t budget_;
-  int64_t used_ = 0;
-  GroupPlan plan_;
-};
-
-Packer pack_rank(const Table& table, const ReferenceGroup& group, int64_t rank, LossNorm norm,
-                 int64_t num_targets, int64_t budget) {
-  Packer packer(budget);
-  for (size_t batch = 0; batch < group[rank].size(); ++batch) {
-    const double divide = divisor(table, group, rank, batch, norm, num_targets);
-    for (int64_t row : group[rank][batch]) {
-      if (table.targets_of(row) > 0) packer.add(row, table.lengths[row], 1.0 / divide);
+// The conversations that teach something, in the reference's order, with their weights.
+void add_conversations(const Table& table, const ReferenceGroup& group, LossNorm norm,
+                       GroupPacking& packing) {
+  for (size_t rank = 0; rank < group.size(); ++rank) {
+    for (size_t batch = 0; batch < group[rank].size(); ++batch) {
+      const double divide =
+          divisor(table, group, static_cast<int64_t>(rank), batch, norm, packing.num_targets);
+      for (int64_t row : group[rank][batch]) {
+        ++packing.num_conversations;
+        packing.num_tokens += table.lengths[row];
+        if (table.targets_of(row) == 0) continue;
+        packing.rows.push_back(row);
+        packing.lengths.push_back(table.lengths[row]);
+        packing.weights.push_back(1.0 / divide);
+      }
     }
   }
-  return packer;
 }
 
 }  // namespace
@@ -90,30 +70,33 @@ LossNorm loss_norm(const std::string& name, bool average_tokens_across_devices) 
   return average_tokens_across_devices ? LossNorm::kGlobalTokens : LossNorm::kRankTokens;
 }
 
-GroupPlan plan_group(std::span<const int64_t> lengths, std::span<const int64_t> target_counts,
-                     const ReferenceGroup& group, int64_t rank, LossNorm norm,
-                     int64_t micro_batch_tokens) {
+GroupPacking pack_group(std::span<const int64_t> lengths, std::span<const int64_t> target_counts,
+                        const ReferenceGroup& group, LossNorm norm, const PackOptions& options) {
   require(lengths.size() == target_counts.size(), "expected one length for each of ",
           target_counts.size(), " target counts, got ", lengths.size());
-  require(rank >= 0 && rank < static_cast<int64_t>(group.size()), "rank ", rank, " is not one of ",
-          group.size(), " ranks");
-  require(micro_batch_tokens > 0, "expected micro_batch_tokens of at least 1, got ",
-          micro_batch_tokens);
   const Table table{lengths, target_counts};
-  int64_t num_targets = 0;
-  for (const auto& batches : group) num_targets += table.targets_of(batches);
+  GroupPacking packing;
+  for (const auto& batches : group) packing.num_targets += table.targets_of(batches);
+  add_conversations(table, group, norm, packing);
+  packing.items = pack_step(packing.lengths, static_cast<int64_t>(group.size()),
+                            options.micro_batch_tokens, options.cost);
+  return packing;
+}
 
-  GroupPlan plan;
-  size_t count = 1;
-  for (size_t other = 0; other < group.size(); ++other) {
-    Packer packer =
-        pack_rank(table, group, static_cast<int64_t>(other), norm, num_targets, micro_batch_tokens);
-    count = std::max(count, packer.plan().micro_batches.size());
-    if (static_cast<int64_t>(other) == rank) plan = std::move(packer.plan());
+GroupPlan plan_of_rank(const GroupPacking& packing, int64_t rank) {
+  require(rank >= 0 && rank < static_cast<int64_t>(packing.items.size()), "rank ", rank,
+          " is not one of ", packing.items.size(), " ranks");
+  GroupPlan plan{.num_targets = packing.num_targets,
+                 .num_conversations = packing.num_conversations,
+                 .num_tokens = packing.num_tokens};
+  for (const auto& items : packing.items[static_cast<size_t>(rank)]) {
+    auto& rows = plan.micro_batches.emplace_back();
+    auto& weights = plan.weights.emplace_back();
+    for (const int32_t item : items) {
+      rows.push_back(packing.rows[static_cast<size_t>(item)]);
+      weights.push_back(packing.weights[static_cast<size_t>(item)]);
+    }
   }
-  plan.micro_batches.resize(count);
-  plan.weights.resize(count);
-  plan.num_targets = num_targets;
   return plan;
 }
 

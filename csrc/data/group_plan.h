@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "data/packer.h"
+
 namespace fastsft {
 
 // What a token loss of the group is divided by (trainer_semantics.md, sections 6 and 7).
@@ -22,20 +24,37 @@ LossNorm loss_norm(const std::string& name, bool average_tokens_across_devices);
 using ReferenceGroup = std::vector<std::vector<std::vector<int64_t>>>;
 
 // One rank's share of an optimizer step without padding. A conversation carries its loss weight, so
-// it may move to any micro-batch; those that teach nothing are left out. Rows keep the reference's
-// order.
+// it may move to any rank and micro-batch; those that teach nothing are left out.
 struct GroupPlan {
   std::vector<std::vector<int64_t>>
       micro_batches;  // as many on every rank, at least one; empty ones allowed
   std::vector<std::vector<double>> weights;  // parallel to micro_batches
   int64_t num_targets = 0;                   // of the whole group
+  int64_t num_conversations = 0;             // likewise, those that teach nothing included
+  int64_t num_tokens = 0;                    // likewise
 };
 
-// `lengths` and `target_counts` are indexed by row. A micro-batch holds at most
-// `micro_batch_tokens` tokens; a longer conversation gets its own. Deterministic: every rank
-// computes the plans of all.
-GroupPlan plan_group(std::span<const int64_t> lengths, std::span<const int64_t> target_counts,
-                     const ReferenceGroup& group, int64_t rank, LossNorm norm,
-                     int64_t micro_batch_tokens);
+struct PackOptions {
+  int64_t micro_batch_tokens = 0;  // of one micro-batch; a longer conversation gets its own
+  PackCost cost;
+};
+
+// How all ranks share a group: `items` of [rank][micro-batch] are positions in `rows`, the
+// conversations that teach something.
+struct GroupPacking {
+  std::vector<int64_t> rows;
+  std::vector<int64_t> lengths;  // parallel to rows
+  std::vector<double> weights;   // likewise
+  StepPacking items;
+  int64_t num_targets = 0;
+  int64_t num_conversations = 0;
+  int64_t num_tokens = 0;
+};
+
+// `lengths` and `target_counts` are indexed by row. Deterministic: every rank computes the same.
+GroupPacking pack_group(std::span<const int64_t> lengths, std::span<const int64_t> target_counts,
+                        const ReferenceGroup& group, LossNorm norm, const PackOptions& options);
+
+GroupPlan plan_of_rank(const GroupPacking& packing, int64_t rank);
 
 }  // namespace fastsft

@@ -67,4 +67,21 @@ std::vector<std::vector<int64_t>> rank_micro_batches(std::span<const int64_t> or
   return batches;
 }
 
+std::vector<std::vector<std::vector<int64_t>>> reference_group(std::span<const int64_t> order,
+                                                               int64_t step, int64_t accumulation,
+                                                               const BatchShape& shape) {
+  const int64_t count = micro_batch_count(static_cast<int64_t>(order.size()), shape);
+  require(accumulation > 0 && step >= 0 && step * accumulation < count, "step ", step, " of ",
+          accumulation, " micro-batches is not in a pass of ", count);
+  const int64_t end = std::min(count, (step + 1) * accumulation);
+  std::vector<std::vector<std::vector<int64_t>>> group(static_cast<size_t>(shape.world_size));
+  for (int64_t rank = 0; rank < shape.world_size; ++rank) {
+    for (int64_t at = step * accumulation; at < end; ++at) {
+      const int64_t begin = (at * shape.world_size + rank) * shape.batch_size;
+      group[static_cast<size_t>(rank)].push_back(micro_batch(order, begin, shape));
+    }
+  }
+  return group;
+}
+
 }  // namespace fastsft

@@ -30,4 +30,10 @@ int64_t micro_batch_count(int64_t size, const BatchShape& shape);
 std::vector<std::vector<int64_t>> rank_micro_batches(std::span<const int64_t> order, int64_t rank,
                                                      const BatchShape& shape);
 
+// The rows of all ranks of one optimizer step: micro-batches [step * accumulation, (step + 1) *
+// accumulation) of every rank, fewer at the end of the pass. [rank][micro-batch][row].
+std::vector<std::vector<std::vector<int64_t>>> reference_group(std::span<const int64_t> order,
+                                                               int64_t step, int64_t accumulation,
+                                                               const BatchShape& shape);
+
 }  // namespace fastsft

@@ -133,6 +133,12 @@ class CausalLM:
             self.engine.publish()
         return self.engine
 
+    def conversation_cost(self) -> tuple[float, float]:
+        """Operations of a conversation: a part linear and a part quadratic in its tokens."""
+        from fastsft import _C
+
+        return _C.conversation_cost(json.dumps(self.config))
+
     def _engine_options(self, args: TrainingArguments, groups: Groups) -> dict[str, Any]:
         from fastsft import _C
 

@@ -48,41 +48,54 @@ class RunPlan:
         )
 
 
+def step_source(
+    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
+) -> Any:
+    """Cuts the optimizer steps of a run over ranks and micro-batches of at most `token_budget` tokens.
+
+    cost: of a conversation, linear and quadratic in its tokens; evens out what ranks compute.
+    """
+    return _C.StepSource(
+        rows.lengths,
+        rows.target_counts,
+        batch_size=args.train_batch_size,
+        world_size=args.world_size,
+        drop_last=args.dataloader_drop_last,
+        accumulation=args.gradient_accumulation_steps,
+        loss_norm=args.loss_norm,
+        average_tokens_across_devices=bool(args.average_tokens_across_devices),
+        micro_batch_tokens=token_budget,
+        cost=cost,
+    )
+
+
+def epoch_order(args: TrainingArguments, num_rows: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Rows in the order in which `epoch` visits them."""
+    return _C.epoch_order(num_rows, args.seed if args.data_seed is None else args.data_seed, epoch)
+
+
 class EpochGroups:
-    """The accumulation groups of one epoch: every rank knows the rows of all ranks."""
+    """The accumulation groups of one epoch, as this rank computes them. source: of `step_source`."""
 
-    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int) -> None:
-        self.args, self.rows = args, rows
-        seed = args.seed if args.data_seed is None else args.data_seed
-        order = _C.epoch_order(len(rows), seed, epoch)
-        self._ranks = [
-            _C.rank_micro_batches(
-                order, args.train_batch_size, rank, args.world_size, args.dataloader_drop_last
-            )
-            for rank in range(args.world_size)
-        ]
+    def __init__(self, args: TrainingArguments, num_rows: int, epoch: int, source: Any) -> None:
+        self.args, self.source = args, source
+        self.order = epoch_order(args, num_rows, epoch)
+        self._micro_batches = _C.micro_batch_count(
+            num_rows, args.train_batch_size, args.world_size, args.dataloader_drop_last
+        )
 
-    def reference(self, step: int) -> list[list[npt.NDArray[np.int64]]]:
-        """Rows of optimizer step `step`: [rank][micro-batch][row]; the last one may be shorter."""
-        size = self.args.gradient_accumulation_steps
-        return [batches[step * size : (step + 1) * size] for batches in self._ranks]
+    def reference(self, step: int) -> list[list[list[int]]]:
+        """Rows of optimizer step `step` as transformers deals them: [rank][micro-batch][row]."""
+        args = self.args
+        return _C.reference_group(
+            self.order, step, args.gradient_accumulation_steps, args.train_batch_size, args.world_size,
+            args.dataloader_drop_last,
+        )  # fmt: skip
 
     def done_after(self, step: int) -> int:
-        """Micro-batches of a rank that are done after optimizer step `step`."""
-        return min((step + 1) * self.args.gradient_accumulation_steps, len(self._ranks[0]))
+        """Reference micro-batches of a rank that are done after optimizer step `step`."""
+        return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
 
     def plan(self, step: int) -> Any:
         """This rank's padding-free micro-batches and loss weights of optimizer step `step`."""
-        return _C.plan_group(
-            self.rows.lengths,
-            self.rows.target_counts,
-            [[batch.tolist() for batch in batches] for batches in self.reference(step)],
-            self.args.process_index,
-            self.args.loss_norm,
-            bool(self.args.average_tokens_across_devices),
-            micro_batch_tokens=self.args.token_budget,
-        )
-
-    def step_rows(self, step: int) -> npt.NDArray[np.int64]:
-        """Rows of all ranks of optimizer step `step`, repeated ones included."""
-        return np.concatenate([batch for batches in self.reference(step) for batch in batches])
+        return self.source.plan(self.order, step, self.args.process_index)

@@ -21,7 +21,7 @@ from fastsft.model_directory import prepare_output_directory
 from fastsft.notices import warn_once
 from fastsft.preflight import check_before_training
 from fastsft.reporting.progress import Progress
-from fastsft.run_plan import EpochGroups, RunPlan
+from fastsft.run_plan import EpochGroups, RunPlan, step_source
 from fastsft.signals import EXIT_BASE, SignalGuard
 from fastsft.state import TrainerState, TrainOutput
 from fastsft.token_rows import TokenRows
@@ -135,8 +135,11 @@ class Trainer:
         epoch, first = divmod(self.state.global_step, self.plan.steps_per_epoch)
         if self.args.ignore_data_skip:
             first = 0
+        source = step_source(
+            self.args, self.train_rows, self.args.token_budget, self.model.conversation_cost()
+        )
         while self.state.global_step < self.plan.max_steps and epoch < self.plan.num_epochs:
-            groups = EpochGroups(self.args, self.train_rows, epoch)
+            groups = EpochGroups(self.args, len(self.train_rows), epoch, source)
             self._fire("on_epoch_begin")
             for step in range(first, self.plan.steps_per_epoch):
                 self._fire("on_step_begin")
@@ -173,16 +176,18 @@ class Trainer:
                 f"{result.grad_norm}: not finite; the weights were left as they were; lower --learning_rate "
                 "or --max_grad_norm, and start the same command again: it resumes from the newest checkpoint"
             )
-        rows = groups.step_rows(step)
         self.state.global_step += 1
         self.state.epoch = epoch + groups.done_after(step) / self.plan.micro_batches
         self.state.total_flos += (
-            6.0 * len(rows) * self.train_rows.padded_length * self.engine.num_non_embedding_parameters
+            6.0
+            * plan.num_conversations
+            * self.train_rows.padded_length
+            * self.engine.num_non_embedding_parameters
         )
         self._losses.add(result.loss, result.grad_norm if args.max_grad_norm else None, rate)
         self._fire(
             "on_step_end",
-            step_tokens=int(self.train_rows.lengths[rows].sum()),
+            step_tokens=plan.num_tokens,
             step_logs={"epoch": self.state.epoch, **self._losses.last()},
         )
 

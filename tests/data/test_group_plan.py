@@ -25,22 +25,31 @@ def weight_of_each_row(plan):
     }
 
 
-def test_packing_keeps_order_and_budget():
+def moved(group=GROUP, **options):
+    """Weight of every conversation, over all ranks."""
+    weights = {}
+    for plan in plans(group, **options):
+        weights |= weight_of_each_row(plan)
+    return weights
+
+
+def test_conversations_move_between_ranks_and_keep_the_budget():
     first, second = plans()
-    assert [rows.tolist() for rows in first.micro_batches] == [[0], [1], [3]]
-    # 20 tokens do not fit into 12: alone. Both ranks have the same number of micro-batches.
-    assert [rows.tolist() for rows in second.micro_batches] == [[4], [5, 6], []]
+    # 20 tokens do not fit into 12: alone. 11 and 11 go to the other rank, 9 to the one with 20.
+    assert [sorted(rows.tolist()) for rows in first.micro_batches] == [[4], [1]]
+    assert [sorted(rows.tolist()) for rows in second.micro_batches] == [[3, 5], [0, 6]]
     assert first.num_targets == second.num_targets == 25
+    assert first.num_conversations == 8 and first.num_tokens == LENGTHS.sum()
 
 
 @pytest.mark.parametrize("budget", [1, 8, 12, 21, 10_000])
-def test_every_learned_row_once_in_order(budget):
-    for rank, plan in enumerate(plans(budget=budget)):
-        wanted = [row for batch in GROUP[rank] for row in batch if TARGETS[row]]
-        assert [row for rows in plan.micro_batches for row in rows.tolist()] == wanted
-        for rows in plan.micro_batches:
-            assert len(rows) <= 1 or LENGTHS[rows].sum() <= budget
-    assert len({len(plan.micro_batches) for plan in plans(budget=budget)}) == 1
+def test_every_learned_row_once(budget):
+    both = plans(budget=budget)
+    rows = [row for plan in both for batch in plan.micro_batches for row in batch.tolist()]
+    assert sorted(rows) == np.flatnonzero(TARGETS).tolist()
+    for batch in (batch for plan in both for batch in plan.micro_batches):
+        assert len(batch) <= 1 or LENGTHS[batch].sum() <= budget
+    assert len({len(plan.micro_batches) for plan in both}) == 1
 
 
 def test_token_mean_over_all_ranks():
@@ -49,21 +58,19 @@ def test_token_mean_over_all_ranks():
 
 
 def test_token_mean_of_each_rank():
-    first, second = plans(average_tokens_across_devices=False)
-    assert set(weight_of_each_row(first).values()) == {1 / (9 * 2)}
-    assert set(weight_of_each_row(second).values()) == {1 / (16 * 2)}
+    weights = moved(average_tokens_across_devices=False)
+    assert weights == {row: 1 / (9 * 2) if row < 4 else 1 / (16 * 2) for row in (0, 1, 3, 4, 5, 6)}
 
 
 def test_mean_of_micro_batch_means():
-    first, second = plans(loss_norm="micro_batch")
-    assert weight_of_each_row(first) == {0: 1 / 24, 1: 1 / 24, 3: 1 / 12}
-    assert weight_of_each_row(second) == {4: 1 / 44, 5: 1 / 44, 6: 1 / 20}
+    weights = moved(loss_norm="micro_batch")
+    assert weights == {0: 1 / 24, 1: 1 / 24, 3: 1 / 12, 4: 1 / 44, 5: 1 / 44, 6: 1 / 20}
 
 
 def test_a_row_that_wraps_around_counts_twice():
     plan = plans([[[0, 1, 0]]])[0]
-    assert [rows.tolist() for rows in plan.micro_batches] == [[0], [1], [0]]
-    assert plan.num_targets == 8
+    assert sorted(row for rows in plan.micro_batches for row in rows.tolist()) == [0, 0, 1]
+    assert plan.num_targets == 8 and plan.num_conversations == 3
 
 
 def test_nothing_to_learn_is_one_empty_micro_batch():

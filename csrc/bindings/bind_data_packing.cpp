@@ -1,0 +1,140 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "data/best_fit.h"
+#include "data/step_source.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+using Cost = std::pair<double, double>;  // linear, quadratic
+using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+
+std::span<const int64_t> view(const IntArray& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+template <typename Value>
+py::array_t<Value> to_array(const std::vector<Value>& values) {
+  return py::array_t<Value>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename Value>
+std::vector<py::array_t<Value>> to_arrays(const std::vector<std::vector<Value>>& lists) {
+  std::vector<py::array_t<Value>> arrays;
+  for (const auto& list : lists) arrays.push_back(to_array(list));
+  return arrays;
+}
+
+StepSource step_source(const IntArray& lengths, const IntArray& target_counts,
+                       const StepOptions& options) {
+  const auto rows = view(lengths), targets = view(target_counts);
+  return {{rows.begin(), rows.end()}, {targets.begin(), targets.end()}, options};
+}
+
+GroupPlan plan_group(const IntArray& lengths, const IntArray& target_counts,
+                     const ReferenceGroup& group, int64_t rank, const std::string& norm,
+                     bool average, int64_t micro_batch_tokens, const Cost& cost) {
+  const auto length_view = view(lengths), target_view = view(target_counts);
+  const py::gil_scoped_release released;
+  return plan_of_rank(pack_group(length_view, target_view, group, loss_norm(norm, average),
+                                 {micro_batch_tokens, {cost.first, cost.second}}),
+                      rank);
+}
+
+std::pair<py::array_t<int32_t>, py::array_t<int64_t>> best_fit(const IntArray& lengths,
+                                                               int64_t capacity) {
+  const auto items = view(lengths);
+  Packing packing;
+  {
+    const py::gil_scoped_release released;
+    packing = pack_best_fit(items, capacity);
+  }
+  return {to_array(packing.items), to_array(packing.offsets)};
+}
+
+StepPacking step_packing(const IntArray& lengths, int64_t ranks, int64_t micro_batch_tokens,
+                         const Cost& cost) {
+  const auto items = view(lengths);
+  const py::gil_scoped_release released;
+  return pack_step(items, ranks, micro_batch_tokens, {cost.first, cost.second});
+}
+
+double balance_of(const StepPacking& packing, const IntArray& lengths, const Cost& cost) {
+  return balance(packing, view(lengths), {cost.first, cost.second});
+}
+
+void bind_plans(py::module_& module) {
+  const Cost by_tokens{1.0, 0.0};
+  py::class_<GroupPlan>(module, "GroupPlan")
+      .def_property_readonly("micro_batches",
+                             [](const GroupPlan& plan) { return to_arrays(plan.micro_batches); })
+      .def_property_readonly("weights",
+                             [](const GroupPlan& plan) { return to_arrays(plan.weights); })
+      .def_readonly("num_targets", &GroupPlan::num_targets)
+      .def_readonly("num_conversations", &GroupPlan::num_conversations)
+      .def_readonly("num_tokens", &GroupPlan::num_tokens);
+  py::class_<PackingSummary>(module, "PackingSummary")
+      .def_readonly("steps", &PackingSummary::steps)
+      .def_readonly("conversations", &PackingSummary::conversations)
+      .def_readonly("tokens", &PackingSummary::tokens)
+      .def_readonly("micro_batches", &PackingSummary::micro_batches)
+      .def_readonly("largest_micro_batch", &PackingSummary::largest_micro_batch)
+      .def_readonly("largest_rank_step", &PackingSummary::largest_rank_step)
+      .def_readonly("balance", &PackingSummary::balance);
+  module.def("plan_group", &plan_group, py::arg("lengths"), py::arg("target_counts"),
+             py::arg("group"), py::arg("rank") = 0, py::arg("loss_norm") = "global_tokens",
+             py::arg("average_tokens_across_devices") = true, py::kw_only(),
+             py::arg("micro_batch_tokens"), py::arg("cost") = by_tokens);
+}
+
+void bind_source(py::module_& module) {
+  py::class_<StepSource>(module, "StepSource")
+      .def(py::init([](const IntArray& lengths, const IntArray& target_counts, int64_t batch_size,
+                       int64_t world_size, bool drop_last, int64_t accumulation,
+                       const std::string& norm, bool average, int64_t micro_batch_tokens,
+                       const Cost& cost) {
+             return step_source(lengths, target_counts,
+                                {.shape = {batch_size, world_size, drop_last},
+                                 .accumulation = accumulation,
+                                 .norm = loss_norm(norm, average),
+                                 .pack = {micro_batch_tokens, {cost.first, cost.second}}});
+           }),
+           py::arg("lengths"), py::arg("target_counts"), py::kw_only(), py::arg("batch_size"),
+           py::arg("world_size") = 1, py::arg("drop_last") = false, py::arg("accumulation") = 1,
+           py::arg("loss_norm") = "global_tokens", py::arg("average_tokens_across_devices") = true,
+           py::arg("micro_batch_tokens"), py::arg("cost") = Cost{1.0, 0.0})
+      .def(
+          "plan",
+          [](const StepSource& self, const IntArray& order, int64_t step, int64_t rank) {
+            const auto rows = view(order);
+            const py::gil_scoped_release released;
+            return self.plan(rows, step, rank);
+          },
+          py::arg("order"), py::arg("step"), py::arg("rank") = 0)
+      .def(
+          "summary",
+          [](const StepSource& self, const IntArray& order, int64_t steps) {
+            const auto rows = view(order);
+            const py::gil_scoped_release released;
+            return self.summary(rows, steps);
+          },
+          py::arg("order"), py::arg("steps"));
+}
+
+}  // namespace
+
+void bind_data_packing(py::module_& module) {
+  bind_plans(module);
+  bind_source(module);
+  const Cost by_tokens{1.0, 0.0};
+  module.def("pack_best_fit", &best_fit, py::arg("lengths"), py::arg("capacity"));
+  module.def("pack_step", &step_packing, py::arg("lengths"), py::arg("ranks"),
+             py::arg("micro_batch_tokens"), py::arg("cost") = by_tokens);
+  module.def("balance", &balance_of, py::arg("packing"), py::arg("lengths"),
+             py::arg("cost") = by_tokens);
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,115 @@
+#include "data/best_fit.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "data/space_index.h"
+
+namespace fastsft {
+namespace {
+
+constexpr int32_t kNone = -1;
+
+// The open bins by the room that is left in them.
+class OpenBins {
+ public:
+  explicit OpenBins(int64_t capacity)
+      : spaces_(capacity), first_(static_cast<size_t>(capacity) + 1, kNone) {}
+
+  int64_t tightest(int64_t length) const { return spaces_.at_least(length); }
+
+  int32_t take(int64_t space) {
+    int32_t& first = first_[static_cast<size_t>(space)];
+    const int32_t bin = first;
+    first = next_[static_cast<size_t>(bin)];
+    if (first == kNone) spaces_.erase(space);
+    return bin;
+  }
+
+  void put(int32_t bin, int64_t space) {
+    if (static_cast<size_t>(bin) >= next_.size()) next_.resize(static_cast<size_t>(bin) + 1);
+    int32_t& first = first_[static_cast<size_t>(space)];
+    if (first == kNone) spaces_.insert(space);
+    next_[static_cast<size_t>(bin)] = first;
+    first = bin;
+  }
+
+ private:
+  SpaceIndex spaces_;
+  std::vector<int32_t> first_;  // by space
+  std::vector<int32_t> next_;   // by bin
+};
+
+// The bin of every item, and how many bins there are.
+struct Assignment {
+  std::vector<int32_t> bin_of;
+  int32_t count = 0;
+};
+
+Assignment assign(std::span<const int64_t> lengths, std::span<const int32_t> order,
+                  int64_t capacity) {
+  Assignment result{.bin_of = std::vector<int32_t>(lengths.size())};
+  OpenBins open(capacity);
+  for (const int32_t item : order) {
+    const int64_t length = lengths[static_cast<size_t>(item)];
+    const int64_t space = length > capacity ? -1 : open.tightest(length);
+    const int32_t bin = space < 0 ? result.count++ : open.take(space);
+    result.bin_of[static_cast<size_t>(item)] = bin;
+    const int64_t left = (space < 0 ? capacity : space) - length;
+    if (left >= 0) open.put(bin, left);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int32_t> longest_first(std::span<const int64_t> lengths, int64_t largest) {
+  std::vector<int64_t> begin(static_cast<size_t>(largest) + 3, 0);
+  const auto key = [largest](int64_t length) {
+    return static_cast<size_t>(largest + 1 - std::min(length, largest + 1));
+  };
+  for (const int64_t length : lengths) ++begin[key(length) + 1];
+  for (size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
+  std::vector<int32_t> order(lengths.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    order[static_cast<size_t>(begin[key(lengths[i])]++)] = static_cast<int32_t>(i);
+  }
+  const auto over = std::find_if(order.begin(), order.end(), [&](int32_t item) {
+    return lengths[static_cast<size_t>(item)] <= largest;
+  });
+  std::stable_sort(order.begin(), over, [&](int32_t a, int32_t b) {
+    return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+Packing pack_best_fit(std::span<const int64_t> lengths, int64_t capacity) {
+  require(capacity > 0, "expected a capacity of at least 1 token, got ", capacity);
+  require(lengths.size() < static_cast<size_t>(std::numeric_limits<int32_t>::max()),
+          "expected fewer than 2^31 items, got ", lengths.size());
+  int64_t longest = 0, total = 0;
+  for (const int64_t length : lengths) {
+    require(length >= 0, "expected lengths of at least 0, got ", length);
+    longest = std::max(longest, length);
+    total += length;
+  }
+  // Room past the sum of all lengths is never asked for: memory stays that of the items.
+  const int64_t room = std::min(capacity, std::max<int64_t>(total, 1));
+  const auto order = longest_first(lengths, std::min(longest, room));
+  const Assignment assigned = assign(lengths, order, room);
+
+  Packing packing;
+  packing.offsets.assign(static_cast<size_t>(assigned.count) + 1, 0);
+  for (const int32_t bin : assigned.bin_of) ++packing.offsets[static_cast<size_t>(bin) + 1];
+  for (size_t i = 1; i < packing.offsets.size(); ++i) packing.offsets[i] += packing.offsets[i - 1];
+  packing.items.resize(lengths.size());
+  std::vector<int64_t> at(packing.offsets.begin(), packing.offsets.end() - 1);
+  for (const int32_t item : order) {
+    packing.items[static_cast<size_t>(
+        at[static_cast<size_t>(assigned.bin_of[static_cast<size_t>(item)])]++)] = item;
+  }
+  return packing;
+}
+
+}  // namespace fastsft
