@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "bindings/bind.h"
+#include "bindings/message_lists.h"
 #include "core/error.h"
 #include "data/label_data.h"
 #include "data/padded_rows.h"
@@ -25,6 +26,17 @@ LabelledData label_text(std::string text, const Tokenizer& tokenizer, int64_t ma
 LabelledData label_file(const std::string& path, const Tokenizer& tokenizer, int64_t max_length,
                         int32_t pad_id, int num_threads, const std::string& name) {
   return label_text(read_data_file(path), tokenizer, max_length, pad_id, num_threads, name, path);
+}
+
+std::optional<LabelledData> label_lists(const py::object& sources, const Tokenizer& tokenizer,
+                                        int64_t max_length, int32_t pad_id, int num_threads,
+                                        const std::string& name) {
+  const auto conversations = read_message_lists(sources);
+  if (!conversations) return std::nullopt;
+  const py::gil_scoped_release released;
+  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
+  return label_conversations(*conversations,
+                             Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
 }
 
 std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded_rows(
@@ -98,6 +110,9 @@ void bind_chat(py::module_& module) {
              py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
              py::arg("chat_template") = "vicuna_v1.1", py::arg("where") = "conversations",
              release());
+  module.def("label_lists", &label_lists, py::arg("sources"), py::arg("tokenizer"),
+             py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
+             py::arg("chat_template") = "vicuna_v1.1");
   module.def("padded_rows", &padded_rows, py::arg("dataset"), py::arg("begin"), py::arg("end"),
              py::arg("width"), py::arg("pad_id"));
   module.def("chat_templates", [] { return ChatTemplates::instance().names(); });

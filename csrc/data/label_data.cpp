@@ -18,6 +18,13 @@ void append(const std::vector<LabelledRecord>& records, LabelledData& data) {
 
 }  // namespace
 
+LabelledData label_conversations(const std::vector<Conversation>& conversations,
+                                 const Labeller& labeller) {
+  LabelledData data;
+  append(labeller.label(conversations, 0), data);
+  return data;
+}
+
 LabelledData label_records(ConversationReader& reader, const Labeller& labeller) {
   LabelledData data;
   std::vector<Conversation> chunk;

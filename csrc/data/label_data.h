@@ -17,6 +17,10 @@ struct LabelledData {
   std::vector<DataFault> faults;  // records that cannot be labelled; they have no row
 };
 
+// Labels conversations that are in memory.
+LabelledData label_conversations(const std::vector<Conversation>& conversations,
+                                 const Labeller& labeller);
+
 // Labels the records of a reader, some thousand at a time.
 LabelledData label_records(ConversationReader& reader, const Labeller& labeller);
 

@@ -245,7 +245,9 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
         )
         labelled = _C.label_text(_write_json(sources), called_tokenizer(tokenizer), width, pad_id, 1)
     else:
-        labelled = _C.label_text(_write_json(sources), native, width, pad_id)
+        labelled = _C.label_lists(sources, native, width, pad_id)
+        if labelled is None:
+            labelled = _C.label_text(_write_json(sources), native, width, pad_id)
     raise_first(labelled.faults)
     return LabelledRows(labelled, width, pad_id)
 
