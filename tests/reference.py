@@ -1,4 +1,4 @@
-"""Every op and the Llama model in plain torch: the judge for the engine's tests.
+"""Every op and the decoders in plain torch: the judge for the engine's tests.
 
 Each function is the formula and nothing else, so autograd and `torch.autograd.gradcheck` can judge the
 backward passes. They compute in the dtype that they are given: pass float64 (of the rounded low-precision
@@ -174,15 +174,28 @@ def adamw(
     return parameter - learning_rate / (1 - beta1**step) * exp_avg / denominator, exp_avg, exp_avg_sq
 
 
-class Llama:
-    """The Llama family: `config` is the Hugging Face config, `weights` the tensors by their names there."""
+def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
+    """The sliding window of each layer of a Hugging Face config; None sees everything."""
+    layers, window = config["num_hidden_layers"], config.get("sliding_window")
+    if config["model_type"] == "mistral":
+        return [window] * layers
+    if not config.get("use_sliding_window"):
+        return [None] * layers
+    types = config.get("layer_types")
+    if types is None:
+        return [window if layer >= config["max_window_layers"] else None for layer in range(layers)]
+    return [window if kind == "sliding_attention" else None for kind in types]
+
+
+class Decoder:
+    """Llama, Mistral, Qwen2, Qwen3: `config` is Hugging Face's, `weights` the tensors by their names there."""
 
     def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         self.config, self.weights = config, weights
         self.heads = config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
-        self.eps = config["rms_norm_eps"]
+        self.eps, self.windows = config["rms_norm_eps"], layer_windows(config)
 
     def logits(self, input_ids: Tensor, cu_seqlens: Sequence[int]) -> Tensor:
         """input_ids [T] -> [T, V]."""
@@ -194,7 +207,7 @@ class Llama:
         tables = rope_tables(positions_of(cu_seqlens), self._inverse_frequencies())
         x = embedding(self.weights["model.embed_tokens.weight"], input_ids)
         for layer in range(self.config["num_hidden_layers"]):
-            x = self._block(f"model.layers.{layer}", x, cu_seqlens, tables)
+            x = self._block(f"model.layers.{layer}", x, cu_seqlens, tables, self.windows[layer])
         return rms_norm(x, self.weights["model.norm.weight"], self.eps)
 
     def loss(
@@ -220,10 +233,15 @@ class Llama:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def _block(
-        self, name: str, x: Tensor, cu_seqlens: Sequence[int], tables: tuple[Tensor, Tensor]
+        self,
+        name: str,
+        x: Tensor,
+        cu_seqlens: Sequence[int],
+        tables: tuple[Tensor, Tensor],
+        window: int | None,
     ) -> Tensor:
         normed = rms_norm(x, self.weights[f"{name}.input_layernorm.weight"], self.eps)
-        x = x + self._attention(f"{name}.self_attn", normed, cu_seqlens, tables)
+        x = x + self._attention(f"{name}.self_attn", normed, cu_seqlens, tables, window)
         normed = rms_norm(x, self.weights[f"{name}.post_attention_layernorm.weight"], self.eps)
         gate_up = torch.cat(
             [self._linear(f"{name}.mlp.{part}_proj", normed) for part in ("gate", "up")], dim=-1
@@ -231,12 +249,20 @@ class Llama:
         return x + self._linear(f"{name}.mlp.down_proj", swiglu(gate_up))
 
     def _attention(
-        self, name: str, x: Tensor, cu_seqlens: Sequence[int], tables: tuple[Tensor, Tensor]
+        self,
+        name: str,
+        x: Tensor,
+        cu_seqlens: Sequence[int],
+        tables: tuple[Tensor, Tensor],
+        window: int | None,
     ) -> Tensor:
-        q = self._linear(f"{name}.q_proj", x).view(-1, self.heads, self.head_dim)
-        k = self._linear(f"{name}.k_proj", x).view(-1, self.kv_heads, self.head_dim)
-        v = self._linear(f"{name}.v_proj", x).view(-1, self.kv_heads, self.head_dim)
-        mixed = attention(rope(q, *tables), rope(k, *tables), v, cu_seqlens)
+        qkv = torch.cat([self._linear(f"{name}.{part}_proj", x) for part in "qkv"], dim=1)
+        if f"{name}.q_norm.weight" in self.weights:
+            norms = (self.weights[f"{name}.{part}_norm.weight"] for part in "qk")
+            qkv = qk_norm(qkv, *norms, self.heads, self.kv_heads, self.eps)
+        rows = qkv.view(len(x), self.heads + 2 * self.kv_heads, self.head_dim)
+        q, k, v = rows.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        mixed = attention(rope(q, *tables), rope(k, *tables), v, cu_seqlens, window=window)
         return self._linear(f"{name}.o_proj", mixed.flatten(1))
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import reference
 from tolerances import TOLERANCES, assert_close, relative_error
 
-MODELS = ["llama", "llama_tied_mha", "llama_mqa_biases", "llama_rope_linear", "llama_rope_llama3"]
+MODELS = sorted(path.name for path in (Path(__file__).parent / "golden" / "models").iterdir())
 
 
 def unpadded(folder: Path) -> tuple[torch.Tensor, torch.Tensor, list[int], torch.Tensor]:
@@ -23,11 +23,11 @@ def unpadded(folder: Path) -> tuple[torch.Tensor, torch.Tensor, list[int], torch
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_llama_equals_transformers(golden: Path, name: str) -> None:
+def test_decoders_equal_transformers(golden: Path, name: str) -> None:
     folder = golden / "models" / name
     summary = json.loads((folder / "summary.json").read_text())
     weights = {k: v.requires_grad_() for k, v in load_file(folder / "model.safetensors").items()}
-    model = reference.Llama(json.loads((folder / "config.json").read_text()), weights)
+    model = reference.Decoder(json.loads((folder / "config.json").read_text()), weights)
     ids, labels, cu_seqlens, mask = unpadded(folder)
     logits = model.logits(ids, cu_seqlens)
     assert_close(logits, load_file(folder / "logits.safetensors")["logits"][mask], "model", "logits")

@@ -60,10 +60,6 @@ at::Tensor logits(Engine& self, const Rows& input_ids, const Rows& lengths) {
   return self.logits(ids, sizes);
 }
 
-int64_t count_parameters(const std::string& config_json) {
-  return DecoderLayout(parse_model_config(config_json)).num_parameters();
-}
-
 std::vector<std::string> unit_names(const Engine& self) {
   std::vector<std::string> names;
   for (const auto& unit : self.units()) names.push_back(unit.name());
@@ -87,8 +83,6 @@ std::vector<int64_t> unit_sizes(const Engine& self) {
 void bind_train(py::module_& module) {
   module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
              py::call_guard<py::gil_scoped_release>());
-
-  module.def("count_parameters", &count_parameters, py::arg("config_json"));
 
   py::class_<StepResult>(module, "StepResult")
       .def_readonly("loss", &StepResult::loss)

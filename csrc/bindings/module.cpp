@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, module) {
   bind_optim(module);
   bind_tokenizer(module);
   bind_chat(module);
+  bind_model(module);
   bind_train(module);
   bind_train_memory(module);
   bind_checkpoint(module);  // its functions take the Engine

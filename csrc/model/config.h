@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "core/registry.h"
+#include "model/rope_scaling.h"
 
 namespace fastsft {
 
@@ -21,8 +23,13 @@ struct ModelConfig {
   int64_t head_dim = 0;
   double rms_norm_eps = 0;
   double rope_theta = 10000.0;
-  double rope_linear_factor = 1.0;  // positions are divided by it
+  FrequencyScaling scale_frequency;  // of the rotary angles; never empty once parsed
   bool tie_word_embeddings = false;
+  bool qkv_bias = false;         // on the query, key and value projections
+  bool output_bias = false;      // on the output projection of attention
+  bool mlp_bias = false;         // on the gate, up and down projections
+  bool qk_norm = false;          // RMS norm of each query and key head, before the rotation
+  std::vector<int64_t> windows;  // tokens that each layer's attention sees, 0: all
 
   int64_t query_size() const { return num_heads * head_dim; }
   int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }

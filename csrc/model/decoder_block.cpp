@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "ops/attention.h"
+#include "ops/bias.h"
 #include "ops/gemm.h"
+#include "ops/qk_norm.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -40,9 +42,10 @@ class Block {
     rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt,
              normed, a.rstd1);
     gemm(normed, weight(refs_.qkv), a.qkv, false, true, 0.0);
-    rotate(a.qkv, false);
-    attention(a.qkv, context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
-              scale(), 0, a.context, a.lse);
+    add(refs_.qkv_bias, a.qkv);
+    if (!refs_.qk_norm) rotate(a.qkv, false);
+    attention(rotated(a), context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
+              scale(), refs_.window, a.context, a.lse);
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
@@ -50,11 +53,14 @@ class Block {
     const at::Tensor projected = buffer("projected", config_.hidden_size);
     const at::Tensor activated = buffer("activated", config_.intermediate_size);
     gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
+    add(refs_.output_bias, projected);
     rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, normed,
              a.rstd2);
     gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    add(refs_.gate_up_bias, a.gate_up);
     swiglu(a.gate_up, activated);
     out.copy_(a.middle);
+    add(refs_.down_bias, out);
     gemm(activated, weight(refs_.down), out, false, true, 1.0);
   }
 
@@ -64,9 +70,11 @@ class Block {
     if (context_.replay_gate_up) replay(a);
     swiglu(a.gate_up, activated);
     accumulate(gradient, refs_.down, grad, activated);
+    accumulate(gradient, refs_.down_bias, grad);
     const at::Tensor& grad_activated = activated;  // its values are used up
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
+    accumulate(gradient, refs_.gate_up_bias, a.gate_up);
     norm_backward(a.middle, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad, gradient);
   }
 
@@ -76,10 +84,14 @@ class Block {
     const at::Tensor grad_context = buffer("projected", config_.query_size());
     const at::Tensor grad_qkv = buffer("activated", config_.qkv_size());
     accumulate(gradient, refs_.output, grad, a.context);
+    accumulate(gradient, refs_.output_bias, grad);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
-    attention_backward(grad_context, a.qkv, a.context, a.lse, context_.batch.cu_seqlens,
-                       config_.num_heads, config_.num_key_value_heads, scale(), 0, grad_qkv);
+    attention_backward(grad_context, rotated(a), a.context, a.lse, context_.batch.cu_seqlens,
+                       config_.num_heads, config_.num_key_value_heads, scale(), refs_.window,
+                       grad_qkv);
     rotate(grad_qkv, true);
+    if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
+    accumulate(gradient, refs_.qkv_bias, grad_qkv);
     norm_backward(a.input, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad, gradient);
   }
 
@@ -93,6 +105,36 @@ class Block {
     rms_norm(a.middle, std::nullopt, weight(refs_.post_norm), config_.rms_norm_eps, std::nullopt,
              normed, a.rstd2);
     gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    add(refs_.gate_up_bias, a.gate_up);
+  }
+
+  void add(const std::optional<ParamRef>& bias, const at::Tensor& x) const {
+    if (bias) add_bias(x, weight(*bias));
+  }
+
+  // What attention reads. The norms of query and key are not undone by the saved result, so with
+  // them the projections are saved and this is made again in backward.
+  at::Tensor rotated(const BlockActivations& a) const {
+    if (!refs_.qk_norm) return a.qkv;
+    const at::Tensor result = buffer("rotated", config_.qkv_size());
+    qk_norm(a.qkv, weight(*refs_.qk_norm), config_.num_heads, config_.num_key_value_heads,
+            config_.rms_norm_eps, result, head_rstd());
+    rotate(result, false);
+    return result;
+  }
+
+  // After rotated() of the same activations, which left the rstd of the heads.
+  void qk_norm_backward_into(const BlockActivations& a, const at::Tensor& grad_qkv,
+                             UnitGradient& gradient) const {
+    const ParamRef& ref = *refs_.qk_norm;
+    qk_norm_backward(grad_qkv, a.qkv, weight(ref), head_rstd(), config_.num_heads,
+                     config_.num_key_value_heads, ref.view(gradient.flat()),
+                     gradient.beta(ref.offset));
+  }
+
+  at::Tensor head_rstd() const {
+    const int64_t heads = config_.num_heads + config_.num_key_value_heads;
+    return context_.buffers.get("head_rstd", {tokens(), heads}, at::kFloat);
   }
 
   void rotate(const at::Tensor& qkv, bool inverse) const {
@@ -104,6 +146,11 @@ class Block {
   static void accumulate(UnitGradient& gradient, const ParamRef& ref, const at::Tensor& grad_y,
                          const at::Tensor& x) {
     gemm(grad_y, x, ref.view(gradient.flat()), true, false, gradient.beta(ref.offset));
+  }
+
+  static void accumulate(UnitGradient& gradient, const std::optional<ParamRef>& bias,
+                         const at::Tensor& grad_y) {
+    if (bias) bias_backward(grad_y, bias->view(gradient.flat()), gradient.beta(bias->offset));
   }
 
   // Through y = rms_norm(x) W^T, adding to the stream's gradient.

@@ -16,7 +16,7 @@ namespace fastsft {
 struct BlockActivations {
   at::Tensor input;    // [tokens, hidden], the residual stream
   at::Tensor rstd1;    // [tokens] float32
-  at::Tensor qkv;      // [tokens, qkv_size], rotated
+  at::Tensor qkv;      // [tokens, qkv_size], rotated; with qk_norm as projected
   at::Tensor context;  // [tokens, query_size], attention's result
   at::Tensor lse;      // [num_heads, tokens] float32
   at::Tensor middle;   // [tokens, hidden], the stream between attention and MLP
@@ -34,8 +34,8 @@ struct BlockContext {
   bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 
-// Pre-norm attention and SwiGLU MLP:
-//   middle = input + attention(rms_norm(input) Wqkv^T) Wo^T
+// Pre-norm attention and SwiGLU MLP, with biases behind the products where the model has them:
+//   middle = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
 //   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
 // `slot` names the buffers of the activations: the layer, or one name for all under recompute.
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "model/config.h"
@@ -37,9 +38,12 @@ struct ParamRef {
   at::Tensor view(const at::Tensor& flat) const;
 };
 
-// What a decoder block reads and writes.
+// What a decoder block reads and writes, and how many tokens its attention sees (0: all).
 struct BlockRefs {
   ParamRef qkv, output, gate_up, down, input_norm, post_norm;
+  std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;
+  std::optional<ParamRef> qk_norm;  // [2, head_dim]: of the query heads, of the key heads
+  int64_t window = 0;
 };
 BlockRefs block_refs(const ModelConfig& config, const ParamUnit& unit);
 

@@ -5,11 +5,9 @@ namespace {
 
 ModelConfig parse_llama(const Json& json) {
   const ConfigFields fields(json);
-  fields.expect("hidden_act", "silu");
-  fields.expect("attention_bias", false);
-  fields.expect("mlp_bias", false);
   ModelConfig config = parse_decoder_fields(fields);
-  parse_rope(fields, config);
+  config.qkv_bias = config.output_bias = fields.boolean_or("attention_bias", false);
+  config.mlp_bias = fields.boolean_or("mlp_bias", false);
   return config;
 }
 

@@ -7,8 +7,7 @@
 namespace fastsft {
 
 // cos and sin [positions, head_dim / 2] float32, computed as transformers does
-// (modeling_rope_utils): inverse frequencies in float32, divided by the linear factor, times the
-// position in float32.
+// (modeling_rope_utils): inverse frequencies in float32, scaled, times the position in float32.
 struct RopeTable {
   at::Tensor cos;
   at::Tensor sin;

@@ -1,0 +1,22 @@
+#include "model/config_fields.h"
+#include "model/layer_windows.h"
+
+namespace fastsft {
+namespace {
+
+constexpr int64_t kDefaultKeyValueHeads = 32;  // Qwen2Config's, when the key is absent
+
+ModelConfig parse_qwen2(const Json& json) {
+  Json filled = json;
+  if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kDefaultKeyValueHeads;
+  const ConfigFields fields(filled);
+  ModelConfig config = parse_decoder_fields(fields);
+  config.qkv_bias = true;
+  config.windows = parse_layer_windows(fields, config.num_layers);
+  return config;
+}
+
+const bool registered = FamilyRegistry::instance().add("qwen2", parse_qwen2);
+
+}  // namespace
+}  // namespace fastsft

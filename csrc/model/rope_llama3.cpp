@@ -1,0 +1,37 @@
+#include <numbers>
+
+#include "model/config_fields.h"
+#include "model/rope_scaling.h"
+
+namespace fastsft {
+namespace {
+
+// Waves longer than original / low are slowed down by `factor`, those shorter than original / high
+// stay, and between them the two are mixed.
+struct Llama3Scaling {
+  float factor, low, high, original;
+
+  float operator()(float frequency) const {
+    const float wavelength = 1.0f / frequency * 2.0f * std::numbers::pi_v<float>;
+    if (wavelength > original / low) return frequency / factor;
+    if (wavelength < original / high) return frequency;
+    const float smooth = (1.0f / wavelength * original - low) / (high - low);
+    return (1.0f - smooth) * frequency / factor + smooth * frequency;
+  }
+};
+
+FrequencyScaling llama3(const ConfigFields& settings) {
+  const Llama3Scaling scaling{
+      .factor = static_cast<float>(settings.positive_number("factor")),
+      .low = static_cast<float>(settings.positive_number("low_freq_factor")),
+      .high = static_cast<float>(settings.positive_number("high_freq_factor")),
+      .original = static_cast<float>(settings.positive("original_max_position_embeddings"))};
+  require(scaling.high > scaling.low, settings.where(), ": \"high_freq_factor\" is ", scaling.high,
+          ", expected more than \"low_freq_factor\", which is ", scaling.low);
+  return scaling;
+}
+
+const bool registered = RopeTypeRegistry::instance().add("llama3", llama3);
+
+}  // namespace
+}  // namespace fastsft

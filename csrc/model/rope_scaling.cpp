@@ -1,0 +1,66 @@
+#include "model/rope_scaling.h"
+
+#include "model/config_fields.h"
+
+namespace fastsft {
+namespace {
+
+FrequencyScaling as_trained(const ConfigFields&) {
+  return [](float frequency) { return frequency; };
+}
+
+FrequencyScaling linear(const ConfigFields& settings) {
+  const auto factor = static_cast<float>(settings.positive_number("factor"));
+  return [factor](float frequency) { return frequency / factor; };
+}
+
+const bool registered = RopeTypeRegistry::instance().add("default", as_trained) &&
+                        RopeTypeRegistry::instance().add("linear", linear);
+
+std::string known_types() {
+  std::string text;
+  for (const auto& name : RopeTypeRegistry::instance().names()) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+// "type" is the old spelling of "rope_type".
+std::string type_of(const ConfigFields& settings, const std::string& field) {
+  const std::string fallback = settings.has("factor") ? "" : "default";
+  const std::string type = settings.text_or("rope_type", settings.text_or("type", fallback));
+  require(RopeTypeRegistry::instance().contains(type), "config.json: \"", field, "\" has type \"",
+          type, "\"; supported: ", known_types(), ". Without \"", field,
+          "\" the model trains with its original positions");
+  return type;
+}
+
+// Settings per kind of layer, or of a part of the head, would be ignored.
+void check_plain(const ConfigFields& settings, const std::string& field) {
+  settings.expect("partial_rotary_factor", 1.0);
+  for (const auto& [name, value] : settings.json().items()) {
+    require(
+        !value.is_object(), settings.where(), ": \"", name, "\" is ", value.dump(),
+        ", expected one setting for all layers; fastsft computes no rotation per kind of layer (",
+        field, ")");
+  }
+}
+
+}  // namespace
+
+RopeSettings parse_rope(const ConfigFields& fields) {
+  fields.expect("partial_rotary_factor", 1.0);
+  RopeSettings rope{fields.number_or("rope_theta", 10000.0), as_trained(fields)};
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    if (!fields.has(field)) continue;
+    const ConfigFields settings = fields.object(field);
+    check_plain(settings, field);
+    rope.theta = settings.number_or("rope_theta", rope.theta);
+    rope.scale_frequency = RopeTypeRegistry::instance().get(type_of(settings, field))(settings);
+  }
+  require(rope.theta > 0, fields.where(), ": \"rope_theta\" is ", rope.theta,
+          ", expected a positive number");
+  return rope;
+}
+
+}  // namespace fastsft

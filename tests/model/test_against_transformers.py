@@ -1,0 +1,124 @@
+"""Live transformers as judge of what the recorded models do not have: windows, mixed layers, more biases."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fastsft import _C
+from runs import append_labelled
+from tolerances import assert_close
+
+LENGTHS = [3, 26, 11, 2, 40, 7]
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "initializer_range": 0.2,
+    "pad_token_id": 0,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 12,
+}
+SLIDING = {"use_sliding_window": True, "sliding_window": 6}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+CASES: dict[str, dict[str, Any]] = {
+    "mistral, window 5": {"model_type": "mistral", "sliding_window": 5},
+    "mistral, window 1": {"model_type": "mistral", "sliding_window": 1, "tie_word_embeddings": True},
+    "mistral, window of the longest": {"model_type": "mistral", "sliding_window": 40},
+    "mistral, linear": {"model_type": "mistral", "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
+    "qwen2, untied, last layer slides": {"model_type": "qwen2", **SLIDING, "max_window_layers": 2},
+    "qwen2, mixed layers": {"model_type": "qwen2", **SLIDING, "layer_types": MIXED, "head_dim": 6},
+    "qwen3, tied, all slide": {
+        "model_type": "qwen3", **SLIDING, "max_window_layers": 0, "tie_word_embeddings": True
+    },
+    "qwen3, biases, llama3": {"model_type": "qwen3", "attention_bias": True, "rope_scaling": LLAMA3},
+    "llama, attention biases": {"model_type": "llama", "attention_bias": True, "rope_theta": 500.0},
+    "llama, mlp biases, one kv head": {"model_type": "llama", "mlp_bias": True, "num_key_value_heads": 1},
+    "llama, llama3, tied": {"model_type": "llama", "rope_scaling": LLAMA3, "tie_word_embeddings": True},
+}  # fmt: skip
+
+
+class Both:
+    """The same random weights in transformers and in an engine, and conversations of uneven length."""
+
+    def __init__(self, case: str, recompute: str = "selective") -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(**{**SIZES, **CASES[case]})
+        self.model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+        for parameter in self.model.parameters():
+            if parameter.dim() == 1:
+                torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
+        self.ids = [torch.randint(1, 64, (length,)) for length in LENGTHS]  # 0 pads: no gradient there
+        self.weights = np.linspace(0.01, 0.05, len(LENGTHS))
+        self.engine = _C.Engine(json.dumps(config.to_dict()), recompute=recompute)
+        for name, parameter in self.model.named_parameters():
+            self.engine.set_parameter(name, parameter.detach())
+        self.engine.publish()
+
+    def labels(self, row: int) -> torch.Tensor:
+        """Everything but the first two fifths is learned."""
+        labels = self.ids[row].clone()
+        labels[: 2 * len(labels) // 5 + 1] = -100
+        return labels
+
+    def gradients(self) -> tuple[float, dict[str, torch.Tensor]]:
+        dataset = _C.TokenDataset()
+        for row, ids in enumerate(self.ids):
+            append_labelled(dataset, ids.tolist(), self.labels(row).tolist())
+        return self.engine.gradients(dataset, np.arange(len(self.ids)), self.weights)
+
+    def expected_loss(self) -> torch.Tensor:
+        """Each conversation alone, so that nothing depends on padding or packing there."""
+        losses = []
+        for row, ids in enumerate(self.ids):
+            logits = self.model(input_ids=ids[None]).logits[0]
+            loss = torch.nn.functional.cross_entropy(logits[:-1], self.labels(row)[1:], reduction="sum")
+            losses.append(self.weights[row] * loss)
+        return torch.stack(losses).sum()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits(case: str) -> None:
+    both = Both(case)
+    logits = both.engine.logits(torch.cat(both.ids).numpy(), np.array(LENGTHS))
+    for ids, (begin, end) in zip(both.ids, pairwise([0, *np.cumsum(LENGTHS)]), strict=True):
+        with torch.no_grad():
+            expected = both.model(input_ids=ids[None]).logits[0]
+        assert_close(logits[begin:end], expected, "model", f"logits of {len(ids)} tokens")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients(case: str) -> None:
+    both = Both(case)
+    expected = both.expected_loss()
+    expected.backward()
+    loss, gradients = both.gradients()
+    assert loss == pytest.approx(expected.item(), abs=1e-5)
+    assert gradients.keys() == dict(both.model.named_parameters()).keys()
+    for name, parameter in both.model.named_parameters():
+        assert_close(gradients[name], parameter.grad, "model", name)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recompute_changes_no_bit(case: str) -> None:
+    loss, gradients = Both(case).gradients()
+    for recompute in ("gate_up", "block"):
+        again, others = Both(case, recompute).gradients()
+        assert loss == again
+        assert all(torch.equal(gradient, others[name]) for name, gradient in gradients.items())
