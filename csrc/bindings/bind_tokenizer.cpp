@@ -3,6 +3,7 @@
 
 #include "bindings/bind.h"
 #include "core/run_in_parts.h"
+#include "tokenizer/byte_masks.h"
 #include "tokenizer/called_tokenizer.h"
 #include "tokenizer/tokenizer_files.h"
 
@@ -43,6 +44,15 @@ TextAndOffsets encode_with_offsets(const Tokenizer& self, const std::string& tex
     result.first.push_back(token.id);
     result.second.emplace_back(token.begin, token.end);
   }
+  return result;
+}
+
+// Masks of the 64-byte blocks of `data`, by one of the ways that this machine can go.
+std::vector<std::pair<uint64_t, uint64_t>> byte_masks(size_t finder, std::string_view data) {
+  std::vector<ByteMasks> masks(data.size() / kBlockSize);
+  find_bytes_by(finder, data.data(), masks.size(), masks.data());
+  std::vector<std::pair<uint64_t, uint64_t>> result;
+  for (const ByteMasks& each : masks) result.emplace_back(each.spaces, each.leads);
   return result;
 }
 
@@ -110,6 +120,8 @@ void bind_tokenizer(py::module_& module) {
            py::arg("legacy"), py::arg("named"));
   module.def("make_llama_tokenizer", &make_llama, py::arg("vocab_file"), py::arg("settings"),
              release());
+  module.def("num_mask_finders", &num_mask_finders);
+  module.def("byte_masks", &byte_masks, py::arg("finder"), py::arg("data"));
   module.def("load_tokenizer", &load_tokenizer, py::arg("directory"), release());
 }
 

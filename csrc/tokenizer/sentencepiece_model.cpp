@@ -12,7 +12,10 @@ namespace fastsft {
 namespace {
 
 constexpr uint64_t kBpe = 2;
-constexpr size_t kMaxPieces = 1 << 24;
+// Four times the largest vocabularies in use; what a hostile file can cost ends here.
+constexpr size_t kMaxPieces = size_t{1} << 20;
+constexpr size_t kMaxBytes = size_t{1} << 23;    // of all pieces
+constexpr size_t kMaxSquares = size_t{1} << 28;  // merges are derived from all ways to cut a piece
 
 // The settings that decide what is refused, at protobuf's defaults.
 struct Settings {
@@ -138,8 +141,20 @@ void index_bytes(SentencePieceModel& model, const std::string& where) {
   }
 }
 
+void check_sizes(const SentencePieceModel& model, const std::string& where) {
+  size_t bytes = 0;
+  size_t squares = 0;
+  for (const Piece& piece : model.pieces) {
+    bytes += piece.text.size();
+    squares += piece.text.size() * piece.text.size();
+    require(bytes <= kMaxBytes && squares <= kMaxSquares, where,
+            ": the pieces are too long: expected a vocabulary, got a piece of ", piece.text.size(),
+            " bytes after ", bytes - piece.text.size(), " others");
+  }
+}
+
 void check_pieces(SentencePieceModel& model, const std::string& where) {
-  require(model.pieces.size() < kMaxPieces, where, ": more than ", kMaxPieces, " pieces");
+  check_sizes(model, where);
   std::unordered_set<std::string_view> seen;
   int num_unknown = 0;
   bool has_space_mark = false;
@@ -171,6 +186,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   while (reader.next()) {
     switch (reader.field()) {
       case 1:
+        require(model.pieces.size() < kMaxPieces, where, ": more than ", kMaxPieces, " pieces");
         model.pieces.push_back(parse_piece(reader.read_bytes(), where));
         break;
       case 2:

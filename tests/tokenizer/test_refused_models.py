@@ -55,6 +55,15 @@ def nan_score(model: Any) -> None:
     model.pieces[500].score = float("nan")
 
 
+def huge_piece(model: Any) -> None:
+    model.pieces[500].piece = "ab" * 20_000
+
+
+def long_pieces(model: Any) -> None:
+    for number, piece in enumerate(model.pieces[500:20_500]):
+        piece.piece = f"{number:x}" + "a" * 1000
+
+
 def no_space_mark(model: Any) -> None:
     next(piece for piece in model.pieces if piece.piece == "▁").piece = "qqqq"
 
@@ -72,6 +81,8 @@ def missing_byte(model: Any) -> None:
         (user_defined, "user-defined or unused"),
         (twice, "appears twice"),
         (nan_score, "NaN"),
+        (huge_piece, "too long"),
+        (long_pieces, "too long"),
         (no_space_mark, r"U\+2581"),
         (missing_byte, "byte 7 has no piece"),
     ],
@@ -79,6 +90,13 @@ def missing_byte(model: Any) -> None:
 def test_unsupported_vocabulary(edit: Callable[[Any], None], reason: str, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "t", edited_model(edit))
     with pytest.raises(ValueError, match=reason):
+        Tokenizer.from_pretrained(folder)
+
+
+def test_too_many_pieces(tmp_path: Path) -> None:
+    piece = b"\x0a\x05\x0a\x03\xe4\xb8\x80"  # field 1 of 5 bytes: a piece whose field 1 is one character
+    folder = write_model(tmp_path / "t", piece * ((1 << 20) + 1))
+    with pytest.raises(ValueError, match="more than 1048576 pieces"):
         Tokenizer.from_pretrained(folder)
 
 
