@@ -28,30 +28,41 @@ class Rows:
 
 
 class Engine:
-    """Loss of a token of row r is 1 + r / 100, halved by every step; all calls are kept."""
+    """Loss of a token of row r is 1 + r / 100, halved by every step; all calls are kept.
+
+    As on a GPU, the newest `behind` results are handed out later.
+    """
 
     num_parameters = 1000
     num_non_embedding_parameters = 10
     vocab_size = 1000
 
-    def __init__(self, bad_step=None):
+    def __init__(self, bad_step=None, behind=0):
         self.steps, self.count, self.bad_step = [], 0, bad_step
+        self.behind, self.results = behind, []
 
     def _sum(self, dataset, rows, weights):
         return float(
             sum(w * dataset.target_counts()[r] * (1 + r / 100) for r, w in zip(rows, weights, strict=True))
         )
 
-    def train_step(self, dataset, micro_batches, weights, **options):
+    def begin_step(self, dataset, micro_batches, weights, **options):
         loss = (
             sum(self._sum(dataset, r, w) for r, w in zip(micro_batches, weights, strict=True)) / 2**self.count
         )
         if self.count + 1 == self.bad_step:
-            return types.SimpleNamespace(loss=math.nan, grad_norm=math.nan, finite=False)
+            self.bad_step = None
+            self.results.append(types.SimpleNamespace(loss=math.nan, grad_norm=math.nan, finite=False))
+            return
         self.count += 1
         rows = [int(row) for batch in micro_batches for row in batch]
         self.steps.append({"rows": rows, "loss": loss, **options})
-        return types.SimpleNamespace(loss=loss, grad_norm=2 * loss, finite=True)
+        self.results.append(types.SimpleNamespace(loss=loss, grad_norm=2 * loss, finite=True))
+
+    def take_results(self, all):
+        due = len(self.results) if all else max(len(self.results) - self.behind, 0)
+        taken, self.results = self.results[:due], self.results[due:]
+        return taken
 
     def loss(self, dataset, rows, weights, label_smoothing):
         return self._sum(dataset, rows, weights)

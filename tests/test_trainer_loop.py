@@ -302,11 +302,26 @@ def test_unknown_keys_of_a_state(tmp_path):
         TrainerState.load_from_json(tmp_path / "s.json")
 
 
-def test_bad_numbers_stop_the_run_and_name_the_step(tmp_path):
-    run = trainer(tmp_path, engine=Engine(bad_step=3))
+@pytest.mark.parametrize("behind", [0, 1])
+@pytest.mark.parametrize("logging_steps", [1, 100])
+def test_bad_numbers_stop_the_run_and_name_the_step(tmp_path, behind, logging_steps):
+    run = trainer(tmp_path, engine=Engine(bad_step=3, behind=behind), logging_steps=logging_steps)
     with pytest.raises(RuntimeError, match="step 3: loss nan"):
         run.train()
     assert run.state.global_step == 2
+    assert len(run.engine.steps) == (3 if behind and logging_steps > 1 else 2)
+
+
+@pytest.mark.parametrize("logging_steps", [1, 2, 4])
+def test_late_results_are_logged_at_the_same_steps(tmp_path, logging_steps):
+    flags = {"logging_steps": logging_steps, "eval_strategy": "steps", "eval_steps": 3, "eval_rows": ROWS}
+    runs = [trainer(tmp_path, engine=Engine(behind=behind), **flags) for behind in (0, 1)]
+    outputs = [run.train() for run in runs]
+    logs = [
+        [{k: v for k, v in entry.items() if "runtime" not in k and "second" not in k} for entry in history]
+        for history in (run.state.log_history for run in runs)
+    ]
+    assert logs[0] == logs[1] and outputs[0].training_loss == outputs[1].training_loss
 
 
 def test_a_group_without_labels_is_a_step_with_loss_zero(tmp_path):

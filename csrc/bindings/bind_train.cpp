@@ -19,8 +19,19 @@ std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::for
   return {array.data(), static_cast<size_t>(array.size())};
 }
 
-std::unique_ptr<Engine> make_engine(const std::string& config_json,
+at::Device parse_device(const std::string& name) {
+  const bool known = name == "cpu" || name == "cuda" || name.starts_with("cuda:");
+  require(known, "device is \"", name, "\", expected \"cpu\" or \"cuda:<number>\"");
+  require(name == "cpu" || FASTSFT_WITH_CUDA, "device is \"", name,
+          "\", but fastsft was built without CUDA kernels; build it where nvcc is found, or use "
+          "--use_cpu True");
+  const at::Device device(name);
+  return device.is_cuda() && !device.has_index() ? at::Device(at::kCUDA, 0) : device;
+}
+
+std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& device,
                                     const std::string& compute_dtype, EngineOptions options) {
+  options.device = parse_device(device);
   require(compute_dtype == "float32" || compute_dtype == "bfloat16", "compute_dtype is \"",
           compute_dtype, "\", expected \"float32\" or \"bfloat16\"");
   options.compute_dtype = compute_dtype == "float32" ? at::kFloat : at::kBFloat16;
@@ -28,16 +39,17 @@ std::unique_ptr<Engine> make_engine(const std::string& config_json,
   return std::make_unique<Engine>(config_json, options);
 }
 
-StepResult train_step(Engine& self, const TokenDataset& dataset, const std::vector<Rows>& rows,
-                      const std::vector<Weights>& weights, const AdamWOptions& options,
-                      double max_grad_norm, double label_smoothing) {
+// Calls `step(micro_batches)` without the GIL.
+template <typename Step>
+auto with_micro_batches(const std::vector<Rows>& rows, const std::vector<Weights>& weights,
+                        const Step& step) {
   require(rows.size() == weights.size(), rows.size(), " micro-batches with ", weights.size(),
           " weights");
   std::vector<MicroBatch> micro_batches;
   for (size_t i = 0; i < rows.size(); ++i)
     micro_batches.push_back({view(rows[i]), view(weights[i])});
   const py::gil_scoped_release released;
-  return self.train_step(dataset, micro_batches, options, max_grad_norm, label_smoothing);
+  return step(std::span<const MicroBatch>(micro_batches));
 }
 
 double loss(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
@@ -90,39 +102,55 @@ void bind_train(py::module_& module) {
       .def_readonly("finite", &StepResult::finite);
 
   py::class_<Engine>(module, "Engine")
-      .def(py::init([](const std::string& config_json, const std::string& compute_dtype,
-                       const std::string& strategy, const std::string& recompute,
-                       const std::string& gather_group, const std::string& reduce_group,
-                       int64_t num_threads, int64_t max_positions) {
-             return make_engine(config_json, compute_dtype,
+      .def(py::init([](const std::string& config_json, const std::string& device,
+                       const std::string& compute_dtype, const std::string& strategy,
+                       const std::string& recompute, const std::string& gather_group,
+                       const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
+                       std::optional<size_t> results_behind) {
+             return make_engine(config_json, device, compute_dtype,
                                 {.strategy = strategy,
                                  .recompute = recompute,
                                  .gather_group = gather_group,
                                  .reduce_group = reduce_group,
                                  .num_threads = num_threads,
-                                 .max_positions = max_positions});
+                                 .max_positions = max_positions,
+                                 .results_behind = results_behind});
            }),
-           py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
-           py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
-           py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
-           py::arg("max_positions") = 0)
+           py::arg("config_json"), py::kw_only(), py::arg("device") = "cpu",
+           py::arg("compute_dtype") = "float32", py::arg("strategy") = "no_shard",
+           py::arg("recompute") = "selective", py::arg("gather_group") = "",
+           py::arg("reduce_group") = "", py::arg("num_threads") = 0, py::arg("max_positions") = 0,
+           py::arg("results_behind") = py::none())
       .def(
           "train_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing) {
-            return train_step(self, dataset, micro_batches, weights,
-                              {.learning_rate = learning_rate,
-                               .beta1 = beta1,
-                               .beta2 = beta2,
-                               .eps = eps,
-                               .weight_decay = weight_decay},
-                              max_grad_norm, label_smoothing);
+            const AdamWOptions options{learning_rate, beta1, beta2, eps, weight_decay};
+            return with_micro_batches(micro_batches, weights, [&](auto batches) {
+              return self.train_step(dataset, batches, options, max_grad_norm, label_smoothing);
+            });
           },
           py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
           py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
           py::arg("label_smoothing") = 0.0)
+      .def(
+          "begin_step",
+          [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
+             const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
+             double eps, double weight_decay, double max_grad_norm, double label_smoothing) {
+            const AdamWOptions options{learning_rate, beta1, beta2, eps, weight_decay};
+            with_micro_batches(micro_batches, weights, [&](auto batches) {
+              self.begin_step(dataset, batches, options, max_grad_norm, label_smoothing);
+            });
+          },
+          py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
+          py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
+          py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
+          py::arg("label_smoothing") = 0.0)
+      .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
+           py::call_guard<py::gil_scoped_release>())
       .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),
            py::arg("label_smoothing") = 0.0)
       .def("gradients", &gradients, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
@@ -135,6 +163,7 @@ void bind_train(py::module_& module) {
       .def("memory", &Engine::memory)
       .def_property("step_count", &Engine::step_count, &Engine::set_step_count)
       .def_property_readonly("config_json", &Engine::config_json)
+      .def_property_readonly("device", [](const Engine& self) { return self.device().str(); })
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
       .def_property_readonly("world_size",
                              [](Engine& self) { return self.communicator().world_size(); })

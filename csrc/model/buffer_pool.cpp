@@ -10,7 +10,7 @@ at::Tensor BufferPool::get(const std::string& name, at::IntArrayRef sizes, at::S
   at::Tensor& buffer = buffers_[name];
   if (!buffer.defined() || buffer.numel() < numel || buffer.scalar_type() != dtype) {
     buffer = at::Tensor();  // before the larger one comes
-    buffer = at::empty({numel}, at::TensorOptions().dtype(dtype));
+    buffer = at::empty({numel}, at::TensorOptions().dtype(dtype).device(device_));
   }
   return buffer.narrow(0, 0, numel).view(sizes);
 }

@@ -22,15 +22,17 @@ Recompute parse_recompute(const std::string& name) {
   throw_invalid("unknown recompute policy \"", name, "\"; known: selective, gate_up, block");
 }
 
-CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
-                   int64_t max_positions)
+CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device device,
+                   Recompute recompute, int64_t max_positions)
     : config_(config),
       dtype_(dtype),
+      device_(device),
       recompute_(recompute),
       layout_(config),
       head_(head_refs(config, layout_)),
-      rope_(make_rope_table(config, max_positions)),
+      buffers_(device),
       saved_(static_cast<size_t>(config.num_layers)) {
+  make_rope(max_positions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     blocks_.push_back(block_refs(config, layout_.units()[layout_.block_unit(layer)]));
   }
@@ -45,11 +47,14 @@ BlockContext CausalLM::context(const Batch& batch) {
           .replay_gate_up = recompute_ == Recompute::kGateUp};
 }
 
+void CausalLM::make_rope(int64_t positions) {
+  rope_ = make_rope_table(config_, positions);
+  rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
+}
+
 void CausalLM::cover_positions(const Batch& batch) {
-  if (batch.num_tokens() == 0) return;
-  const int64_t needed = batch.positions.max().item<int32_t>() + 1;
   const int64_t known = rope_.cos.size(0);
-  if (needed > known) rope_ = make_rope_table(config_, std::max(needed, 2 * known));
+  if (batch.max_seqlen > known) make_rope(std::max(batch.max_seqlen, 2 * known));
 }
 
 std::string CausalLM::slot(int64_t layer) const {

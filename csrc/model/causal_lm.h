@@ -24,7 +24,8 @@ Recompute parse_recompute(const std::string& name);  // "selective", "gate_up", 
 // Strategy for whole units and hands whole gradients back; it never asks which strategy runs.
 class CausalLM {
  public:
-  CausalLM(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
+  // `dtype` of the activations. Batches and parameters are on `device`.
+  CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device device, Recompute recompute,
            int64_t max_positions);
 
   const ModelConfig& config() const { return config_; }
@@ -55,10 +56,12 @@ class CausalLM {
   BlockContext context(const Batch& batch);
   // The rope tables grow to the longest conversation met.
   void cover_positions(const Batch& batch);
+  void make_rope(int64_t positions);
   std::string slot(int64_t layer) const;
 
   ModelConfig config_;
   at::ScalarType dtype_;
+  at::Device device_;
   Recompute recompute_;
   DecoderLayout layout_;
   HeadRefs head_;

@@ -11,14 +11,13 @@ class FullShard : public Strategy {
   explicit FullShard(const StrategyContext& context)
       : Strategy(context),
         buffers_(context_.units, communicator().world_size(), 2 + context.resident_units,
-                 context.compute_dtype),
+                 context.compute()),
         pending_(context.units.size()) {
     for (const auto& unit : context_.units) {
       const int64_t size = unit.shard_numel(communicator().world_size());
-      add_state(size * communicator().rank(),
-                at::zeros({size}, at::TensorOptions().dtype(context_.compute_dtype)));
+      add_state(size * communicator().rank(), at::zeros({size}, context_.compute()));
     }
-    gradients_ = std::make_unique<ShardedGradients>(context_.units, communicator(),
+    gradients_ = std::make_unique<ShardedGradients>(context_.units, communicator(), context_.wide(),
                                                     1 + context_.resident_units);
   }
 

@@ -16,19 +16,19 @@ int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 ShardedGradients::ShardedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
-                                   size_t open_units)
+                                   const at::TensorOptions& options, size_t open_units)
     : units_(units),
       communicator_(communicator),
-      buffers_(units, communicator.world_size(), open_units + 1, at::kFloat),
+      buffers_(units, communicator.world_size(), open_units + 1, options),
       whole_(units.size()),
       filled_(units.size(), false) {
   int64_t largest = 0;
   for (const auto& unit : units) {
     const int64_t size = unit.shard_numel(communicator.world_size());
-    local_.push_back(at::empty({size}, at::TensorOptions().dtype(at::kFloat)));
+    local_.push_back(at::empty({size}, options));
     largest = std::max(largest, size);
   }
-  reduced_ = at::empty({largest}, at::TensorOptions().dtype(at::kFloat));
+  reduced_ = at::empty({largest}, options);
 }
 
 UnitGradient& ShardedGradients::whole(size_t unit) {
@@ -64,11 +64,11 @@ int64_t ShardedGradients::nbytes() const {
 }
 
 ReplicatedGradients::ReplicatedGradients(const std::vector<ParamUnit>& units,
-                                         Communicator& communicator)
+                                         Communicator& communicator,
+                                         const at::TensorOptions& options)
     : communicator_(communicator) {
   for (const auto& unit : units) {
-    whole_.emplace_back(unit,
-                        at::empty({unit.padded_numel(1)}, at::TensorOptions().dtype(at::kFloat)));
+    whole_.emplace_back(unit, at::empty({unit.padded_numel(1)}, options));
   }
 }
 

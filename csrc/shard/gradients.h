@@ -37,7 +37,7 @@ class Gradients {
 class ShardedGradients : public Gradients {
  public:
   ShardedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
-                   size_t open_units);
+                   const at::TensorOptions& options, size_t open_units);
 
   void begin_micro_batch(bool last) override {}
   UnitGradient& whole(size_t unit) override;
@@ -64,7 +64,8 @@ class ShardedGradients : public Gradients {
 // Whole on every rank over the accumulation group, one all-reduce at its end.
 class ReplicatedGradients : public Gradients {
  public:
-  ReplicatedGradients(const std::vector<ParamUnit>& units, Communicator& communicator);
+  ReplicatedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
+                      const at::TensorOptions& options);
 
   void begin_micro_batch(bool last) override { last_ = last; }
   UnitGradient& whole(size_t unit) override { return whole_[unit]; }

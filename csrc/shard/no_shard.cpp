@@ -10,10 +10,10 @@ class NoShard : public Strategy {
  public:
   explicit NoShard(const StrategyContext& context) : Strategy(context) {
     for (const auto& unit : context_.units) {
-      add_state(
-          0, at::zeros({unit.padded_numel(1)}, at::TensorOptions().dtype(context_.compute_dtype)));
+      add_state(0, at::zeros({unit.padded_numel(1)}, context_.compute()));
     }
-    gradients_ = std::make_unique<ReplicatedGradients>(context_.units, communicator());
+    gradients_ =
+        std::make_unique<ReplicatedGradients>(context_.units, communicator(), context_.wide());
   }
 
   void prefetch(size_t) override {}

@@ -13,11 +13,10 @@ class ShardGradOp : public Strategy {
     const int world_size = communicator().world_size();
     for (const auto& unit : context_.units) {
       const int64_t size = unit.shard_numel(world_size), begin = size * communicator().rank();
-      whole_.push_back(
-          at::zeros({size * world_size}, at::TensorOptions().dtype(context_.compute_dtype)));
+      whole_.push_back(at::zeros({size * world_size}, context_.compute()));
       add_state(begin, whole_.back().narrow(0, begin, size));
     }
-    gradients_ = std::make_unique<ShardedGradients>(context_.units, communicator(),
+    gradients_ = std::make_unique<ShardedGradients>(context_.units, communicator(), context_.wide(),
                                                     1 + context_.resident_units);
   }
 

@@ -6,7 +6,7 @@ namespace fastsft {
 
 void Strategy::add_state(int64_t begin, at::Tensor range) {
   const int64_t size = range.numel();
-  const auto wide = at::TensorOptions().dtype(at::kFloat);
+  const at::TensorOptions wide = context_.wide();
   UnitState state;
   state.unit = &context_.units[states_.size()];
   state.begin = begin;

@@ -18,8 +18,14 @@ struct StrategyContext {
   const std::vector<ParamUnit>& units;  // outlives the strategy
   Communicator& communicator;           // likewise
   at::ScalarType compute_dtype;         // float32 or bfloat16
+  at::Device device;                    // of parameters, gradients and optimizer state
   // Units that are whole at once besides the one computed and its neighbour (1 when tied).
   size_t resident_units;
+
+  at::TensorOptions compute() const {
+    return at::TensorOptions().dtype(compute_dtype).device(device);
+  }
+  at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
 };
 
 // Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the

@@ -9,12 +9,12 @@
 namespace fastsft {
 
 UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
-                         at::ScalarType dtype)
+                         const at::TensorOptions& options)
     : units_(units), world_size_(world_size), owners_(count, kFree) {
   int64_t largest = 0;
   for (const auto& unit : units) largest = std::max(largest, unit.padded_numel(world_size));
   for (size_t i = 0; i < count; ++i) {
-    buffers_.push_back(at::empty({largest}, at::TensorOptions().dtype(dtype)));
+    buffers_.push_back(at::empty({largest}, options));
   }
 }
 

@@ -13,7 +13,7 @@ namespace fastsft {
 class UnitBuffers {
  public:
   UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
-              at::ScalarType dtype);
+              const at::TensorOptions& options);
 
   // The padded flat buffer of `unit`; the same one until `give_back`. Asking for more than there
   // are is a broken promise of the caller.

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -21,22 +22,29 @@ int64_t first_positions(int64_t longest) {
   return longest > 0 ? std::min(longest, kMost) : kMost;
 }
 
-at::Tensor float64(int64_t size) {
-  return at::zeros({size}, at::TensorOptions().dtype(at::kDouble));
+std::optional<at::Device> other_than_cpu(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return device;
 }
 
 }  // namespace
 
 Engine::Engine(const std::string& config_json, const EngineOptions& options)
     : config_json_(config_json),
+      options_(options),
       communicator_(make_communicator(options.gather_group, options.reduce_group)),
-      model_(parse_model_config(config_json), options.compute_dtype,
-             parse_recompute(options.recompute), first_positions(options.max_positions)) {
-  control_ = float64(kControlSize);
+      model_(parse_model_config(config_json), options.compute_dtype, options.device,
+             parse_recompute(options.recompute), first_positions(options.max_positions)),
+      control_(
+          at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
+      upload_(options.device),
+      results_(options.device, options.results_behind.value_or(options.device.is_cpu() ? 0 : 1)) {
+  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options.device));
   if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
   strategy_ = make_strategy(options.strategy, {.units = units(),
                                                .communicator = *communicator_,
                                                .compute_dtype = options.compute_dtype,
+                                               .device = options.device,
                                                .resident_units = model_.layout().tied() ? 1u : 0u});
 }
 
@@ -45,6 +53,7 @@ auto Engine::guarded(const Work& work) -> decltype(work()) {
   check_usable();
   broken_ = true;
   const c10::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
   auto result = work();
   broken_ = false;
   return result;
@@ -56,7 +65,7 @@ void Engine::check_usable() const {
       "an earlier step of this engine failed half way; start again from the last checkpoint");
 }
 
-Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) {
+HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) {
   check_usable();
   try {
     return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
@@ -67,23 +76,35 @@ Batch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batc
   }
 }
 
-void Engine::accumulate(const std::vector<Batch>& batches, double label_smoothing,
+void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothing,
                         const at::Tensor& loss) {
-  for (size_t i = 0; i < batches.size(); ++i) {
-    strategy_->gradients().begin_micro_batch(i + 1 == batches.size());
-    model_.forward_backward(batches[i], *strategy_, label_smoothing, loss);
+  const std::vector<Batch> uploaded = upload_.begin(batches);
+  for (size_t i = 0; i < uploaded.size(); ++i) {
+    upload_.await(i);
+    strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
+    model_.forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
   }
+  upload_.finish();
   strategy_->gradients().finish();
 }
 
-StepResult Engine::train_step(const TokenDataset& dataset,
-                              std::span<const MicroBatch> micro_batches,
-                              const AdamWOptions& options, double max_grad_norm,
-                              double label_smoothing) {
+template <typename Work>
+void Engine::with_batch(const HostBatch& batch, const Work& work) {
+  const std::vector<Batch> uploaded = upload_.begin({&batch, 1});
+  upload_.await(0);
+  work(uploaded[0]);
+  upload_.finish();
+}
+
+at::Tensor Engine::zero_sum() const { return at::zeros({1}, control_.options()); }
+
+void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
+                        const AdamWOptions& options, double max_grad_norm, double label_smoothing) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
-  std::vector<Batch> batches;  // all of them first: bad rows are found before any collective
+  // All of them first: bad rows are found before any collective.
+  std::vector<HostBatch> batches;
   for (const auto& micro_batch : micro_batches) batches.push_back(batch_of(dataset, micro_batch));
-  return guarded([&] {
+  guarded([&] {
     const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
     const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
     totals.zero_();
@@ -93,40 +114,56 @@ StepResult Engine::train_step(const TokenDataset& dataset,
     clip_control(control_, max_grad_norm);
     adamw_update(*strategy_, options, control_);
     strategy_->after_update();
-    StepResult result;
-    result.loss = *loss.data_ptr<double>();
-    result.grad_norm = std::sqrt(*norm.data_ptr<double>());
-    result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
     strategy_->gradients().clear();
-    return result;
+    results_.push(control_);
+    return 0;
   });
+}
+
+std::vector<StepResult> Engine::take_results(bool all) {
+  return guarded([&] { return results_.take(all); });
+}
+
+StepResult Engine::train_step(const TokenDataset& dataset,
+                              std::span<const MicroBatch> micro_batches,
+                              const AdamWOptions& options, double max_grad_norm,
+                              double label_smoothing) {
+  require(results_.empty(), "train_step: earlier steps have results; call take_results first");
+  begin_step(dataset, micro_batches, options, max_grad_norm, label_smoothing);
+  return take_results(true).back();
 }
 
 double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
                     double label_smoothing) {
-  const Batch batch = batch_of(dataset, micro_batch);
+  const HostBatch host = batch_of(dataset, micro_batch);
   return guarded([&] {
-    const at::Tensor sum = float64(1);
-    model_.forward_loss(batch, *strategy_, label_smoothing, sum);
-    return *sum.data_ptr<double>();
+    const at::Tensor sum = zero_sum();
+    with_batch(host, [&](const Batch& batch) {
+      model_.forward_loss(batch, *strategy_, label_smoothing, sum);
+    });
+    return *sum.cpu().data_ptr<double>();
   });
 }
 
 at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t> lengths) {
-  const Batch batch = make_unlabelled_batch(ids, lengths, config().vocab_size);
-  return guarded([&] { return model_.logits(batch, *strategy_); });
+  const HostBatch host = make_unlabelled_batch(ids, lengths, config().vocab_size);
+  return guarded([&] {
+    at::Tensor result;
+    with_batch(host, [&](const Batch& batch) { result = model_.logits(batch, *strategy_); });
+    return result.cpu();
+  });
 }
 
 std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
     const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing) {
-  const Batch batch = batch_of(dataset, micro_batch);
+  const HostBatch host = batch_of(dataset, micro_batch);
   return guarded([&] {
-    const at::Tensor sum = float64(1);
-    accumulate({batch}, label_smoothing, sum);
+    const at::Tensor sum = zero_sum();
+    accumulate({&host, 1}, label_smoothing, sum);
     communicator_->all_reduce_sum(sum)->wait();
     auto tensors = gather_slots(true);
     strategy_->gradients().clear();
-    return std::make_pair(*sum.data_ptr<double>(), std::move(tensors));
+    return std::make_pair(*sum.cpu().data_ptr<double>(), std::move(tensors));
   });
 }
 
@@ -144,6 +181,7 @@ std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
       whole = at::empty({range.numel() * communicator_->world_size()}, range.options());
       communicator_->all_gather(whole, range)->wait();
     }
+    whole = whole.cpu();
     for (const auto& slot : units()[i].slots()) {
       result[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
     }
@@ -153,6 +191,7 @@ std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
 
 void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
   for (const UnitState& state : strategy_->states()) {
     for (const auto& slot : state.unit->slots()) {
       if (slot.name != name) continue;
@@ -177,11 +216,11 @@ void Engine::publish() {
 }
 
 int64_t Engine::step_count() const {
-  return static_cast<int64_t>(control_.data_ptr<double>()[kControlStep]);
+  return static_cast<int64_t>(control_.cpu().data_ptr<double>()[kControlStep]);
 }
 
 void Engine::set_step_count(int64_t count) {
-  control_.data_ptr<double>()[kControlStep] = static_cast<double>(count);
+  control_.narrow(0, kControlStep, 1).fill_(static_cast<double>(count));
 }
 
 int64_t Engine::num_parameters() const { return model_.layout().num_parameters(); }
@@ -195,7 +234,7 @@ std::map<std::string, int64_t> Engine::memory() const {
           {"gradients", strategy_->gradients().nbytes()},
           {"optimizer", strategy_->optimizer_bytes()},
           {"buffers", strategy_->buffer_bytes()},
-          {"activations", model_.buffer_bytes()}};
+          {"activations", model_.buffer_bytes() + upload_.nbytes()}};
 }
 
 }  // namespace fastsft

@@ -4,19 +4,23 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/batch_upload.h"
 #include "data/token_dataset.h"
 #include "model/causal_lm.h"
 #include "optim/optimizer.h"
 #include "shard/communicator.h"
 #include "shard/strategy.h"
+#include "train/step_results.h"
 
 namespace fastsft {
 
 struct EngineOptions {
+  at::Device device = at::kCPU;
   at::ScalarType compute_dtype = at::kFloat;
   std::string strategy = "no_shard";
   std::string recompute = "selective";
@@ -24,12 +28,8 @@ struct EngineOptions {
   std::string reduce_group;
   int64_t num_threads = 0;    // 0: as torch is set
   int64_t max_positions = 0;  // longest example, if known
-};
-
-struct StepResult {
-  double loss = 0;       // sum over ranks and micro-batches of weight * cross entropy
-  double grad_norm = 0;  // before clipping
-  bool finite = true;    // false: nothing was updated
+  // How many of the newest steps `take_results` leaves under way; none: 0 on the CPU, else 1.
+  std::optional<size_t> results_behind;
 };
 
 // Conversations of one micro-batch and what multiplies the token losses of each.
@@ -46,7 +46,14 @@ class Engine {
   Engine(const std::string& config_json, const EngineOptions& options);
 
   // One optimizer step over micro-batches that are as many on every rank (an empty one is allowed):
-  // with different numbers the ranks wait for each other until the group's timeout.
+  // with different numbers the ranks wait for each other until the group's timeout. On a device it
+  // is enqueued only; nothing in it waits for the device.
+  void begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
+                  const AdamWOptions& options, double max_grad_norm, double label_smoothing);
+  // What the steps begun came to, oldest first, each once: all but the newest `results_behind`, or
+  // `all`. Waits for them.
+  std::vector<StepResult> take_results(bool all);
+  // begin_step, and its result. std::invalid_argument while results of earlier steps are not taken.
   StepResult train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                         const AdamWOptions& options, double max_grad_norm, double label_smoothing);
   // This rank's sum of weight * cross entropy, without gradients.
@@ -56,17 +63,18 @@ class Engine {
   std::pair<double, std::map<std::string, at::Tensor>> gradients(const TokenDataset& dataset,
                                                                  const MicroBatch& micro_batch,
                                                                  double label_smoothing);
-  // [tokens, vocab_size] float32; `lengths` add up to the number of ids.
+  // [tokens, vocab_size] float32 on the CPU; `lengths` add up to the number of ids.
   at::Tensor logits(std::span<const int64_t> ids, std::span<const int64_t> lengths);
-  // float32 copies of all parameters by name. For tests and small models.
+  // float32 copies of all parameters by name, on the CPU. For tests and small models.
   std::map<std::string, at::Tensor> named_parameters();
 
-  // Copies this rank's part of a whole tensor (any floating dtype) into the master; shapes must
-  // agree. `publish` follows after the last one. Local, not collective.
+  // Copies this rank's part of a whole tensor (any floating dtype, any device) into the master;
+  // shapes must agree. `publish` follows after the last one. Local, not collective.
   void set_parameter(const std::string& name, const at::Tensor& value);
   void publish();
 
   const std::string& config_json() const { return config_json_; }
+  at::Device device() const { return options_.device; }
   const ModelConfig& config() const { return model_.config(); }
   const std::vector<ParamUnit>& units() const { return model_.layout().units(); }
   Communicator& communicator() { return *communicator_; }
@@ -76,25 +84,33 @@ class Engine {
   void set_step_count(int64_t count);
   int64_t num_parameters() const;
   int64_t num_non_embedding_parameters() const;
-  // Bytes held now: parameters, gradients, optimizer, buffers (whole units), activations.
+  // Bytes held now: parameters, gradients, optimizer, buffers (whole units), activations
+  // (with the uploaded batches).
   std::map<std::string, int64_t> memory() const;
 
  private:
   void check_usable() const;
-  Batch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch);
+  HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch);
   // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
   // hanging.
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
-  void accumulate(const std::vector<Batch>& batches, double label_smoothing,
+  void accumulate(std::span<const HostBatch> batches, double label_smoothing,
                   const at::Tensor& loss);
+  // One batch on the device for `work`.
+  template <typename Work>
+  void with_batch(const HostBatch& batch, const Work& work);
+  at::Tensor zero_sum() const;  // [1] float64 on the device
   std::map<std::string, at::Tensor> gather_slots(bool gradients);
 
   std::string config_json_;
+  EngineOptions options_;
   std::unique_ptr<Communicator> communicator_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
   at::Tensor control_;  // ops/control_slots.h
+  BatchUpload upload_;
+  StepResults results_;
   bool broken_ = false;
 };
 

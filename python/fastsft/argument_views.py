@@ -16,6 +16,7 @@ class ArgumentViews:
 
     per_device_train_batch_size: int
     per_device_eval_batch_size: int
+    _device: str = "cpu"
 
     @property
     def world_size(self) -> int:
@@ -34,13 +35,13 @@ class ArgumentViews:
 
     @property
     def n_gpu(self) -> int:
-        """0: this version computes on the CPU."""
-        return 0
+        """1 on a GPU: one process each. 0 on the CPU."""
+        return 0 if self.device == "cpu" else 1
 
     @property
     def device(self) -> str:
-        """The device of the parameters."""
-        return "cpu"
+        """Where this rank computes: `cpu`, or its GPU, `cuda:<local rank>`."""
+        return self._device
 
     @property
     def train_batch_size(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from fastsft.argument_views import ArgumentViews
+from fastsft.devices import choose_device
 from fastsft.launcher import launch
 from fastsft.model_directory import parse_size
 from fastsft.notices import warn_once
@@ -252,9 +253,10 @@ class TrainingArguments(ArgumentViews):
 
     def _settle_device(self) -> None:
         self.use_cpu = self.use_cpu or self.no_cuda
-        if self.tf32:
+        self._device = choose_device(self.use_cpu)
+        if self._device == "cpu" and self.tf32:
             warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")
-        if self.ddp_backend == "nccl":
+        if self._device == "cpu" and self.ddp_backend == "nccl":
             warn_once("--ddp_backend nccl has no effect on the CPU: ranks communicate through gloo")
         if self.disable_tqdm is None:
             self.disable_tqdm = False

@@ -59,10 +59,12 @@ class Groups:
 _groups: Groups | None = None
 
 
-def join(timeout_seconds: float = 1800) -> Groups:
+def join(timeout_seconds: float = 1800, device: str = "cpu") -> Groups:
     """Meet the other ranks and make the groups; later calls return the same. A single rank opens no socket.
 
-    `timeout_seconds`: how long a collective may take. RuntimeError when the ranks do not meet.
+    `timeout_seconds`: how long a collective may take. `device`: where the tensors are that the groups carry
+    ("cuda:0" takes NCCL); objects of Python always travel through gloo. RuntimeError when the ranks do not
+    meet.
     """
     global _groups
     if _groups is not None:
@@ -79,7 +81,8 @@ def join(timeout_seconds: float = 1800) -> Groups:
         dist.init_process_group(
             "gloo", rank=place.rank, world_size=place.world_size, init_method="env://", timeout=timeout
         )
-    names = [dist.new_group(backend="gloo", timeout=timeout).group_name for _ in range(2)]
+    backend = "gloo" if device == "cpu" else "nccl"
+    names = [dist.new_group(backend=backend, timeout=timeout).group_name for _ in range(2)]
     _groups = Groups(*names)
     return _groups
 

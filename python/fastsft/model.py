@@ -147,6 +147,7 @@ class CausalLM:
             size, itemsize = _C.count_parameters(json.dumps(self.config)), 2 if args.bf16 else 4
             recompute = choose_recompute(self.config, size, args.token_budget, itemsize)
         engine = {
+            "device": args.device,
             "compute_dtype": "bfloat16" if args.bf16 else "float32",
             "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
             "recompute": recompute,

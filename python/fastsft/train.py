@@ -15,6 +15,7 @@ from fastsft.data import (
     make_supervised_data_module,
     preprocess,
 )
+from fastsft.devices import use_device
 from fastsft.entry import run_script
 from fastsft.launcher import join
 from fastsft.model import CausalLM, stretch_positions
@@ -60,7 +61,8 @@ def train() -> None:
     model_args, data_args, args = parser.parse_args_into_dataclasses()
     local_rank = args.local_rank
     data_args.check_files()
-    join(args.ddp_timeout)
+    use_device(args.device, args.tf32)
+    join(args.ddp_timeout, args.device)
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
     prepare_output_directory(model.source_directory, args.output_dir or ".")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastsft import _C, launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import CallbackHandler, DefaultFlow
+from fastsft.devices import use_device
 from fastsft.evaluation import evaluation_loss
 from fastsft.loss_meter import LossMeter
 from fastsft.model import CausalLM
 from fastsft.model_directory import prepare_output_directory
-from fastsft.notices import warn_once
 from fastsft.preflight import check_before_training
 from fastsft.reporting.progress import Progress
 from fastsft.run_plan import EpochGroups, RunPlan, step_source
@@ -31,6 +32,13 @@ _OF_THIS_RUN = (
     "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps", "train_batch_size",
     "is_local_process_zero", "is_world_process_zero",
 )  # fmt: skip
+
+
+class _Begun(NamedTuple):
+    """A step whose result is still to come."""
+
+    step: int
+    rate: float
 
 
 class Trainer:
@@ -56,17 +64,17 @@ class Trainer:
         self.args = args
         self.model = CausalLM.from_pretrained(model) if isinstance(model, str) else model
         check_before_training(self.model, args, eval_dataset)
-        launcher.join(args.ddp_timeout)
+        use_device(args.device, args.tf32)
+        groups = launcher.join(args.ddp_timeout, args.device)
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._seed_everything(args.seed)
-        self._say_what_computes()
-        self.model.build(args, launcher.join(args.ddp_timeout))
+        self.model.build(args, groups)
         self.progress = Progress(args)
         self.callbacks = CallbackHandler([DefaultFlow(), *(callbacks or ()), self.progress], args)
         self.state = self._new_state()
-        self._losses = LossMeter()
+        self._losses, self._under_way = LossMeter(), deque[_Begun]()
         self._saved: Path | None = None
         if train_dataset is not None:
             self.train_rows = TokenRows.of(train_dataset, args.model_max_length)
@@ -123,6 +131,7 @@ class Trainer:
             self._resume(checkpoint)
         schedule = self._schedule()
         self._losses, self._saved = LossMeter(self.state.global_step), None
+        self._under_way.clear()
         started = time.monotonic()
         with SignalGuard() as guard:
             self._fire("on_train_begin")
@@ -158,7 +167,7 @@ class Trainer:
         """One optimizer step on one accumulation group of all ranks."""
         args, plan = self.args, groups.plan(step)
         rate = schedule.rate(self.state.global_step)
-        result = self.engine.train_step(
+        self.engine.begin_step(
             self.train_rows.native,
             plan.micro_batches,
             plan.weights,
@@ -170,12 +179,6 @@ class Trainer:
             max_grad_norm=args.max_grad_norm or 0.0,
             label_smoothing=args.label_smoothing_factor,
         )
-        if not (result.finite and math.isfinite(result.loss)):
-            raise RuntimeError(
-                f"step {self.state.global_step + 1}: loss {result.loss}, gradient norm "
-                f"{result.grad_norm}: not finite; the weights were left as they were; lower --learning_rate "
-                "or --max_grad_norm, and start the same command again: it resumes from the newest checkpoint"
-            )
         self.state.global_step += 1
         self.state.epoch = epoch + groups.done_after(step) / self.plan.micro_batches
         self.state.total_flos += (
@@ -184,14 +187,33 @@ class Trainer:
             * self.train_rows.padded_length
             * self.engine.num_non_embedding_parameters
         )
-        self._losses.add(result.loss, result.grad_norm if args.max_grad_norm else None, rate)
+        self._under_way.append(_Begun(self.state.global_step, rate))
+        self._take_results(all=False)
         self._fire(
             "on_step_end",
             step_tokens=plan.num_tokens,
             step_logs={"epoch": self.state.epoch, **self._losses.last()},
         )
 
+    def _take_results(self, *, all: bool) -> None:
+        """Losses of the steps begun: a GPU is one step behind, unless `all` waits for it.
+
+        RuntimeError for a step that is not finite.
+        """
+        for result in self.engine.take_results(all=all):
+            begun = self._under_way.popleft()
+            if not (result.finite and math.isfinite(result.loss)):
+                self.state.global_step = begun.step - 1
+                raise RuntimeError(
+                    f"step {begun.step}: loss {result.loss}, gradient norm {result.grad_norm}: not finite; "
+                    "it changed no weight; lower --learning_rate or --max_grad_norm, then start the same "
+                    "command again: it resumes from the newest checkpoint"
+                )
+            self._losses.add(result.loss, result.grad_norm if self.args.max_grad_norm else None, begun.rate)
+
     def _log_evaluate_save(self) -> None:
+        if self.control.should_log or self.control.should_evaluate or self.control.should_save:
+            self._take_results(all=True)
         if self.control.should_log and self.state.global_step > self._losses.logged_step:
             self.log(self._losses.take(self.state.global_step))
         if self.control.should_evaluate:
@@ -204,6 +226,7 @@ class Trainer:
         number = guard.take()
         if not number:
             return
+        self._take_results(all=True)
         path = self._save_checkpoint()
         if self.is_world_process_zero():
             print(f"saved {path}; the same command resumes from it", flush=True)
@@ -211,6 +234,7 @@ class Trainer:
             raise SystemExit(EXIT_BASE + number)
 
     def _finish(self, started: float) -> TrainOutput:
+        self._take_results(all=True)
         runtime = time.monotonic() - started
         train_loss = self._losses.total() / max(self.state.global_step, 0.001)
         metrics = {
@@ -336,11 +360,3 @@ class Trainer:
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
-
-    def _say_what_computes(self) -> None:
-        import torch
-
-        if torch.cuda.is_available() and not self.args.use_cpu:
-            warn_once(
-                "a GPU is here, but this version computes on the CPU (silence this with --use_cpu True)"
-            )

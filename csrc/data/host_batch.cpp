@@ -1,6 +1,4 @@
-#include "data/batch.h"
-
-#include <ATen/ops/empty.h>
+#include "data/host_batch.h"
 
 #include <algorithm>
 
@@ -9,18 +7,11 @@
 namespace fastsft {
 namespace {
 
-template <typename T>
-at::Tensor to_tensor(const std::vector<T>& values) {
-  const auto dtype = c10::CppTypeToScalarType<T>::value;
-  at::Tensor tensor =
-      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(dtype));
-  std::copy(values.begin(), values.end(), tensor.data_ptr<T>());
-  return tensor;
-}
-
 class BatchBuilder {
  public:
-  explicit BatchBuilder(int64_t vocab_size) : vocab_size_(vocab_size), cu_seqlens_{0} {}
+  explicit BatchBuilder(int64_t vocab_size) : vocab_size_(vocab_size) {
+    batch_.cu_seqlens.push_back(0);
+  }
 
   template <typename Id>
   void add_tokens(std::span<const Id> ids) {
@@ -28,37 +19,27 @@ class BatchBuilder {
       require(ids[i] >= 0 && ids[i] < vocab_size_, "token ", i, " has id ", ids[i],
               ", which is not in the model's vocabulary of ", vocab_size_,
               "; do tokenizer and model belong together?");
-      input_ids_.push_back(ids[i]);
-      positions_.push_back(static_cast<int32_t>(i));
+      batch_.input_ids.push_back(ids[i]);
+      batch_.positions.push_back(static_cast<int32_t>(i));
     }
-    cu_seqlens_.push_back(static_cast<int32_t>(input_ids_.size()));
+    batch_.cu_seqlens.push_back(static_cast<int32_t>(batch_.input_ids.size()));
+    batch_.max_seqlen = std::max(batch_.max_seqlen, static_cast<int64_t>(ids.size()));
   }
 
   void add_label(int64_t position, int64_t target, double weight) {
     require(target >= 0 && target < vocab_size_, "a label has id ", target,
             ", which is not in the model's vocabulary of ", vocab_size_);
-    label_positions_.push_back(position);
-    targets_.push_back(target);
-    token_weights_.push_back(static_cast<float>(weight));
+    batch_.label_positions.push_back(position);
+    batch_.targets.push_back(target);
+    batch_.token_weights.push_back(static_cast<float>(weight));
   }
 
-  int64_t num_tokens() const { return static_cast<int64_t>(input_ids_.size()); }
-
-  Batch build() const {
-    return {.input_ids = to_tensor(input_ids_),
-            .positions = to_tensor(positions_),
-            .cu_seqlens = to_tensor(cu_seqlens_),
-            .label_positions = to_tensor(label_positions_),
-            .targets = to_tensor(targets_),
-            .token_weights = to_tensor(token_weights_)};
-  }
+  int64_t num_tokens() const { return static_cast<int64_t>(batch_.input_ids.size()); }
+  HostBatch build() { return std::move(batch_); }
 
  private:
   int64_t vocab_size_;
-  std::vector<int64_t> input_ids_;
-  std::vector<int32_t> positions_, cu_seqlens_;
-  std::vector<int64_t> label_positions_, targets_;
-  std::vector<float> token_weights_;
+  HostBatch batch_;
 };
 
 void add_conversation(const TokenDataset& dataset, int64_t row, double weight,
@@ -77,16 +58,16 @@ void add_conversation(const TokenDataset& dataset, int64_t row, double weight,
 
 }  // namespace
 
-Batch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
-                 std::span<const double> weights, int64_t vocab_size) {
+HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
+                     std::span<const double> weights, int64_t vocab_size) {
   require(rows.size() == weights.size(), rows.size(), " rows with ", weights.size(), " weights");
   BatchBuilder builder(vocab_size);
   for (size_t i = 0; i < rows.size(); ++i) add_conversation(dataset, rows[i], weights[i], builder);
   return builder.build();
 }
 
-Batch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
-                            int64_t vocab_size) {
+HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
+                                int64_t vocab_size) {
   BatchBuilder builder(vocab_size);
   size_t at = 0;
   for (int64_t length : lengths) {

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <optional>
+
+namespace fastsft {
+
+// The stream that this thread gives its work on `device` to; none on the CPU, where work is done
+// when a call returns.
+std::optional<c10::Stream> current_stream(c10::Device device);
+// A stream beside it, for work that overlaps; none on the CPU.
+std::optional<c10::Stream> side_stream(c10::Device device);
+
+// A point in the work given to a device. On the CPU every point has passed when it is recorded, and
+// the other methods do nothing.
+class DeviceEvent {
+ public:
+  enum class Timing { kOff, kOn };
+  explicit DeviceEvent(c10::Device device, Timing timing = Timing::kOff);
+
+  // Behind all work that `stream` has now; the current stream when none is given.
+  void record(std::optional<c10::Stream> stream = std::nullopt);
+  // What `stream` is given from now on waits for the point; the host does not wait.
+  void block(std::optional<c10::Stream> stream = std::nullopt) const;
+  // The host waits.
+  void synchronize() const;
+  bool passed() const;
+  // Milliseconds from `earlier` to here on the device's clock; both passed, both with timing.
+  double milliseconds_since(const DeviceEvent& earlier) const;
+
+ private:
+  c10::Device device_;
+  std::optional<c10::Event> event_;
+};
+
+}  // namespace fastsft

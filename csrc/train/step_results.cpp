@@ -1,0 +1,49 @@
+#include "train/step_results.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "ops/control_slots.h"
+
+namespace fastsft {
+namespace {
+
+StepResult result_of(const double* control) {
+  return {.loss = control[kControlLoss],
+          .grad_norm = std::sqrt(control[kControlNormSquared]),
+          .finite = std::isfinite(control[kControlGradScale])};
+}
+
+}  // namespace
+
+StepResults::Copy StepResults::unused_copy() {
+  if (unused_.empty()) {
+    const auto options = at::TensorOptions().dtype(at::kDouble).pinned_memory(!device_.is_cpu());
+    return {at::empty({kControlSize}, options), DeviceEvent(device_)};
+  }
+  Copy copy = std::move(unused_.back());
+  unused_.pop_back();
+  return copy;
+}
+
+void StepResults::push(const at::Tensor& control) {
+  Copy copy = unused_copy();
+  copy.values.copy_(control, /*non_blocking=*/true);
+  copy.arrived.record();
+  under_way_.push_back(std::move(copy));
+}
+
+std::vector<StepResult> StepResults::take(bool all) {
+  std::vector<StepResult> results;
+  while (under_way_.size() > (all ? 0 : behind_)) {
+    Copy copy = std::move(under_way_.front());
+    under_way_.pop_front();
+    copy.arrived.synchronize();
+    results.push_back(result_of(copy.values.data_ptr<double>()));
+    unused_.push_back(std::move(copy));
+  }
+  return results;
+}
+
+}  // namespace fastsft

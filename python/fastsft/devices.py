@@ -1,0 +1,44 @@
+"""Which device a rank computes on."""
+
+from __future__ import annotations
+
+from fastsft.launcher import launch
+from fastsft.notices import warn_once
+
+
+def choose_device(use_cpu: bool) -> str:
+    """`cuda:<local rank>` when a GPU is here and `use_cpu` does not say otherwise, else `cpu`.
+
+    ValueError when this machine has GPUs, but fewer than ranks. Makes no context on a GPU.
+    """
+    if use_cpu:
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    from fastsft import _C
+
+    if not _C.with_cuda:
+        warn_once(
+            "a GPU is here, but fastsft was built without CUDA kernels and computes on the CPU; build it "
+            "where nvcc is found (silence this with --use_cpu True)"
+        )
+        return "cpu"
+    place, count = launch(), torch.cuda.device_count()
+    if place.local_rank >= count:
+        raise ValueError(
+            f"rank {place.rank} is number {place.local_rank + 1} on a machine with {count} GPUs; start "
+            f"{count} ranks on it (torchrun --nproc_per_node {count}), or use --use_cpu True"
+        )
+    return f"cuda:{place.local_rank}"
+
+
+def use_device(device: str, tf32: bool | None) -> None:
+    """Make `device` this process's current one, and let fp32 products on it use TF32 when `tf32` says so."""
+    if device == "cpu":
+        return
+    import torch
+
+    torch.cuda.set_device(device)
+    torch.backends.cuda.matmul.allow_tf32 = bool(tf32)
