@@ -49,6 +49,18 @@ size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+size_t broken_utf8_size(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < 2) return 1;
+  const unsigned char lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (byte(1) < lowest || byte(1) > highest) return 1;
+  size_t size = 2;
+  while (size < utf8_char_size(lead) && size < text.size() && is_continuation(byte(size))) ++size;
+  return size;
+}
+
 bool is_encoded_surrogate(std::string_view text, size_t at) {
   return text.size() - at >= 3 && text[at] == '\xED' &&
          static_cast<unsigned char>(text[at + 1]) >= 0xA0 && is_continuation(text[at + 1]) &&

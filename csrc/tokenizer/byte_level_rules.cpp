@@ -1,0 +1,102 @@
+#include "tokenizer/byte_level_rules.h"
+
+#include <set>
+
+#include "core/error.h"
+#include "tokenizer/not_native.h"
+
+namespace fastsft {
+namespace {
+
+std::string type_of(const Json& section) {
+  if (section.is_null()) return "none";
+  return section.value("type", std::string("without a type"));
+}
+
+std::string quote(const std::string& text) { return "\"" + text.substr(0, 200) + "\""; }
+
+bool is_absent(const Json& model, const char* key) {
+  const auto found = model.find(key);
+  return found == model.end() || found->is_null() || *found == "" || *found == false;
+}
+
+bool parse_model(const TokenizerJson& json) {
+  static const std::set<std::string> kKnown = {
+      "type",     "dropout",       "unk_token",     "continuing_subword_prefix",
+      "fuse_unk", "byte_fallback", "ignore_merges", "end_of_word_suffix"};
+  if (json.model_type != "BPE") throw NotNative("the model " + quote(json.model_type));
+  for (const auto& [key, value] : json.model.items()) {
+    if (!kKnown.contains(key)) throw NotNative("the model's setting " + quote(key));
+  }
+  for (const char* key :
+       {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
+    if (!is_absent(json.model, key)) throw NotNative(concat("a BPE model with ", key));
+  }
+  return json.model.value("ignore_merges", false);
+}
+
+bool parse_normalizer(const Json& section) {
+  const std::string type = type_of(section);
+  if (type == "none") return false;
+  if (type == "NFC") return true;
+  if (type != "Sequence") throw NotNative("the normalizer " + quote(type));
+  bool normalizes = false;
+  for (const Json& part : section.at("normalizers")) normalizes |= parse_normalizer(part);
+  return normalizes;
+}
+
+SplitPattern parse_split(const Json& section) {
+  const auto behavior = section.at("behavior").get<std::string>();
+  const bool invert = section.value("invert", false);
+  // Every character is matched, so what is between matches is nothing.
+  if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
+    throw NotNative("a split of behavior " + quote(behavior));
+  }
+  const Json& pattern = section.at("pattern");
+  if (!pattern.contains("Regex")) throw NotNative("a split at a fixed text");
+  const auto regex = pattern.at("Regex").get<std::string>();
+  const auto known = find_split_pattern(regex);
+  if (!known) throw NotNative("the split pattern " + quote(regex));
+  return *known;
+}
+
+void parse_pre_tokenizer(const Json& section, ByteLevelRules& rules) {
+  if (type_of(section) == "ByteLevel") {
+    if (!section.value("use_regex", true))
+      throw NotNative("a ByteLevel pre-tokenizer without split");
+    rules.adds_prefix_space = section.value("add_prefix_space", true);
+    return;
+  }
+  if (type_of(section) != "Sequence") {
+    throw NotNative("the pre-tokenizer " + quote(type_of(section)));
+  }
+  const Json& parts = section.at("pretokenizers");
+  const bool is_known = parts.size() == 2 && type_of(parts[0]) == "Split" &&
+                        type_of(parts[1]) == "ByteLevel" && !parts[1].value("use_regex", true) &&
+                        !parts[1].value("add_prefix_space", true);
+  if (!is_known) {
+    std::string types;
+    for (const Json& part : parts) types += (types.empty() ? "" : ", ") + type_of(part);
+    throw NotNative("the pre-tokenizers " + quote(types));
+  }
+  rules.pattern = parse_split(parts[0]);
+}
+
+}  // namespace
+
+ByteLevelRules parse_byte_level_rules(const TokenizerJson& json) {
+  ByteLevelRules rules;
+  try {
+    rules.ignores_merges = parse_model(json);
+    rules.normalizes_nfc = parse_normalizer(json.normalizer);
+    parse_pre_tokenizer(json.pre_tokenizer, rules);
+    if (type_of(json.decoder) != "ByteLevel") {
+      throw NotNative("the decoder " + quote(type_of(json.decoder)));
+    }
+  } catch (const Json::exception& error) {
+    throw_invalid("tokenizer.json: a part is missing or has an unexpected type: ", error.what());
+  }
+  return rules;
+}
+
+}  // namespace fastsft

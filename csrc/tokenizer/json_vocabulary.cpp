@@ -1,0 +1,57 @@
+#include "tokenizer/json_vocabulary.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "tokenizer/not_native.h"
+
+namespace fastsft {
+
+JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& more)
+    : num_pieces_(static_cast<int32_t>(json.pieces.size())) {
+  for (const VocabularyPiece& piece : json.pieces) {
+    if (static_cast<size_t>(piece.id) >= pieces_.size()) {
+      pieces_.resize(piece.id + 1);
+      has_piece_.resize(piece.id + 1);
+    }
+    pieces_[piece.id] = piece.text;
+    has_piece_[piece.id] = true;
+    ids_.emplace(piece.text, piece.id);
+  }
+  for (const AddedToken& token : json.added_tokens) {
+    add(token);
+    const int32_t id = find_id(token.text);
+    if (id != token.id) {
+      throw NotNative(concat("an added token with the id ", token.id, " that gets ", id));
+    }
+  }
+  for (const AddedToken& token : more) add(token);
+  size_ = static_cast<int32_t>(pieces_.size());
+  if (!added_.empty()) size_ = std::max(size_, added_.rbegin()->first + 1);
+}
+
+int32_t JsonVocabulary::next_id() const {
+  if (added_.empty() || added_.rbegin()->first < num_pieces_) return num_pieces_;
+  return added_.rbegin()->first + 1;
+}
+
+void JsonVocabulary::add(const AddedToken& token) {
+  require(!token.text.empty(), "an added token is empty");
+  const auto [known, is_new] = ids_.try_emplace(token.text, next_id());
+  AddedToken added = token;
+  added.id = known->second;
+  added_.insert_or_assign(added.id, std::move(added));
+}
+
+const std::string* JsonVocabulary::find_text(int32_t id) const {
+  if (const auto found = added_.find(id); found != added_.end()) return &found->second.text;
+  const bool is_piece = id >= 0 && static_cast<size_t>(id) < pieces_.size() && has_piece_[id];
+  return is_piece ? &pieces_[id] : nullptr;
+}
+
+int32_t JsonVocabulary::find_id(std::string_view text) const {
+  const auto found = ids_.find(text);
+  return found == ids_.end() ? -1 : found->second;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tokenizer/tokenizer_json.h"
+
+namespace fastsft {
+
+// The tokens of a tokenizer.json by id and text, added ones included, with the ids that
+// `tokenizers` gives to them.
+class JsonVocabulary {
+ public:
+  // `more` are tokens that come to those of the file: their ids are not read. A text that is known
+  // gets the new settings. Throws NotNative when the file's ids are not those that `tokenizers`
+  // gives.
+  JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& more);
+
+  const std::map<int32_t, AddedToken>& added() const { return added_; }
+  int32_t size() const { return size_; }
+  // nullptr when there is none.
+  const std::string* find_text(int32_t id) const;
+  int32_t find_id(std::string_view text) const;  // -1 when there is none
+
+ private:
+  int32_t next_id() const;
+  void add(const AddedToken& token);
+
+  std::vector<std::string> pieces_;  // by id; empty where an added token has the id
+  std::vector<bool> has_piece_;
+  int32_t num_pieces_ = 0;
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> ids_;
+  std::map<int32_t, AddedToken> added_;
+  int32_t size_ = 0;
+};
+
+}  // namespace fastsft

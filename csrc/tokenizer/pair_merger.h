@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tokenizer/pair_table.h"
+#include "tokenizer/word_cache.h"
+
+namespace fastsft {
+
+// Byte-pair merges as `tokenizers` makes them: of all neighbours the pair of the lowest rank joins
+// first, the leftmost of equals. Short words are scanned, long ones use a heap: n log n at worst.
+// Keeps its buffers between calls; one thread at a time.
+class PairMerger {
+ public:
+  explicit PairMerger(const PairTable& table) : table_(&table) {}
+
+  void merge(std::vector<WordToken>& tokens);
+
+ private:
+  struct Candidate {
+    uint32_t rank;
+    int32_t left;
+    int32_t right;
+    int32_t id;
+    uint32_t size;  // of both when it was made: a grown neighbour makes it stale
+  };
+  static bool is_later(const Candidate& a, const Candidate& b);
+
+  void merge_short(std::vector<WordToken>& tokens);
+  void merge_long(std::vector<WordToken>& tokens);
+  void push_candidate(const std::vector<WordToken>& tokens, int32_t left, int32_t right);
+  void join(std::vector<WordToken>& tokens, const Candidate& candidate);
+
+  const PairTable* table_;
+  std::vector<PairTable::Join> joins_;
+  std::vector<int32_t> previous_;
+  std::vector<int32_t> next_;
+  std::vector<Candidate> heap_;
+};
+
+}  // namespace fastsft

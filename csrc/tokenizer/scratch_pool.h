@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+
+namespace fastsft {
+
+// Buffers and caches that one thread uses for a call and that stay warm in between. Threads find
+// their own again as long as there are few of them; nothing locks.
+template <typename Scratch>
+class ScratchPool {
+ public:
+  explicit ScratchPool(std::function<std::unique_ptr<Scratch>()> make) : make_(std::move(make)) {}
+  ~ScratchPool() {
+    for (auto& slot : slots_) delete slot.load();
+  }
+  ScratchPool(const ScratchPool&) = delete;
+  ScratchPool& operator=(const ScratchPool&) = delete;
+
+  class Borrowed {
+   public:
+    explicit Borrowed(const ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
+    ~Borrowed() { pool_.give_back(std::move(scratch_)); }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    Scratch& operator*() const { return *scratch_; }
+    Scratch* operator->() const { return scratch_.get(); }
+
+   private:
+    const ScratchPool& pool_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+ private:
+  static constexpr size_t kSlots = 64;
+
+  static size_t first_slot() {
+    static std::atomic<size_t> num_threads{0};
+    thread_local const size_t number = num_threads.fetch_add(1, std::memory_order_relaxed);
+    return number % kSlots;
+  }
+
+  std::unique_ptr<Scratch> take() const {
+    const size_t first = first_slot();
+    for (size_t i = 0; i < kSlots; ++i) {
+      auto& slot = slots_[(first + i) % kSlots];
+      if (slot.load(std::memory_order_relaxed) == nullptr) continue;
+      if (Scratch* scratch = slot.exchange(nullptr, std::memory_order_acquire)) {
+        return std::unique_ptr<Scratch>(scratch);
+      }
+    }
+    return make_();
+  }
+
+  void give_back(std::unique_ptr<Scratch> scratch) const {
+    const size_t first = first_slot();
+    for (size_t i = 0; i < kSlots; ++i) {
+      Scratch* expected = nullptr;
+      if (slots_[(first + i) % kSlots].compare_exchange_strong(expected, scratch.get(),
+                                                               std::memory_order_release)) {
+        static_cast<void>(scratch.release());
+        return;
+      }
+    }
+  }
+
+  std::function<std::unique_ptr<Scratch>()> make_;
+  mutable std::array<std::atomic<Scratch*>, kSlots> slots_{};
+};
+
+}  // namespace fastsft
