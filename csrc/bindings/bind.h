@@ -14,6 +14,7 @@ void bind_optim(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_tokenizer(pybind11::module_& module);
+void bind_tokenizer_json(pybind11::module_& module);
 void bind_chat(pybind11::module_& module);
 void bind_train(pybind11::module_& module);
 

@@ -1,4 +1,5 @@
 #include <pybind11/functional.h>
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
@@ -18,11 +19,29 @@ SpecialText special_text(bool split_special_tokens) {
 }
 
 std::vector<int32_t> encode(const Tokenizer& self, const std::string& text, bool as_plain_text) {
-  std::vector<Token> tokens;
-  self.encode(text, special_text(as_plain_text), tokens);
   std::vector<int32_t> ids;
-  for (const Token& token : tokens) ids.push_back(token.id);
+  self.encode_ids(text, special_text(as_plain_text), ids);
   return ids;
+}
+
+// Ids of all texts end to end, and where each text's end: no Python object for an id.
+std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
+    const Tokenizer& self, const std::vector<std::string_view>& texts, bool as_plain_text) {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> ends;
+  {
+    const py::gil_scoped_release release;
+    size_t bytes = 0;
+    for (const std::string_view text : texts) bytes += text.size();
+    ids.reserve(bytes / 3);
+    ends.reserve(texts.size());
+    for (const std::string_view text : texts) {
+      self.encode_ids(text, special_text(as_plain_text), ids);
+      ends.push_back(static_cast<int64_t>(ids.size()));
+    }
+  }
+  return {py::array_t<int32_t>(ids.size(), ids.data()),
+          py::array_t<int64_t>(ends.size(), ends.data())};
 }
 
 std::vector<std::vector<int32_t>> encode_batch(const Tokenizer& self,
@@ -80,8 +99,9 @@ void bind_tokenizer(py::module_& module) {
       .def_readwrite("unk", &NamedIds::unk)
       .def_readwrite("pad", &NamedIds::pad);
   py::class_<AddedToken>(module, "AddedToken")
-      .def(py::init<int32_t, std::string, bool, bool>(), py::arg("id"), py::arg("text"),
-           py::arg("strips_left") = false, py::arg("strips_right") = false)
+      .def(py::init<int32_t, std::string, bool, bool, bool, bool, bool>(), py::arg("id"),
+           py::arg("text"), py::arg("strips_left") = false, py::arg("strips_right") = false,
+           py::arg("single_word") = false, py::arg("normalized") = false, py::arg("special") = true)
       .def_readonly("id", &AddedToken::id)
       .def_readonly("text", &AddedToken::text);
   py::class_<LlamaSettings>(module, "LlamaSettings")
@@ -112,6 +132,11 @@ void bind_tokenizer(py::module_& module) {
       .def("find_token", &Tokenizer::find_token, py::arg("text"))
       .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("split_special_tokens") = false,
            release())
+      .def("encode_flat", &encode_flat, py::arg("texts"), py::arg("split_special_tokens") = false)
+      .def("is_special", &Tokenizer::is_special, py::arg("id"))
+      .def_property_readonly("adds_bos", &Tokenizer::adds_bos)
+      .def_property_readonly("adds_eos", &Tokenizer::adds_eos)
+      .def_property_readonly("legacy", &Tokenizer::legacy)
       .def_property_readonly("vocab_size", &Tokenizer::vocab_size)
       .def_property_readonly("named", &Tokenizer::named);
   py::class_<CalledTokenizer, Tokenizer, std::shared_ptr<CalledTokenizer>>(module,

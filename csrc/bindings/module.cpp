@@ -9,6 +9,7 @@ PYBIND11_MODULE(_C, module) {
   bind_data_packing(module);
   bind_optim(module);
   bind_tokenizer(module);
+  bind_tokenizer_json(module);
   bind_chat(module);
   bind_model(module);
   bind_train(module);

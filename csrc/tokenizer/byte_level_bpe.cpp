@@ -10,6 +10,7 @@ namespace fastsft {
 namespace {
 
 constexpr size_t kBlock = 64;
+constexpr size_t kMaxPieces = size_t{1} << 24;  // what WordCache can hold
 
 // Whether one of the next eight bytes is not ASCII; a block would end there.
 bool is_high_soon(std::string_view text) {
@@ -20,43 +21,6 @@ bool is_high_soon(std::string_view text) {
 
 }  // namespace
 
-// Collects the tokens of a block before they go to the vector together.
-class ByteLevelBpe::Writer {
- public:
-  Writer(uint32_t offset, std::vector<Token>& tokens) : offset_(offset), tokens_(tokens) {}
-  ~Writer() { flush(); }
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
-
-  void write(WordToken token) {
-    buffer_[size_++] = {token.id, offset_, offset_ + token.size};
-    offset_ += token.size;
-  }
-  void write_slot(const PretokenCache::Slot& slot) {
-    write(PretokenCache::unpack(slot.tokens[0]));
-    for (size_t i = 1; i < PretokenCache::kMaxPacked && slot.tokens[i] != 0; ++i) {
-      write(PretokenCache::unpack(slot.tokens[i]));
-    }
-  }
-  void write_all(std::span<const WordToken> tokens) {
-    for (const WordToken& token : tokens) {
-      write(token);
-      if (size_ >= kBlock) flush();
-    }
-  }
-  // At most kBlock tokens may be written between two calls, but by write_all.
-  void flush() {
-    tokens_.insert(tokens_.end(), buffer_, buffer_ + size_);
-    size_ = 0;
-  }
-
- private:
-  uint32_t offset_;
-  std::vector<Token>& tokens_;
-  size_t size_ = 0;
-  Token buffer_[2 * kBlock];
-};
-
 ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges)
     : pattern_(pattern),
       ignores_merges_(ignores_merges),
@@ -66,6 +30,9 @@ ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool
 }
 
 void ByteLevelBpe::index_vocabulary(const TokenizerJson& json) {
+  if (json.pieces.size() + json.added_tokens.size() >= kMaxPieces) {
+    throw NotNative(concat("a vocabulary of ", json.pieces.size(), " pieces"));
+  }
   byte_ids_.fill(-1);
   if (ignores_merges_) ids_by_bytes_.reserve(json.pieces.size());
   for (const VocabularyPiece& piece : json.pieces) {
@@ -81,7 +48,7 @@ void ByteLevelBpe::index_vocabulary(const TokenizerJson& json) {
 
 std::span<const WordToken> ByteLevelBpe::merge_piece(std::string_view piece,
                                                      Scratch& scratch) const {
-  auto& tokens = scratch.merged;
+  auto& tokens = scratch.merged_;
   tokens.clear();
   if (ignores_merges_) {
     if (const auto found = ids_by_bytes_.find(piece); found != ids_by_bytes_.end()) {
@@ -90,75 +57,106 @@ std::span<const WordToken> ByteLevelBpe::merge_piece(std::string_view piece,
     }
   }
   for (const char byte : piece) tokens.push_back({byte_ids_[static_cast<uint8_t>(byte)], 1});
-  scratch.merger.merge(tokens);
+  scratch.merger_.merge(tokens);
   return tokens;
 }
 
-std::span<const WordToken> ByteLevelBpe::encode_long(std::string_view piece,
-                                                     Scratch& scratch) const {
-  if (piece.size() > PretokenCache::kMaxLong) return merge_piece(piece, scratch);
-  if (const auto known = scratch.cache.find_long(piece); !known.empty()) return known;
-  const auto tokens = merge_piece(piece, scratch);
-  scratch.cache.insert_long(piece, tokens);
-  return tokens;
+template <typename Output>
+void ByteLevelBpe::encode_short(const WordCache::Key& key, size_t bucket, std::string_view piece,
+                                Scratch& scratch, TokenWriter<Output>& writer) const {
+  WordCache& cache = scratch.cache_;
+  if (const WordCache::Entry* entry = cache.find(key, bucket)) {
+    if (entry->count() <= WordCache::kInline) {
+      writer.put_inline(entry->tokens, entry->count());
+    } else {
+      writer.put(cache.tokens(*entry));
+    }
+    return;
+  }
+  scratch.packed_.clear();
+  for (const WordToken& token : merge_piece(piece, scratch)) {
+    scratch.packed_.push_back(pack_token(token.id, token.size));
+  }
+  writer.put(scratch.packed_);
+  cache.insert(key, bucket, scratch.packed_);
 }
 
-std::span<const WordToken> ByteLevelBpe::encode_unknown(std::string_view piece,
-                                                        PretokenCache::Key key,
-                                                        Scratch& scratch) const {
-  if (const auto known = scratch.cache.find_long(piece); !known.empty()) return known;
-  const auto tokens = merge_piece(piece, scratch);
-  if (PretokenCache::is_packable(tokens)) {
-    scratch.cache.insert(key, tokens);
-  } else {
-    scratch.cache.insert_long(piece, tokens);
+template <typename Output>
+void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
+                               TokenWriter<Output>& writer) const {
+  if (piece.size() <= WordCache::kMaxWord) {
+    const auto key = WordCache::make_key(piece.data(), piece.size());
+    return encode_short(key, scratch.cache_.bucket_of(key), piece, scratch, writer);
   }
-  return tokens;
+  auto tokens = scratch.long_pieces_.find(piece);
+  if (tokens.empty()) {
+    tokens = merge_piece(piece, scratch);
+    scratch.long_pieces_.insert(piece, tokens);
+  }
+  for (const WordToken& token : tokens) writer.put(token.id, token.size);
 }
 
-// The piece is the first `size` bytes of `text`.
-inline void ByteLevelBpe::write_piece(std::string_view text, size_t size, Scratch& scratch,
-                                      Writer& writer) const {
-  if (size > PretokenCache::kMaxShort) {
-    return writer.write_all(encode_long(text.substr(0, size), scratch));
+// Collects the ends of the pieces from `begin` on, as many as there is room for; returns the last.
+size_t ByteLevelBpe::find_ends(std::string_view text, size_t begin, Scratch& scratch) const {
+  size_t count = 0;
+  size_t at = begin;
+  while (at < text.size() && count + kBlock <= Scratch::kPieces) {
+    const std::string_view rest = text.substr(at);
+    BlockStarts block;
+    if (!is_high_soon(rest)) block = find_block_starts(pattern_, rest, classify_);
+    if (block.end == 0) {
+      at += find_split_end(pattern_, rest, 0);
+      scratch.ends_[count++] = static_cast<uint32_t>(at);
+      continue;
+    }
+    for (uint64_t starts = block.starts & ~1ull; starts != 0; starts &= starts - 1) {
+      scratch.ends_[count++] = static_cast<uint32_t>(at + std::countr_zero(starts));
+    }
+    at += block.end;
+    if (at == text.size()) scratch.ends_[count++] = static_cast<uint32_t>(at);
   }
-  const auto key = PretokenCache::make_key(text.data(), size, text.size());
-  if (const PretokenCache::Slot* slot = scratch.cache.find(key)) {
-    writer.write_slot(*slot);
-  } else {
-    writer.write_all(encode_unknown(text.substr(0, size), key, scratch));
+  scratch.num_ends_ = count;
+  return at;
+}
+
+// Keys first, so that the cache lines are on their way when they are needed.
+template <typename Output>
+void ByteLevelBpe::encode_pieces(std::string_view text, size_t begin, Scratch& scratch,
+                                 TokenWriter<Output>& writer) const {
+  size_t at = begin;
+  for (size_t i = 0; i < scratch.num_ends_; ++i) {
+    const size_t size = scratch.ends_[i] - at;
+    const bool is_loadable = size <= WordCache::kMaxWord && at + WordCache::kLoaded <= text.size();
+    scratch.keys_[i] = is_loadable ? WordCache::load_key(text.data() + at, size) : WordCache::Key();
+    scratch.buckets_[i] = static_cast<uint32_t>(scratch.cache_.bucket_of(scratch.keys_[i]));
+    scratch.cache_.prefetch(scratch.buckets_[i]);
+    at = scratch.ends_[i];
+  }
+  at = begin;
+  for (size_t i = 0; i < scratch.num_ends_; ++i) {
+    const std::string_view piece = text.substr(at, scratch.ends_[i] - at);
+    at = scratch.ends_[i];
+    if (scratch.keys_[i].high != 0) {
+      encode_short(scratch.keys_[i], scratch.buckets_[i], piece, scratch, writer);
+    } else {
+      encode_long(piece, scratch, writer);
+    }
   }
 }
 
-void ByteLevelBpe::write_block(std::string_view text, const BlockStarts& block, Scratch& scratch,
-                               Writer& writer) const {
-  uint64_t starts = block.starts & ~1ull;
-  for (size_t begin = 0; begin < block.end;) {
-    const size_t end = starts != 0 ? std::countr_zero(starts) : block.end;
-    starts &= starts - 1;
-    write_piece(text.substr(begin), end - begin, scratch, writer);
+template <typename Output>
+void ByteLevelBpe::encode(std::string_view text, uint32_t offset, Scratch& scratch,
+                          std::vector<Output>& tokens) const {
+  TokenWriter<Output> writer(tokens, offset);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = find_ends(text, begin, scratch);
+    encode_pieces(text, begin, scratch, writer);
     begin = end;
   }
-  writer.flush();
 }
 
-void ByteLevelBpe::encode(std::string_view text, uint32_t offset, Scratch& scratch,
-                          std::vector<Token>& tokens) const {
-  Writer writer(offset, tokens);
-  while (!text.empty()) {
-    size_t end = 0;
-    if (!is_high_soon(text)) {
-      const BlockStarts block = find_block_starts(pattern_, text, classify_);
-      write_block(text, block, scratch, writer);
-      end = block.end;
-    }
-    if (end == 0) {
-      end = find_split_end(pattern_, text, 0);
-      write_piece(text, end, scratch, writer);
-      writer.flush();
-    }
-    text.remove_prefix(end);
-  }
-}
+template void ByteLevelBpe::encode(std::string_view, uint32_t, Scratch&, std::vector<Token>&) const;
+template void ByteLevelBpe::encode(std::string_view, uint32_t, Scratch&,
+                                   std::vector<int32_t>&) const;
 
 }  // namespace fastsft

@@ -1,20 +1,20 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "tokenizer/long_word_cache.h"
 #include "tokenizer/pair_merger.h"
 #include "tokenizer/pair_table.h"
-#include "tokenizer/pretoken_cache.h"
 #include "tokenizer/split_blocks.h"
 #include "tokenizer/split_pattern.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/token_writer.h"
 #include "tokenizer/tokenizer_json.h"
+#include "tokenizer/word_cache.h"
 
 namespace fastsft {
 
@@ -23,33 +23,32 @@ namespace fastsft {
 class ByteLevelBpe {
  public:
   // With `ignores_merges` a piece that is in the vocabulary is that token, whatever its merges
-  // say. Throws NotNative when a byte has no token.
+  // say. Throws NotNative when a byte has no token or the vocabulary is larger than 2^24.
   ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges);
 
   // Caches and buffers of one thread.
-  struct Scratch {
-    explicit Scratch(const ByteLevelBpe& bpe) : merger(bpe.pairs_) {}
-    PretokenCache cache;
-    PairMerger merger;
-    std::vector<WordToken> merged;
-  };
+  class Scratch;
 
-  // Appends the tokens of `text`, whose first byte has offset `offset`.
+  // Appends the tokens of `text`, whose first byte has offset `offset`. Output is Token or, for
+  // ids alone, int32_t.
+  template <typename Output>
   void encode(std::string_view text, uint32_t offset, Scratch& scratch,
-              std::vector<Token>& tokens) const;
+              std::vector<Output>& tokens) const;
 
   // Instead of the processor's own, for tests.
   void set_classifier(ClassifyBytes classify) { classify_ = classify; }
 
  private:
-  class Writer;
   void index_vocabulary(const TokenizerJson& json);
-  void write_block(std::string_view text, const BlockStarts& block, Scratch& scratch,
-                   Writer& writer) const;
-  void write_piece(std::string_view text, size_t size, Scratch& scratch, Writer& writer) const;
-  std::span<const WordToken> encode_unknown(std::string_view piece, PretokenCache::Key key,
-                                            Scratch& scratch) const;
-  std::span<const WordToken> encode_long(std::string_view piece, Scratch& scratch) const;
+  size_t find_ends(std::string_view text, size_t begin, Scratch& scratch) const;
+  template <typename Output>
+  void encode_pieces(std::string_view text, size_t begin, Scratch& scratch,
+                     TokenWriter<Output>& writer) const;
+  template <typename Output>
+  void encode_short(const WordCache::Key& key, size_t bucket, std::string_view piece,
+                    Scratch& scratch, TokenWriter<Output>& writer) const;
+  template <typename Output>
+  void encode_long(std::string_view piece, Scratch& scratch, TokenWriter<Output>& writer) const;
   std::span<const WordToken> merge_piece(std::string_view piece, Scratch& scratch) const;
 
   SplitPattern pattern_;
@@ -62,6 +61,26 @@ class ByteLevelBpe {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
   std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> ids_by_bytes_;
+};
+
+class ByteLevelBpe::Scratch {
+ public:
+  explicit Scratch(const ByteLevelBpe& bpe) : cache_(kBuckets), merger_(bpe.pairs_) {}
+
+ private:
+  friend class ByteLevelBpe;
+  static constexpr size_t kBuckets = size_t{1} << 16;  // 4 MiB
+  static constexpr size_t kPieces = 256;               // at a time
+
+  WordCache cache_;
+  LongWordCache long_pieces_;
+  PairMerger merger_;
+  std::vector<WordToken> merged_;
+  std::vector<PackedToken> packed_;
+  size_t num_ends_ = 0;
+  std::array<uint32_t, kPieces> ends_;  // of the pieces that are encoded next
+  std::array<uint32_t, kPieces> buckets_;
+  std::array<WordCache::Key, kPieces> keys_;
 };
 
 }  // namespace fastsft

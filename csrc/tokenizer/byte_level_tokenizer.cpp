@@ -1,6 +1,7 @@
 #include "tokenizer/byte_level_tokenizer.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/utf8.h"
@@ -92,6 +93,27 @@ std::string replace_invalid(std::string_view bytes) {
   return text;
 }
 
+// Where tokens have ranges, `moved` says what becomes of each end from token `first` on.
+template <typename Output, typename Move>
+void move_ranges(std::vector<Output>& tokens, size_t first, const Move& moved) {
+  if constexpr (std::is_same_v<Output, Token>) {
+    for (size_t i = first; i < tokens.size(); ++i) {
+      tokens[i].begin = moved(tokens[i].begin);
+      tokens[i].end = moved(tokens[i].end);
+    }
+  }
+}
+
+template <typename Output>
+void push_token(const AddedMatcher::Match& match, uint32_t offset, std::vector<Output>& tokens) {
+  if constexpr (std::is_same_v<Output, Token>) {
+    tokens.push_back({match.token->id, static_cast<uint32_t>(offset + match.begin),
+                      static_cast<uint32_t>(offset + match.end)});
+  } else {
+    tokens.push_back(match.token->id);
+  }
+}
+
 }  // namespace
 
 ByteLevelTokenizer::ByteLevelTokenizer(const TokenizerJson& json,
@@ -134,8 +156,9 @@ std::string ByteLevelTokenizer::token_text(int32_t id) const {
   return *text;
 }
 
+template <typename Output>
 void ByteLevelTokenizer::encode_plain(std::string_view text, uint32_t offset, Scratch& scratch,
-                                      std::vector<Token>& tokens) const {
+                                      std::vector<Output>& tokens) const {
   if (text.empty()) return;
   if (!rules_.adds_prefix_space || text[0] == ' ') {
     return bpe_.encode(text, offset, scratch.bpe, tokens);
@@ -143,54 +166,56 @@ void ByteLevelTokenizer::encode_plain(std::string_view text, uint32_t offset, Sc
   const size_t first = tokens.size();
   scratch.prefixed.assign(1, ' ').append(text);
   bpe_.encode(scratch.prefixed, 0, scratch.bpe, tokens);
-  for (size_t i = first; i < tokens.size(); ++i) {
-    tokens[i].begin = offset + std::max(tokens[i].begin, 1u) - 1;
-    tokens[i].end = offset + tokens[i].end - 1;
-  }
+  move_ranges(tokens, first, [&](uint32_t at) { return offset + std::max(at, 1u) - 1; });
 }
 
+template <typename Output>
 void ByteLevelTokenizer::encode_normalized(std::string_view text, uint32_t offset,
                                            SpecialText specials, Scratch& scratch,
-                                           std::vector<Token>& tokens) const {
+                                           std::vector<Output>& tokens) const {
   AddedMatcher::Cursor cursor;
   size_t at = 0;
   while (const auto match = normalized_matcher_.find_next(text, specials, cursor)) {
     encode_plain(text.substr(at, match->begin - at), offset + at, scratch, tokens);
-    tokens.push_back({match->token->id, static_cast<uint32_t>(offset + match->begin),
-                      static_cast<uint32_t>(offset + match->end)});
+    push_token(*match, offset, tokens);
     at = match->end;
   }
   encode_plain(text.substr(at), offset + at, scratch, tokens);
 }
 
+template <typename Output>
 void ByteLevelTokenizer::encode_original(std::string_view text, uint32_t offset,
                                          SpecialText specials, Scratch& scratch,
-                                         std::vector<Token>& tokens) const {
+                                         std::vector<Output>& tokens) const {
   if (!rules_.normalizes_nfc || !normalize_nfc(text, scratch.normalized)) {
     return encode_normalized(text, offset, specials, scratch, tokens);
   }
   const size_t first = tokens.size();
   encode_normalized(scratch.normalized.text, 0, specials, scratch, tokens);
-  for (size_t i = first; i < tokens.size(); ++i) {
-    tokens[i].begin = offset + scratch.normalized.original(tokens[i].begin);
-    tokens[i].end = offset + scratch.normalized.original(tokens[i].end);
-  }
+  move_ranges(tokens, first, [&](uint32_t at) {
+    return offset + static_cast<uint32_t>(scratch.normalized.original(at));
+  });
 }
 
-void ByteLevelTokenizer::encode(std::string_view text, SpecialText specials,
-                                std::vector<Token>& tokens) const {
+template <typename Output>
+void ByteLevelTokenizer::encode_into(std::string_view text, SpecialText specials,
+                                     std::vector<Output>& tokens) const {
   require(text.size() < kMaxText, "a text of ", text.size(), " bytes is too long to tokenize");
-  const ScratchPool<Scratch>::Borrowed scratch(scratch_);
+  const typename ScratchPool<Scratch>::Borrowed scratch(scratch_);
   AddedMatcher::Cursor cursor;
   size_t at = 0;
   while (const auto match = original_matcher_.find_next(text, specials, cursor)) {
     encode_original(text.substr(at, match->begin - at), at, specials, *scratch, tokens);
-    tokens.push_back(
-        {match->token->id, static_cast<uint32_t>(match->begin), static_cast<uint32_t>(match->end)});
+    push_token(*match, 0, tokens);
     at = match->end;
   }
   encode_original(text.substr(at), at, specials, *scratch, tokens);
 }
+
+template void ByteLevelTokenizer::encode_into(std::string_view, SpecialText,
+                                              std::vector<Token>&) const;
+template void ByteLevelTokenizer::encode_into(std::string_view, SpecialText,
+                                              std::vector<int32_t>&) const;
 
 std::string ByteLevelTokenizer::decode(std::span<const int32_t> ids,
                                        bool skip_special_tokens) const {

@@ -31,7 +31,13 @@ class ByteLevelTokenizer : public Tokenizer {
   ByteLevelTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,
-              std::vector<Token>& tokens) const override;
+              std::vector<Token>& tokens) const override {
+    encode_into(text, specials, tokens);
+  }
+  void encode_ids(std::string_view text, SpecialText specials,
+                  std::vector<int32_t>& ids) const override {
+    encode_into(text, specials, ids);
+  }
   // As ByteLevel's decoder: bytes that are no UTF-8 become U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
 
@@ -60,12 +66,17 @@ class ByteLevelTokenizer : public Tokenizer {
 
   void set_named(const JsonTokenizerSettings& settings);
   void set_added_around(const AddedAround& around);
+  template <typename Output>
+  void encode_into(std::string_view text, SpecialText specials, std::vector<Output>& tokens) const;
+  template <typename Output>
   void encode_original(std::string_view text, uint32_t offset, SpecialText specials,
-                       Scratch& scratch, std::vector<Token>& tokens) const;
+                       Scratch& scratch, std::vector<Output>& tokens) const;
+  template <typename Output>
   void encode_normalized(std::string_view text, uint32_t offset, SpecialText specials,
-                         Scratch& scratch, std::vector<Token>& tokens) const;
+                         Scratch& scratch, std::vector<Output>& tokens) const;
+  template <typename Output>
   void encode_plain(std::string_view text, uint32_t offset, Scratch& scratch,
-                    std::vector<Token>& tokens) const;
+                    std::vector<Output>& tokens) const;
 
   ByteLevelRules rules_;
   JsonVocabulary vocabulary_;

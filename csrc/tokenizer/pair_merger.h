@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tokenizer/long_word_cache.h"
 #include "tokenizer/pair_table.h"
-#include "tokenizer/word_cache.h"
 
 namespace fastsft {
 

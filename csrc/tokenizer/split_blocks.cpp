@@ -27,7 +27,7 @@ uint64_t cut_contractions(SplitPattern pattern, std::string_view text, uint64_t 
 
 // Masks of the classes that the patterns name; `valid` bytes belong to the block.
 struct Block {
-  Block(const ByteMasks& masks, uint64_t valid)
+  Block(const ClassMasks& masks, uint64_t valid)
       : letters(masks.letters & valid),
         digits(masks.digits & valid),
         spaces(masks.spaces & valid),
@@ -103,7 +103,7 @@ BlockStarts find_block_starts(SplitPattern pattern, std::string_view text, Class
     std::memcpy(copy, text.data(), text.size());
     bytes = copy;
   }
-  ByteMasks masks;
+  ClassMasks masks;
   classify(bytes, masks);
   const size_t seen = std::min(text.size(), kBlock);
   const size_t size = std::min<size_t>(seen, std::countr_zero(masks.high));

@@ -8,7 +8,7 @@
 namespace fastsft {
 
 // Up to 64 ASCII bytes of a text as sets: bit i of a mask stands for byte i.
-struct ByteMasks {
+struct ClassMasks {
   uint64_t letters = 0;
   uint64_t digits = 0;
   uint64_t spaces = 0;    // \s, blanks and newlines included
@@ -19,10 +19,10 @@ struct ByteMasks {
 };
 
 // The classes of the 64 bytes at `bytes`, by the widest instructions of the processor.
-using ClassifyBytes = void (*)(const char* bytes, ByteMasks& masks);
+using ClassifyBytes = void (*)(const char* bytes, ClassMasks& masks);
 ClassifyBytes find_classifier();
 // Without any special instructions; what the others are compared with.
-void classify_bytes(const char* bytes, ByteMasks& masks);
+void classify_bytes(const char* bytes, ClassMasks& masks);
 
 // Where pieces begin in the bytes from the beginning of a piece on. Bit 0 is set. Pieces that
 // begin below `end` are complete: the next one begins there, or the text is over.

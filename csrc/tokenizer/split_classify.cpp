@@ -37,8 +37,8 @@ constexpr std::array<uint8_t, 256> kClasses = [] {
 #if defined(__x86_64__)
 
 // Comparisons of bytes are signed, so bytes of 128 and more are below everything.
-__attribute__((target("avx2"))) void classify_avx2(const char* bytes, ByteMasks& masks) {
-  ByteMasks found;
+__attribute__((target("avx2"))) void classify_avx2(const char* bytes, ClassMasks& masks) {
+  ClassMasks found;
   for (int half = 0; half < 2; ++half) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32 * half));
     const auto within = [&](__m256i value, char first, char last) __attribute__((target("avx2"))) {
@@ -64,7 +64,7 @@ __attribute__((target("avx2"))) void classify_avx2(const char* bytes, ByteMasks&
 }
 
 __attribute__((target("avx512f,avx512bw"))) void classify_avx512(const char* bytes,
-                                                                 ByteMasks& masks) {
+                                                                 ClassMasks& masks) {
   const __m512i v = _mm512_loadu_si512(bytes);
   const __m512i lower = _mm512_or_si512(v, _mm512_set1_epi8(0x20));
   const __m512i from_a = _mm512_sub_epi8(lower, _mm512_set1_epi8('a'));
@@ -84,8 +84,8 @@ __attribute__((target("avx512f,avx512bw"))) void classify_avx512(const char* byt
 
 }  // namespace
 
-void classify_bytes(const char* bytes, ByteMasks& masks) {
-  ByteMasks found;
+void classify_bytes(const char* bytes, ClassMasks& masks) {
+  ClassMasks found;
   for (int i = 0; i < 64; ++i) {
     const uint64_t flags = kClasses[static_cast<uint8_t>(bytes[i])];
     found.letters |= (flags & 1) << i;

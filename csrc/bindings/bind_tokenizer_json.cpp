@@ -1,0 +1,45 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "tokenizer/json_tokenizer.h"
+#include "tokenizer/not_native.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+
+std::shared_ptr<Tokenizer> parse_json_tokenizer(const std::string& text, const std::string& where,
+                                                const JsonTokenizerSettings& settings) {
+  return make_json_tokenizer(parse_tokenizer_json(text, where), settings);
+}
+
+std::shared_ptr<Tokenizer> read_json_tokenizer(const std::string& path,
+                                               const JsonTokenizerSettings& settings) {
+  return make_json_tokenizer(read_tokenizer_json(path), settings);
+}
+
+}  // namespace
+
+void bind_tokenizer_json(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::register_exception<NotNative>(module, "NotNativeError", PyExc_ValueError);
+  py::class_<JsonTokenizerSettings>(module, "JsonTokenizerSettings")
+      .def(py::init<>())
+      .def_readwrite("added", &JsonTokenizerSettings::added)
+      .def_readwrite("bos", &JsonTokenizerSettings::bos)
+      .def_readwrite("eos", &JsonTokenizerSettings::eos)
+      .def_readwrite("unk", &JsonTokenizerSettings::unk)
+      .def_readwrite("pad", &JsonTokenizerSettings::pad)
+      .def_readwrite("add_prefix_space", &JsonTokenizerSettings::add_prefix_space)
+      .def_readwrite("legacy", &JsonTokenizerSettings::legacy);
+  py::class_<ByteLevelTokenizer, Tokenizer, std::shared_ptr<ByteLevelTokenizer>>(
+      module, "ByteLevelTokenizer")
+      .def("use_portable_code", &ByteLevelTokenizer::use_portable_code);
+  module.def("parse_json_tokenizer", &parse_json_tokenizer, py::arg("text"), py::arg("where"),
+             py::arg("settings"), release());
+  module.def("read_json_tokenizer", &read_json_tokenizer, py::arg("path"), py::arg("settings"),
+             release());
+}
+
+}  // namespace fastsft::bindings
