@@ -1,0 +1,17 @@
+# One program for each tests/fuzz/fuzz_<target>.cpp, on fastsft_base. With clang it is a libFuzzer
+# program; otherwise tests/fuzz/mutation_driver.cpp drives the same function. Use with
+# -DFASTSFT_SANITIZE=ON.
+file(GLOB fuzz_targets CONFIGURE_DEPENDS tests/fuzz/fuzz_*.cpp)
+add_custom_target(fuzz)
+foreach(source ${fuzz_targets})
+  get_filename_component(name ${source} NAME_WE)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    add_executable(${name} ${source})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${source} tests/fuzz/mutation_driver.cpp)
+  endif()
+  target_link_libraries(${name} PRIVATE fastsft_base)
+  add_dependencies(fuzz ${name})
+endforeach()
