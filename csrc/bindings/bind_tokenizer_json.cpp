@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "tokenizer/byte_level_tokenizer.h"
 #include "tokenizer/json_tokenizer.h"
 #include "tokenizer/not_native.h"
 

@@ -3,7 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "tokenizer/byte_level_tokenizer.h"
+#include "tokenizer/tokenizer_json.h"
+#include "tokenizer/vocabulary_tokenizer.h"
 
 namespace fastsft {
 

@@ -1,0 +1,94 @@
+#include "tokenizer/vocabulary_tokenizer.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/utf8.h"
+#include "tokenizer/not_native.h"
+#include "tokenizer/post_processor.h"
+#include "tokenizer/unicode.h"
+
+namespace fastsft {
+namespace {
+
+constexpr size_t kMaxAddedText = 512;  // a search is as slow as the longest of them
+
+// The named tokens that are no tokens yet become added ones.
+std::vector<AddedToken> list_more(const JsonTokenizerSettings& settings) {
+  std::vector<AddedToken> more = settings.added;
+  for (const auto& text : {settings.bos, settings.eos, settings.unk, settings.pad}) {
+    const auto is_text = [&](const AddedToken& token) { return token.text == text; };
+    if (text.empty() || std::any_of(more.begin(), more.end(), is_text)) continue;
+    AddedToken token;
+    token.text = text;
+    more.push_back(std::move(token));
+  }
+  return more;
+}
+
+void check_added(const std::map<int32_t, AddedToken>& added) {
+  bool strips_right = false;
+  bool begins_with_space = false;
+  for (const auto& [id, token] : added) {
+    require(find_invalid_utf8(token.text) == std::string_view::npos, "added token ", id,
+            " is not UTF-8");
+    if (token.text.size() > kMaxAddedText) {
+      throw NotNative(concat("an added token of ", token.text.size(), " bytes"));
+    }
+    strips_right |= token.strips_right;
+    begins_with_space |= is_space(decode_char(token.text, 0).code);
+  }
+  if (strips_right && begins_with_space) {
+    throw NotNative("an added token that strips white space beside one that begins with it");
+  }
+}
+
+}  // namespace
+
+VocabularyTokenizer::VocabularyTokenizer(const TokenizerJson& json,
+                                         const JsonTokenizerSettings& settings)
+    : vocabulary_(json, list_more(settings)), legacy_(settings.legacy) {
+  check_added(vocabulary_.added());
+  set_named(settings);
+  set_added_around(json.post_processor);
+}
+
+void VocabularyTokenizer::set_named(const JsonTokenizerSettings& settings) {
+  const auto id_of = [&](const std::string& text) { return text.empty() ? -1 : find_token(text); };
+  named_ = {id_of(settings.bos), id_of(settings.eos), id_of(settings.unk), id_of(settings.pad)};
+}
+
+// A tokenizer that names no BOS but adds one has that one.
+void VocabularyTokenizer::set_added_around(const Json& post_processor) {
+  const AddedAround around = parse_post_processor(post_processor);
+  adds_bos_ = !around.before.empty();
+  adds_eos_ = !around.after.empty();
+  if (adds_bos_ && named_.bos < 0) named_.bos = around.before[0];
+  if (adds_eos_ && named_.eos < 0) named_.eos = around.after[0];
+  const bool fits = around.before.size() <= 1 && around.after.size() <= 1 &&
+                    (!adds_bos_ || around.before[0] == named_.bos) &&
+                    (!adds_eos_ || around.after[0] == named_.eos);
+  if (!fits) throw NotNative("a post-processor that adds more than bos_token and eos_token");
+}
+
+std::string VocabularyTokenizer::token_text(int32_t id) const {
+  const std::string* text = vocabulary_.find_text(id);
+  require(text != nullptr, "token id ", id, " is not in the vocabulary of ", vocab_size(),
+          " tokens");
+  return *text;
+}
+
+bool VocabularyTokenizer::is_skipped(int32_t id) const {
+  const auto added = vocabulary_.added().find(id);
+  return added != vocabulary_.added().end() && added->second.special;
+}
+
+std::vector<const AddedToken*> VocabularyTokenizer::list_unnormalized() const {
+  std::vector<const AddedToken*> tokens;
+  for (const auto& [id, token] : vocabulary_.added()) {
+    if (!token.normalized) tokens.push_back(&token);
+  }
+  return tokens;
+}
+
+}  // namespace fastsft
