@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsft.cli.random_llama import llama_config, write_random_llama
+from fastsft.cli.random_model import small_config, write_random_model
 from harness import Run, check_losses, paired, run_json, write_result
 from workloads import make
 
@@ -116,8 +116,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = folder / "model"
-        config = llama_config(vocab_size=32000, max_positions=args.model_max_length, **shape)
-        parameters = write_random_llama(model, config)
+        config = small_config(vocab_size=32000, max_positions=args.model_max_length, **shape)
+        parameters = write_random_model(model, config)
         shutil.copytree(args.tokenizer, model, dirs_exist_ok=True)
         count = args.batch * args.accumulation * args.steps
         data = make(args.workload, args.data, folder, count, args.model_max_length)

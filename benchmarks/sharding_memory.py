@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastsft import _C
-from fastsft.cli.random_llama import llama_config
+from fastsft.cli.random_model import small_config
 from harness import write_result
 from ranks import run_ranks
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     args = parser.parse_args()
-    config = json.dumps(llama_config(**SIZE))
+    config = json.dumps(small_config(**SIZE))
     rows = []
     print(f"{'strategy':14} {'ranks':>5} {'held':>12} {'design':>12} {'ratio':>7}   ({args.dtype})")
     for strategy in STRATEGIES:

@@ -188,7 +188,7 @@ def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
 
 
 class Decoder:
-    """Llama, Mistral, Qwen2, Qwen3: `config` is Hugging Face's, `weights` the tensors by their names there."""
+    """Llama, Mistral, Qwen2, Qwen3: `config` is Hugging Face's, `weights` its tensors by name."""
 
     def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         self.config, self.weights = config, weights

@@ -102,3 +102,21 @@ def test_attention_dropout_is_named(source: Path, tmp_path: Path, caplog: pytest
         config = ModelConfig({**model.config, "attention_dropout": 0.1})
         make_trainer(CausalLM(model.source_directory, config), tmp_path)
     assert "attention_dropout 0.1 has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "named", [None, "LlamaDecoderLayer", "Qwen2DecoderLayer", "LlamaDecoderLayer,Embedding"]
+)
+def test_another_models_layer_class_is_named(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, named: str | None
+) -> None:
+    notices._said.clear()
+    with caplog.at_level(logging.WARNING, "fastsft"):
+        make_trainer(
+            CausalLM.from_pretrained(str(source)), tmp_path, fsdp_transformer_layer_cls_to_wrap=named
+        )
+    wrong = {"Qwen2DecoderLayer": "Qwen2DecoderLayer", "LlamaDecoderLayer,Embedding": "Embedding"}.get(
+        named or ""
+    )
+    expected = f"{wrong} is not the decoder layer of this model (LlamaDecoderLayer)"
+    assert (expected in caplog.text) if wrong else ("decoder layer" not in caplog.text)

@@ -1,4 +1,4 @@
-"""Small Llama directories written by transformers, and conversations to train them on."""
+"""Small model directories written by transformers, and conversations to train them on."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from typing import Any
 import numpy as np
 
 CONFIGS: dict[str, dict[str, Any]] = {
-    "untied": {"num_key_value_heads": 2, "tie_word_embeddings": False},
-    "tied": {"num_key_value_heads": 4, "tie_word_embeddings": True},
-}
+    "untied": {"model_type": "llama", "num_key_value_heads": 2},
+    "tied": {"model_type": "llama", "num_key_value_heads": 4, "tie_word_embeddings": True},
+    "biases": {"model_type": "llama", "num_key_value_heads": 1, "attention_bias": True, "mlp_bias": True},
+    "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 5},
+    "qwen2": {
+        "model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True,
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 2,
+    },
+    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
+}  # fmt: skip
 STRATEGIES = ["full_shard", "shard_grad_op", "no_shard"]
 
 
 def write_model(directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB") -> Path:
     """A random model of `CONFIGS[kind]`; equal for equal arguments."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = AutoConfig.for_model(
         vocab_size=70, hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4,
         max_position_embeddings=64, pad_token_id=0, initializer_range=0.3, **CONFIGS[kind],
     )  # fmt: skip
-    model = LlamaForCausalLM(config)
+    model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, mean=1.0, std=0.1)

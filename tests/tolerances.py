@@ -27,6 +27,17 @@ TOLERANCES = {
 }
 
 
+@dataclass(frozen=True)
+class CurveBand:
+    """How far two loss curves are apart, absolutely: at the worst step, and on average over the steps."""
+
+    largest: float
+    mean: float
+
+
+BFLOAT16_CURVE = CurveBand(largest=0.005, mean=0.0015)  # bfloat16 compute beside float32, 30 steps
+
+
 def relative_error(actual: Tensor, expected: Tensor) -> float:
     """||actual - expected|| / ||expected|| in float64; the absolute error when `expected` is zero."""
     if actual.shape != expected.shape:

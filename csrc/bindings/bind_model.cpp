@@ -12,7 +12,13 @@ namespace py = pybind11;
 
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
-std::vector<std::string> model_families() { return FamilyRegistry::instance().names(); }
+// model_type -> prefix of transformers' class names.
+std::map<std::string, std::string> model_families() {
+  std::map<std::string, std::string> prefixes;
+  const auto& registry = FamilyRegistry::instance();
+  for (const auto& name : registry.names()) prefixes[name] = registry.get(name).class_prefix;
+  return prefixes;
+}
 
 int64_t count_parameters(const std::string& config_json) {
   return DecoderLayout(parse_model_config(config_json)).num_parameters();

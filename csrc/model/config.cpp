@@ -33,7 +33,7 @@ ModelConfig parse_model_config(const std::string& config_json) {
   require(json.is_object() && json.contains("model_type") && json["model_type"].is_string(),
           "config.json: \"model_type\" is missing");
   const auto type = json["model_type"].get<std::string>();
-  ModelConfig config = FamilyRegistry::instance().get(type)(json);
+  ModelConfig config = FamilyRegistry::instance().get(type).parse(json);
   config.model_type = type;
   return config;
 }

@@ -35,11 +35,15 @@ struct ModelConfig {
   int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
 };
 
-// A model family: its file registers how its config.json is read, by `model_type`.
+// A model family: its file registers it by `model_type`.
+struct Family {
+  std::function<ModelConfig(const Json&)> parse;  // of its config.json
+  std::string class_prefix;  // transformers' classes: <prefix>ForCausalLM, <prefix>DecoderLayer
+};
 struct FamilyTag {
   static constexpr const char* kNoun = "model family";
 };
-using FamilyRegistry = Registry<FamilyTag, std::function<ModelConfig(const Json&)>>;
+using FamilyRegistry = Registry<FamilyTag, Family>;
 
 // Throws std::invalid_argument for an unknown family, a missing field or a setting that the
 // family's native implementation would compute differently.

@@ -20,7 +20,7 @@ ModelConfig parse_mistral(const Json& json) {
   return config;
 }
 
-const bool registered = FamilyRegistry::instance().add("mistral", parse_mistral);
+const bool registered = FamilyRegistry::instance().add("mistral", {parse_mistral, "Mistral"});
 
 }  // namespace
 }  // namespace fastsft

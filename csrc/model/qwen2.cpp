@@ -16,7 +16,7 @@ ModelConfig parse_qwen2(const Json& json) {
   return config;
 }
 
-const bool registered = FamilyRegistry::instance().add("qwen2", parse_qwen2);
+const bool registered = FamilyRegistry::instance().add("qwen2", {parse_qwen2, "Qwen2"});
 
 }  // namespace
 }  // namespace fastsft

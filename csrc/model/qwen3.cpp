@@ -20,7 +20,7 @@ ModelConfig parse_qwen3(const Json& json) {
   return config;
 }
 
-const bool registered = FamilyRegistry::instance().add("qwen3", parse_qwen3);
+const bool registered = FamilyRegistry::instance().add("qwen3", {parse_qwen3, "Qwen3"});
 
 }  // namespace
 }  // namespace fastsft

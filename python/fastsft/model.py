@@ -11,6 +11,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.launcher import Groups, threads_per_rank
 from fastsft.notices import warn_once
 from fastsft.recompute import choose_recompute
+from fastsft.sharding_arguments import warn_of_other_layer_class
 
 
 class ModelConfig(dict[str, Any]):
@@ -122,6 +123,7 @@ class CausalLM:
                 f"config.json: attention_dropout {self.config['attention_dropout']} has no effect: fastsft "
                 "trains without dropout"
             )
+        warn_of_other_layer_class(str(self.config.get("model_type")), args.fsdp_transformer_layer_cls_to_wrap)
         trained = self._take_weights()
         self.engine = _C.Engine(json.dumps(self.config), **options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]

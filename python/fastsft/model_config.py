@@ -8,12 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 # transformers' defaults of what belongs into generation_config.json; other values move there.
 _GENERATION_DEFAULTS: dict[str, Any] = {
     "max_length": 20,
@@ -70,15 +64,17 @@ def resolve_save_dtype(trainer: Any) -> str:
 
 def config_to_save(config: Mapping[str, Any], tokenizer: Any, save_dtype: str) -> dict[str, Any]:
     """config.json of the saved model: the model's configuration with type, class and token ids as saved."""
+    from fastsft import _C
+
     saved = {key: value for key, value in config.items() if key != "_name_or_path"}
     for name in _misplaced(saved):
         del saved[name]
     saved["torch_dtype"] = save_dtype
     if "dtype" in saved:
         saved["dtype"] = save_dtype
-    architecture = _ARCHITECTURES.get(str(saved.get("model_type")))
-    if not saved.get("architectures") and architecture:
-        saved["architectures"] = [architecture]
+    prefix = _C.model_families().get(str(saved.get("model_type")))
+    if not saved.get("architectures") and prefix:
+        saved["architectures"] = [f"{prefix}ForCausalLM"]
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)
     return saved

@@ -87,3 +87,20 @@ def fsdp_settings(value: Any) -> dict[str, Any]:
         raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
     settings["activation_checkpointing"] = _truth(settings.get("activation_checkpointing", False))
     return settings
+
+
+def warn_of_other_layer_class(model_type: str, named: str | None) -> None:
+    """Name a class of `--fsdp_transformer_layer_cls_to_wrap` that is not the model's decoder layer.
+
+    `named` is one class or several, separated by commas. Units are decoder layers in any case. Source:
+    trainer_arguments.md, section 3.
+    """
+    from fastsft import _C
+
+    expected = f"{_C.model_families().get(model_type, '')}DecoderLayer"
+    others = [name.strip() for name in (named or expected).split(",") if name.strip() != expected]
+    if others:
+        warn_once(
+            f"fsdp_transformer_layer_cls_to_wrap: {', '.join(others)} is not the decoder layer of this model "
+            f"({expected}); the engine shards per decoder layer in any case"
+        )

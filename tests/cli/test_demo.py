@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from fastsft import _C
 from fastsft.cli import demo
-from fastsft.cli.random_llama import llama_config, write_random_llama
+from fastsft.cli.random_model import small_config, write_random_model
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,10 @@ def test_system_prompt_is_short_in_tokens(made: Path) -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_random_llama_opens_in_transformers(tmp_path: Path, tied: bool) -> None:
-    config = llama_config(
+@pytest.mark.parametrize("family", _C.model_families())
+def test_a_random_model_opens_in_transformers(tmp_path: Path, family: str, tied: bool) -> None:
+    config = small_config(
+        model_type=family,
         vocab_size=300,
         hidden_size=32,
         num_layers=2,
@@ -71,7 +74,7 @@ def test_random_llama_opens_in_transformers(tmp_path: Path, tied: bool) -> None:
         intermediate_size=48,
         tie_word_embeddings=tied,
     )
-    count = write_random_llama(tmp_path, config, seed=3)
+    count = write_random_model(tmp_path, config, seed=3)
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert count == sum(parameter.numel() for parameter in model.parameters())
@@ -80,11 +83,11 @@ def test_random_llama_opens_in_transformers(tmp_path: Path, tied: bool) -> None:
     assert torch.equal(model.model.norm.weight, torch.ones(32))
 
 
-def test_random_llama_depends_on_the_seed_only(tmp_path: Path) -> None:
-    config = llama_config(vocab_size=300, hidden_size=32, num_layers=1, num_heads=4, intermediate_size=48)
+def test_a_random_model_depends_on_the_seed_only(tmp_path: Path) -> None:
+    config = small_config(vocab_size=300, hidden_size=32, num_layers=1, num_heads=4, intermediate_size=48)
     files = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write_random_llama(tmp_path / name, config, seed)
+        write_random_model(tmp_path / name, config, seed)
         files.append((tmp_path / name / "model.safetensors").read_bytes())
     assert files[0] == files[1] != files[2]
 

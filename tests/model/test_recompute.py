@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fastsft import _C
-from fastsft.cli.random_llama import llama_config
+from fastsft.cli.random_model import small_config
 from fastsft.recompute import activation_bytes, choose_recompute
 
-CONFIG = llama_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
+CONFIG = small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
 TOKENS = 900
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
+from fastsft import _C
 from fastsft.cli.demo_tokenizer import train_tokenizer
-from fastsft.cli.random_llama import llama_config, write_random_llama
+from fastsft.cli.random_model import small_config, write_random_model
 
 MARK = ".fastsft-demo"
 MAX_LENGTH = 256
@@ -37,8 +38,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     data = folder / "conversations.json"
     data.write_text(packaged_conversations(), encoding="utf-8")
-    parameters = make_model(folder / "untrained", data, args.seed)
-    print(f"A Llama with {parameters / 1e6:.1f} million random weights: {folder / 'untrained'}")
+    parameters = make_model(folder / "untrained", data, args.seed, args.model_type)
+    size = f"{parameters / 1e6:.1f} million random weights"
+    print(f"A model of the {args.model_type} family with {size}: {folder / 'untrained'}")
     command = training_command(folder, data, steps=args.steps, seed=args.seed)
     print(f"Training: {shlex.join(['python', *command[1:]])}\n", flush=True)
     status = subprocess.run(command).returncode
@@ -57,6 +59,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--output_dir", type=Path, default=Path("fastsft-demo"), help="default: ./fastsft-demo"
     )
     parser.add_argument("--steps", type=int, default=260, help="optimizer steps; default 260")
+    parser.add_argument(
+        "--model_type", choices=list(_C.model_families()), default="llama", help="model family; default llama"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random weights and of the data order")
     args = parser.parse_args(arguments)
     if args.steps < 1:
@@ -81,11 +86,12 @@ def packaged_conversations() -> str:
     return (resources.files("fastsft.cli") / "demo_conversations.json").read_text(encoding="utf-8")
 
 
-def make_model(directory: Path, data: Path, seed: int) -> int:
+def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama") -> int:
     """Writes a tokenizer trained on `data` and random weights; returns the number of parameters."""
     train_tokenizer(directory, texts(data), vocab_size=VOCAB_SIZE, model_max_length=MAX_LENGTH)
-    config = llama_config(vocab_size=VOCAB_SIZE, max_positions=MAX_LENGTH, tie_word_embeddings=True, **SHAPE)
-    return write_random_llama(directory, config, seed)
+    sizes = {"vocab_size": VOCAB_SIZE, "max_positions": MAX_LENGTH, **SHAPE}
+    config = small_config(model_type=model_type, tie_word_embeddings=True, **sizes)
+    return write_random_model(directory, config, seed)
 
 
 def texts(data: Path) -> Iterator[str]:

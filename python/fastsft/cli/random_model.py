@@ -1,0 +1,82 @@
+"""Small models with random weights, for the demo and for benchmarks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from fastsft import _C
+
+# What a config.json of the family has besides the sizes.
+_OWN_FIELDS: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": False, "mlp_bias": False},
+    "mistral": {"sliding_window": None},
+    "qwen2": {"use_sliding_window": False},
+    "qwen3": {"use_sliding_window": False, "attention_bias": False},
+}
+
+
+def small_config(
+    *,
+    vocab_size: int,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    intermediate_size: int,
+    max_positions: int = 2048,
+    tie_word_embeddings: bool = False,
+    model_type: str = "llama",
+) -> dict[str, Any]:
+    """A Hugging Face `config.json` of a model family; `num_heads` divides `hidden_size`."""
+    if hidden_size % num_heads:
+        raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
+    return {
+        "architectures": [f"{_C.model_families()[model_type]}ForCausalLM"],
+        "model_type": model_type,
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": num_heads,
+        "head_dim": hidden_size // num_heads,
+        "max_position_embeddings": max_positions,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "tie_word_embeddings": tie_word_embeddings,
+        "initializer_range": 0.02,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "torch_dtype": "float32",
+        "use_cache": True,
+        **_OWN_FIELDS.get(model_type, {}),
+    }
+
+
+def write_random_model(directory: Path, config: dict[str, Any], seed: int = 0) -> int:
+    """Writes config.json and model.safetensors (float32) and returns the number of parameters.
+
+    Matrices are normal with standard deviation `initializer_range`, norms are one, biases zero.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        name: _initial(name, shape, config["initializer_range"], generator)
+        for name, shape in _C.parameter_shapes(json.dumps(config))
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    return sum(weight.numel() for weight in weights.values())
+
+
+def _initial(name: str, shape: list[int], deviation: float, generator: torch.Generator) -> torch.Tensor:
+    if len(shape) == 1:
+        return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
+    return torch.empty(shape).normal_(0.0, deviation, generator=generator)
