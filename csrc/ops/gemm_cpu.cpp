@@ -12,8 +12,9 @@ namespace {
 
 constexpr int64_t kBlockElements = int64_t{4} << 20;  // widened at a time: 16 MiB
 
-// bfloat16 operands are widened, because ATen refuses bfloat16 x bfloat16 -> float32 on CPU: the
-// smaller one whole, the larger one in blocks of its rows or columns that stay in the result.
+// For float32 results bfloat16 operands are widened, because ATen refuses bfloat16 x bfloat16 ->
+// float32 on CPU: the smaller one whole, the larger one in blocks of its rows or columns that stay
+// in the result.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
   const bool by_columns = b.numel() > a.numel();
   const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
@@ -29,12 +30,17 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   }
 }
 
+auto kernel_for(const at::Tensor& a, const at::Tensor& out) {
+  if (a.scalar_type() == at::kFloat) return cpu::float_gemm;
+  const bool narrow = out.scalar_type() == at::kBFloat16;
+  return narrow && cpu::takes_bfloat16() ? cpu::bfloat16_gemm : widened_gemm;
+}
+
 void gemm_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
               bool transpose_b, double beta) {
   check_gemm(a, b, out, transpose_a, transpose_b, beta);
   const at::Tensor left = transpose_a ? a.t() : a, right = transpose_b ? b.t() : b;
-  const bool wide = a.scalar_type() == at::kFloat;
-  (wide ? cpu::float_gemm : widened_gemm)(left, right, out, static_cast<float>(beta));
+  (kernel_for(a, out))(left, right, out, static_cast<float>(beta));
 }
 
 }  // namespace

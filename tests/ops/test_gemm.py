@@ -40,11 +40,23 @@ def test_products(
     assert_close(out, expected)
 
 
-def test_bfloat16_result_is_rounded_once() -> None:
-    a, b = torch.randn(9, 33).bfloat16(), torch.randn(33, 8).bfloat16()
-    out = torch.full((9, 8), torch.nan).bfloat16()
-    torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)
-    assert torch.equal(out, (a.float() @ b.float()).bfloat16())
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("sizes", [(9, 8, 33), (1, 1, 1), (130, 70, 600)])
+def test_bfloat16_result_is_rounded_once(
+    onednn: bool, transpose_a: bool, transpose_b: bool, beta: float, sizes: tuple[int, int, int]
+) -> None:
+    m, n, k = sizes
+    a, b = operand(m, k, transpose_a, torch.bfloat16), operand(k, n, transpose_b, torch.bfloat16)
+    out = torch.randn(m, 3 * n).bfloat16()[:, n : 2 * n]  # its rows are apart
+    exact = reference.gemm(a.double(), b.double(), transpose_a=transpose_a, transpose_b=transpose_b)
+    exact, slack = exact + beta * out, 1e-6 * k**0.5 * (1 + exact.abs().max())  # of sums in float32
+    out.copy_(out if beta else torch.full_like(out, torch.nan))
+    with torch.backends.mkldnn.flags(enabled=onednn):
+        torch.ops.fastsft.gemm(a, b, out, transpose_a, transpose_b, beta)
+    assert ((exact - slack).bfloat16() <= out).all() and (out <= (exact + slack).bfloat16()).all()
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
@@ -78,6 +90,9 @@ def test_processors_that_onednn_refuses() -> None:
         "a, b, out = torch.randn(7, 5), torch.randn(5, 3), torch.empty(7, 3)\n"
         "torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)\n"
         "torch.testing.assert_close(out, a @ b)\n"
+        "a, b, out = a.bfloat16(), b.bfloat16(), out.bfloat16()\n"
+        "torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)\n"
+        "torch.testing.assert_close(out, (a.float() @ b.float()).bfloat16())\n"
     )
     paths = [str(Path(fastsft.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": os.pathsep.join(filter(None, paths))}

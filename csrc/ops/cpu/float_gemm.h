@@ -9,4 +9,10 @@ namespace fastsft::cpu {
 // torch's BLAS.
 void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
 
+// The same for bfloat16 operands and result: sums in float32, rounded once. Only where
+// takes_bfloat16() says that the processor multiplies bfloat16 itself (AVX512-BF16) and torch's
+// oneDNN may be used.
+void bfloat16_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
+bool takes_bfloat16();
+
 }  // namespace fastsft::cpu
