@@ -41,7 +41,9 @@ def of_category(first: str) -> Callable[[int], bool]:
 def corrected(name: str, ours: Callable[[int], bool], theirs: set[int]) -> set[int]:
     """`theirs`, with a line about how far unicodedata is from it."""
     known = {c for c in CODE_POINTS if ours(c)}
-    print(f"{name}: {len(theirs)}; not in unicodedata {len(theirs - known)}, only there {len(known - theirs)}")
+    print(
+        f"{name}: {len(theirs)}; not in unicodedata {len(theirs - known)}, only there {len(known - theirs)}"
+    )
     return theirs
 
 
@@ -109,7 +111,9 @@ def table(name: str, kind: str, rows: Iterable[tuple[int, ...]]) -> str:
     return "\n".join([*lines, line, "};", ""])
 
 
-def normalize(text: str, classes: dict[int, int], steps: dict[int, list[int]], pairs: dict[tuple[int, int], int]) -> str:
+def normalize(
+    text: str, classes: dict[int, int], steps: dict[int, list[int]], pairs: dict[tuple[int, int], int]
+) -> str:
     """NFC from the tables alone, to check them (UAX 15)."""
     out: list[int] = []
 
@@ -159,7 +163,16 @@ def pair_of(a: int, b: int, pairs: dict[tuple[int, int], int]) -> int | None:
 
 
 def check(classes: dict[int, int], steps: dict[int, list[int]], pairs: dict[tuple[int, int], int]) -> None:
-    marks = ("{}", "e{}", "a\u0327{}\u0301", "{}\u0301", "{}\u0327\u0301", "\u1100\u1161{}", "a{}\u0334", "a\u0345{}")
+    marks = (
+        "{}",
+        "e{}",
+        "a\u0327{}\u0301",
+        "{}\u0301",
+        "{}\u0327\u0301",
+        "\u1100\u1161{}",
+        "a{}\u0334",
+        "a\u0345{}",
+    )
     for c in CODE_POINTS:
         for mark in marks:
             text = mark.format(chr(c))
@@ -179,7 +192,9 @@ def main() -> None:
     for name, members in (("Letter", letters), ("Number", numbers), ("Space", spaces), ("Word", words)):
         text += table(f"k{name}Ranges", "CodePointRange", ranges(members))
     text += table("kCombiningRanges", "CombiningRange", class_ranges(classes))
-    text += table("kDecompositions", "Decomposition", [(c, *step, 0)[:3] for c, step in sorted(steps.items())])
+    text += table(
+        "kDecompositions", "Decomposition", [(c, *step, 0)[:3] for c, step in sorted(steps.items())]
+    )
     text += table("kCompositions", "Decomposition", [(c, *steps[c]) for c in sorted(composed)])
     output = Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT
     output.write_text(text)

@@ -103,7 +103,12 @@ void bind_tokenizer(py::module_& module) {
            py::arg("text"), py::arg("strips_left") = false, py::arg("strips_right") = false,
            py::arg("single_word") = false, py::arg("normalized") = false, py::arg("special") = true)
       .def_readonly("id", &AddedToken::id)
-      .def_readonly("text", &AddedToken::text);
+      .def_readonly("text", &AddedToken::text)
+      .def_readonly("strips_left", &AddedToken::strips_left)
+      .def_readonly("strips_right", &AddedToken::strips_right)
+      .def_readonly("single_word", &AddedToken::single_word)
+      .def_readonly("normalized", &AddedToken::normalized)
+      .def_readonly("special", &AddedToken::special);
   py::class_<LlamaSettings>(module, "LlamaSettings")
       .def(py::init<>())
       .def_readwrite("legacy", &LlamaSettings::legacy)

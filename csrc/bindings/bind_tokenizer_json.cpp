@@ -1,8 +1,10 @@
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
 #include "tokenizer/byte_level_tokenizer.h"
 #include "tokenizer/json_tokenizer.h"
+#include "tokenizer/library_tokenizer.h"
 #include "tokenizer/not_native.h"
 
 namespace fastsft::bindings {
@@ -28,6 +30,7 @@ void bind_tokenizer_json(py::module_& module) {
   py::class_<JsonTokenizerSettings>(module, "JsonTokenizerSettings")
       .def(py::init<>())
       .def_readwrite("added", &JsonTokenizerSettings::added)
+      .def_readwrite("special_texts", &JsonTokenizerSettings::special_texts)
       .def_readwrite("bos", &JsonTokenizerSettings::bos)
       .def_readwrite("eos", &JsonTokenizerSettings::eos)
       .def_readwrite("unk", &JsonTokenizerSettings::unk)
@@ -37,6 +40,21 @@ void bind_tokenizer_json(py::module_& module) {
   py::class_<ByteLevelTokenizer, Tokenizer, std::shared_ptr<ByteLevelTokenizer>>(
       module, "ByteLevelTokenizer")
       .def("use_portable_code", &ByteLevelTokenizer::use_portable_code);
+  py::class_<LibraryCalls>(module, "LibraryCalls")
+      .def(py::init<>())
+      .def_readwrite("encode", &LibraryCalls::encode)
+      .def_readwrite("decode", &LibraryCalls::decode)
+      .def_readwrite("token_text", &LibraryCalls::token_text)
+      .def_readwrite("find_token", &LibraryCalls::find_token)
+      .def_readwrite("special_ids", &LibraryCalls::special_ids)
+      .def_readwrite("vocab_size", &LibraryCalls::vocab_size)
+      .def_readwrite("named", &LibraryCalls::named)
+      .def_readwrite("adds_bos", &LibraryCalls::adds_bos)
+      .def_readwrite("adds_eos", &LibraryCalls::adds_eos)
+      .def_readwrite("legacy", &LibraryCalls::legacy);
+  py::class_<LibraryTokenizer, Tokenizer, std::shared_ptr<LibraryTokenizer>>(module,
+                                                                             "LibraryTokenizer")
+      .def(py::init<LibraryCalls>(), py::arg("calls"));
   module.def("parse_json_tokenizer", &parse_json_tokenizer, py::arg("text"), py::arg("where"),
              py::arg("settings"), release());
   module.def("read_json_tokenizer", &read_json_tokenizer, py::arg("path"), py::arg("settings"),

@@ -7,7 +7,8 @@
 
 namespace fastsft {
 
-JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& more)
+JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& added,
+                               const std::vector<std::string>& special_texts)
     : num_pieces_(static_cast<int32_t>(json.pieces.size())) {
   for (const VocabularyPiece& piece : json.pieces) {
     if (static_cast<size_t>(piece.id) >= pieces_.size()) {
@@ -25,7 +26,10 @@ JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<Adde
       throw NotNative(concat("an added token with the id ", token.id, " that gets ", id));
     }
   }
-  for (const AddedToken& token : more) add(token);
+  for (const AddedToken& token : added) add(token);
+  for (const std::string& text : special_texts) {
+    if (!added_.contains(find_id(text))) add({.text = text});
+  }
   size_ = static_cast<int32_t>(pieces_.size());
   if (!added_.empty()) size_ = std::max(size_, added_.rbegin()->first + 1);
 }

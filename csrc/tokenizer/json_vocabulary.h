@@ -14,10 +14,11 @@ namespace fastsft {
 // `tokenizers` gives to them.
 class JsonVocabulary {
  public:
-  // `more` are tokens that come to those of the file: their ids are not read. A text that is known
-  // gets the new settings. Throws NotNative when the file's ids are not those that `tokenizers`
-  // gives.
-  JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& more);
+  // `added` come to those of the file: their ids are not read, and a text that is known gets the
+  // new settings. `special_texts` become added tokens where they are none yet. Throws NotNative
+  // when the file's ids are not those that `tokenizers` gives.
+  JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& added,
+                 const std::vector<std::string>& special_texts);
 
   const std::map<int32_t, AddedToken>& added() const { return added_; }
   int32_t size() const { return size_; }

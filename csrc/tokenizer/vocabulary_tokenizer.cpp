@@ -1,7 +1,5 @@
 #include "tokenizer/vocabulary_tokenizer.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "core/utf8.h"
 #include "tokenizer/not_native.h"
@@ -12,19 +10,6 @@ namespace fastsft {
 namespace {
 
 constexpr size_t kMaxAddedText = 512;  // a search is as slow as the longest of them
-
-// The named tokens that are no tokens yet become added ones.
-std::vector<AddedToken> list_more(const JsonTokenizerSettings& settings) {
-  std::vector<AddedToken> more = settings.added;
-  for (const auto& text : {settings.bos, settings.eos, settings.unk, settings.pad}) {
-    const auto is_text = [&](const AddedToken& token) { return token.text == text; };
-    if (text.empty() || std::any_of(more.begin(), more.end(), is_text)) continue;
-    AddedToken token;
-    token.text = text;
-    more.push_back(std::move(token));
-  }
-  return more;
-}
 
 void check_added(const std::map<int32_t, AddedToken>& added) {
   bool strips_right = false;
@@ -47,14 +32,18 @@ void check_added(const std::map<int32_t, AddedToken>& added) {
 
 VocabularyTokenizer::VocabularyTokenizer(const TokenizerJson& json,
                                          const JsonTokenizerSettings& settings)
-    : vocabulary_(json, list_more(settings)), legacy_(settings.legacy) {
+    : vocabulary_(json, settings.added, settings.special_texts), legacy_(settings.legacy) {
   check_added(vocabulary_.added());
   set_named(settings);
   set_added_around(json.post_processor);
 }
 
 void VocabularyTokenizer::set_named(const JsonTokenizerSettings& settings) {
-  const auto id_of = [&](const std::string& text) { return text.empty() ? -1 : find_token(text); };
+  const auto id_of = [&](const std::string& text) {
+    const int32_t id = text.empty() ? -1 : find_token(text);
+    require(text.empty() || id >= 0, "the special token \"", text, "\" is not in the vocabulary");
+    return id;
+  };
   named_ = {id_of(settings.bos), id_of(settings.eos), id_of(settings.unk), id_of(settings.pad)};
 }
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.json_tokenizer import load_json_tokenizer
+from fastsft.tokenizer_settings import read_chat_template, read_settings
 
 # What a saved directory takes over from the one that was read (trainer_semantics.md, section 23).
 _FILES = (
@@ -17,26 +19,42 @@ _FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
     "chat_template.jinja",
 )
-_NO_LENGTH = 10**30  # what transformers says when a directory names no length
+_NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
 
 
 class Tokenizer:
-    """A SentencePiece BPE tokenizer with the ids of transformers' slow LlamaTokenizer.
+    """The tokenizer of a Hugging Face model directory.
+
+    From tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. From
+    tokenizer.json: the ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2
+    and 3 runs natively, another one in the library, and a line says so.
 
     `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
-    tokens. Ids and texts of the named tokens: `bos_token_id`, `bos_token` and so on; None where missing.
+    tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of the named tokens:
+    `bos_token_id`, `bos_token` and so on; None where missing.
     """
 
-    def __init__(self, native: Any, directory: str | Path, files: Any) -> None:
+    def __init__(
+        self,
+        native: Any,
+        directory: str | Path,
+        *,
+        model_max_length: int | None = None,
+        padding_side: str = "right",
+        chat_template: str | None = None,
+    ) -> None:
         self.native = native
         self.directory = Path(directory)
-        self.legacy: bool = files.settings.legacy
-        self.add_bos_token: bool = files.settings.add_bos
-        self.add_eos_token: bool = files.settings.add_eos
-        self.model_max_length: int = files.model_max_length if files.model_max_length > 0 else _NO_LENGTH
-        self.padding_side: str = files.padding_side
+        self.legacy: bool = native.legacy
+        self.add_bos_token: bool = native.adds_bos
+        self.add_eos_token: bool = native.adds_eos
+        self.model_max_length: int = model_max_length or _NO_LENGTH
+        self.padding_side = padding_side
+        self.chat_template = chat_template
         self._pad_token_id: int = native.named.pad
 
     @classmethod
@@ -47,13 +65,16 @@ class Tokenizer:
         model_max_length: int | None = None,
         padding_side: str | None = None,
     ) -> Tokenizer:
-        """Load tokenizer.model and the JSON files beside it; the options replace what the files say.
+        """Load tokenizer.model or else tokenizer.json, and the JSON files beside it.
 
-        ValueError when the files ask for something that is not reproduced exactly, are damaged, or hold no
-        tokenizer.model.
+        The options replace what the files say. ValueError when the files are damaged, ask for something that
+        nobody reproduces, or there are none.
         """
-        native, files = _C.load_tokenizer(str(directory))
-        tokenizer = cls(native, directory, files)
+        root = Path(directory)
+        if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
+            tokenizer = cls._from_model(root)
+        else:
+            tokenizer = cls._from_json(root)
         if model_max_length is not None:
             tokenizer.model_max_length = model_max_length
         if padding_side is not None:
@@ -61,6 +82,28 @@ class Tokenizer:
         if tokenizer.padding_side not in ("right", "left"):
             raise ValueError(f'padding_side must be "right" or "left", got "{tokenizer.padding_side}"')
         return tokenizer
+
+    @classmethod
+    def _from_model(cls, root: Path) -> Tokenizer:
+        native, files = _C.load_tokenizer(str(root))
+        return cls(
+            native,
+            root,
+            model_max_length=files.model_max_length if files.model_max_length > 0 else None,
+            padding_side=files.padding_side,
+            chat_template=read_chat_template(root),
+        )
+
+    @classmethod
+    def _from_json(cls, root: Path) -> Tokenizer:
+        settings = read_settings(root)
+        return cls(
+            load_json_tokenizer(root / "tokenizer.json", settings),
+            root,
+            model_max_length=settings.model_max_length,
+            padding_side=settings.padding_side,
+            chat_template=settings.chat_template,
+        )
 
     def encode(
         self, text: str, add_special_tokens: bool = False, *, split_special_tokens: bool = False

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tokenizer/tokenizer.h"
+
+namespace fastsft {
+
+// What a tokenizer library is asked, and what it said once.
+struct LibraryCalls {
+  // Ids and byte ranges of a text, BOS and EOS left out; true takes special tokens as plain text.
+  std::function<std::vector<std::tuple<int32_t, uint32_t, uint32_t>>(const std::string&, bool)>
+      encode;
+  std::function<std::string(const std::vector<int32_t>&, bool)> decode;
+  std::function<std::string(int32_t)> token_text;  // "" for an id that is none
+  std::function<int32_t(const std::string&)> find_token;
+  std::set<int32_t> special_ids;
+  int32_t vocab_size = 0;
+  NamedIds named;
+  bool adds_bos = false;
+  bool adds_eos = false;
+  bool legacy = true;
+};
+
+// A tokenizer that fastsft does not run itself behind the interface of those that it does. Ranges
+// that the library leaves open go to the token behind them. As slow as the library.
+class LibraryTokenizer : public Tokenizer {
+ public:
+  explicit LibraryTokenizer(LibraryCalls calls) : calls_(std::move(calls)) {}
+
+  void encode(std::string_view text, SpecialText specials,
+              std::vector<Token>& tokens) const override;
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
+
+  int32_t vocab_size() const override { return calls_.vocab_size; }
+  std::string token_text(int32_t id) const override;
+  int32_t find_token(std::string_view text) const override {
+    return calls_.find_token(std::string(text));
+  }
+  NamedIds named() const override { return calls_.named; }
+  bool adds_bos() const override { return calls_.adds_bos; }
+  bool adds_eos() const override { return calls_.adds_eos; }
+  bool is_special(int32_t id) const override { return calls_.special_ids.contains(id); }
+  bool legacy() const override { return calls_.legacy; }
+  bool prefixes_every_part() const override { return false; }
+  bool cuts_before_spaces() const override { return false; }
+
+ private:
+  LibraryCalls calls_;
+};
+
+}  // namespace fastsft

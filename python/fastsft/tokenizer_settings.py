@@ -1,0 +1,122 @@
+"""What the files beside a tokenizer.json say, read as transformers' fast tokenizers read them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+
+NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_END = "<|endoftext|>"
+# What the classes of transformers 4.57 take for a name that the files leave out.
+_DEFAULTS = {
+    "GPT2Tokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
+    "Qwen2Tokenizer": {"eos_token": _END, "unk_token": _END, "pad_token": _END},
+}
+_CLASSES = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer"}
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+@dataclass
+class TokenizerSettings:
+    """`named`: texts by name ("bos_token", ...). `added`: tokens with flags; `special_texts`: without."""
+
+    named: dict[str, str] = field(default_factory=dict)
+    added: list[Any] = field(default_factory=list)
+    special_texts: list[str] = field(default_factory=list)
+    add_prefix_space: bool | None = None
+    legacy: bool = True
+    model_max_length: int | None = None
+    padding_side: str = "right"
+    chat_template: str | None = None
+
+    def native(self) -> Any:
+        """The same for the core."""
+        settings = _C.JsonTokenizerSettings()
+        settings.added = self.added
+        settings.special_texts = self.special_texts
+        settings.add_prefix_space = self.add_prefix_space
+        settings.legacy = self.legacy
+        for name in ("bos", "eos", "unk", "pad"):
+            setattr(settings, name, self.named.get(f"{name}_token", ""))
+        return settings
+
+
+def read_settings(directory: Path) -> TokenizerSettings:
+    """Of tokenizer_config.json and the older files; ValueError when one is damaged."""
+    config = read_object(directory / "tokenizer_config.json")
+    if "added_tokens_decoder" not in config:
+        config = {**config, **read_object(directory / "special_tokens_map.json")}
+    defaults = _DEFAULTS.get(_class_of(directory, config), {})
+    named = {name: config.get(name, defaults.get(name)) for name in NAMES}
+    extra = config.get("additional_special_tokens") or []
+    tokens = [token for token in (*named.values(), *extra) if token]
+    older = read_object(directory / "added_tokens.json") if "added_tokens_decoder" not in config else {}
+    decoder = config.get("added_tokens_decoder") or {}
+    return TokenizerSettings(
+        named={name: text_of(token) for name, token in named.items() if token},
+        added=[
+            *(_added(decoder[key]) for key in sorted(decoder, key=int)),
+            *(_added(token) for token in tokens if isinstance(token, dict)),
+        ],
+        special_texts=[
+            *sorted(older, key=lambda text: int(older[text])),
+            *(text_of(token) for token in tokens),
+        ],
+        add_prefix_space=bool(config.get("add_prefix_space", False)),
+        legacy=bool(config.get("legacy", True)),
+        model_max_length=_length(config.get("model_max_length")),
+        padding_side=config.get("padding_side", "right"),
+        chat_template=read_chat_template(directory, config),
+    )
+
+
+def read_chat_template(directory: Path, config: dict[str, Any] | None = None) -> str | None:
+    """The Jinja text of chat_template.jinja or tokenizer_config.json; of several the "default" one."""
+    file = directory / "chat_template.jinja"
+    if file.exists():
+        return file.read_text("utf-8")
+    found = (config or read_object(directory / "tokenizer_config.json")).get("chat_template")
+    if isinstance(found, list):
+        found = {item["name"]: item["template"] for item in found}.get("default")
+    return found if isinstance(found, str) else None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object, empty when there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    return content
+
+
+def text_of(token: Any) -> str:
+    """The text of a special token, which is a text or an object with "content"."""
+    text = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(text, str):
+        raise ValueError(f'expected a special token (a text or an object with "content"), got {token!r}')
+    return text
+
+
+def _class_of(directory: Path, config: dict[str, Any]) -> str:
+    name = config.get("tokenizer_class")
+    if name is None:
+        name = _CLASSES.get(read_object(directory / "config.json").get("model_type", ""), "")
+    return str(name).removesuffix("Fast")
+
+
+def _added(token: Any) -> Any:
+    flags = [bool(token.get(flag, flag == "special")) for flag in _FLAGS]
+    return _C.AddedToken(-1, text_of(token), *flags)
+
+
+def _length(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
