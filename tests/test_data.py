@@ -279,7 +279,7 @@ def test_report_adds_up_and_max_dropped_stops_above_its_value(
     )
     assert len([line for line in lines if line.startswith("WARNING: tokenization mismatch")]) == 2
     # The summary is printed where nobody set local_rank too, unlike FastChat's own lines.
-    assert "ends_with_user: 2 (25.00 %), first: n6, n7" in capsys.readouterr().out
+    assert "ends_with_user: dropped 2 (25.00 %), first: n6, n7" in capsys.readouterr().out
     with pytest.raises(
         data_errors.DataError, match=r"2 of 8 conversations have no label(.|\n)*ends_with_user"
     ):

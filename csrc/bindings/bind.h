@@ -16,6 +16,7 @@ void bind_checkpoint(pybind11::module_& module);
 void bind_tokenizer(pybind11::module_& module);
 void bind_tokenizer_json(pybind11::module_& module);
 void bind_chat(pybind11::module_& module);
+void bind_chat_labels(pybind11::module_& module);
 void bind_train(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

@@ -15,28 +15,20 @@ namespace {
 
 namespace py = pybind11;
 
-LabelledData label_text(std::string text, const Tokenizer& tokenizer, int64_t max_length,
-                        int32_t pad_id, int num_threads, const std::string& name,
-                        const std::string& where) {
+LabelledData label_text(std::string text, const Labeller& labeller, const std::string& where) {
   ConversationReader reader(std::move(text), where);
-  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
-  return label_records(reader, Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
+  return label_records(reader, labeller);
 }
 
-LabelledData label_file(const std::string& path, const Tokenizer& tokenizer, int64_t max_length,
-                        int32_t pad_id, int num_threads, const std::string& name) {
-  return label_text(read_data_file(path), tokenizer, max_length, pad_id, num_threads, name, path);
+LabelledData label_file(const std::string& path, const Labeller& labeller) {
+  return label_text(read_data_file(path), labeller, path);
 }
 
-std::optional<LabelledData> label_lists(const py::object& sources, const Tokenizer& tokenizer,
-                                        int64_t max_length, int32_t pad_id, int num_threads,
-                                        const std::string& name) {
+std::optional<LabelledData> label_lists(const py::object& sources, const Labeller& labeller) {
   const auto conversations = read_message_lists(sources);
   if (!conversations) return std::nullopt;
   const py::gil_scoped_release released;
-  const ChatTemplate& chat_template = ChatTemplates::instance().get(name);
-  return label_conversations(*conversations,
-                             Labeller(tokenizer, chat_template, max_length, pad_id, num_threads));
+  return label_conversations(*conversations, labeller);
 }
 
 std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded_rows(
@@ -59,6 +51,14 @@ std::map<std::string, DataReport::Entry> entries(const DataReport& self) {
   for (size_t i = 0; i < kNumRemarks; ++i) {
     const auto remark = static_cast<Remark>(i);
     if (self.entry(remark).count > 0) result[name_of(remark)] = self.entry(remark);
+  }
+  return result;
+}
+
+std::map<std::string, int64_t> actions(const DataReport::Entry& self) {
+  std::map<std::string, int64_t> result;
+  for (size_t i = 0; i < kNumActions; ++i) {
+    if (self.by_action[i] > 0) result[name_of(static_cast<Action>(i))] = self.by_action[i];
   }
   return result;
 }
@@ -86,36 +86,37 @@ void bind_chat(py::module_& module) {
       .def("__str__", &DataFault::what);
   py::class_<DataReport::Entry>(module, "ReportEntry")
       .def_readonly("count", &DataReport::Entry::count)
-      .def_readonly("first", &DataReport::Entry::first);
+      .def_readonly("first", &DataReport::Entry::first)
+      .def_property_readonly("actions", &actions);
   py::class_<DataReport>(module, "DataReport")
       .def_property_readonly("num_records", &DataReport::num_records)
       .def_property_readonly("num_tokens", &DataReport::num_tokens)
       .def_property_readonly("num_learned", &DataReport::num_learned)
       .def_property_readonly("num_dropped", &DataReport::num_dropped)
       .def_property_readonly("num_without_labels", &DataReport::num_without_labels)
+      .def_property_readonly("num_kept", &DataReport::num_kept)
+      .def_property_readonly("num_excluded", &DataReport::num_excluded)
+      .def_property_readonly("num_salvaged", &DataReport::num_salvaged)
+      .def_property_readonly("num_truncated", &DataReport::num_truncated)
       .def_property_readonly("entries", &entries)
       .def_property_readonly("dropped", &dropped)
       .def_property_readonly("warnings", &warnings)
-      .def("summary", &DataReport::summary);
+      .def("summary", &DataReport::summary)
+      .def("to_json", &DataReport::to_json)
+      .def("append", &DataReport::append, py::arg("next"))
+      .def_static("from_json", &DataReport::from_json, py::arg("text"));
   py::class_<LabelledData>(module, "LabelledData")
       .def_property_readonly(
           "dataset", [](LabelledData& self) -> TokenDataset& { return self.dataset; },
           py::return_value_policy::reference_internal)
       .def_readonly("report", &LabelledData::report)
       .def_readonly("faults", &LabelledData::faults);
-  module.def("label_file", &label_file, py::arg("path"), py::arg("tokenizer"),
-             py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
-             py::arg("chat_template") = "vicuna_v1.1", release());
-  module.def("label_text", &label_text, py::arg("text"), py::arg("tokenizer"),
-             py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
-             py::arg("chat_template") = "vicuna_v1.1", py::arg("where") = "conversations",
-             release());
-  module.def("label_lists", &label_lists, py::arg("sources"), py::arg("tokenizer"),
-             py::arg("max_length"), py::arg("pad_id"), py::arg("num_threads") = 0,
-             py::arg("chat_template") = "vicuna_v1.1");
+  module.def("label_file", &label_file, py::arg("path"), py::arg("labeller"), release());
+  module.def("label_text", &label_text, py::arg("text"), py::arg("labeller"),
+             py::arg("where") = "conversations", release());
+  module.def("label_lists", &label_lists, py::arg("sources"), py::arg("labeller"));
   module.def("padded_rows", &padded_rows, py::arg("dataset"), py::arg("begin"), py::arg("end"),
              py::arg("width"), py::arg("pad_id"));
-  module.def("chat_templates", [] { return ChatTemplates::instance().names(); });
 }
 
 }  // namespace fastsft::bindings

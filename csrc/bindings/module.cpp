@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, module) {
   bind_optim(module);
   bind_tokenizer(module);
   bind_tokenizer_json(module);
+  bind_chat_labels(module);
   bind_chat(module);
   bind_model(module);
   bind_train(module);

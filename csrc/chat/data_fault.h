@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "chat/remark.h"
+
 namespace fastsft {
 
 // What Python's own exception would be; kValueError where FastChat's reader of JSON would stop.
@@ -28,6 +30,7 @@ struct DataFault {
   int64_t line = 0;
   int64_t byte = 0;
   std::string excerpt{};
+  Remark remark = Remark::kCount;
 
   // "record 17 (id abc), message 3: role ... [line 18, byte 4711: {\"from\": ...]"
   std::string what() const;

@@ -1,5 +1,6 @@
 #include "chat/data_report.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/error.h"
@@ -13,6 +14,21 @@ std::string percent(int64_t part, int64_t whole) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f %%", whole == 0 ? 0.0 : 100.0 * part / whole);
   return text;
+}
+
+std::string action_counts(const DataReport::Entry& entry) {
+  std::string text;
+  for (size_t action = 0; action < kNumActions; ++action) {
+    const int64_t count = entry.by_action[action];
+    if (count == 0) continue;
+    text += concat(text.empty() ? "" : ", ", name_of(static_cast<Action>(action)), " ", count);
+  }
+  return text;
+}
+
+bool has_action(const LabelledRecord& record, Action action) {
+  return std::any_of(record.findings.begin(), record.findings.end(),
+                     [&](const Finding& finding) { return finding.action == action; });
 }
 
 }  // namespace
@@ -29,9 +45,42 @@ void DataReport::add(const LabelledRecord& record) {
   num_tokens_ += static_cast<int64_t>(example.ids.size());
   for (const TokenSpan& span : example.learned) num_learned_ += span.end - span.begin;
   num_without_labels_ += example.learned.empty();
-  for (const Remark remark : record.remarks) {
-    Entry& entry = entries_[static_cast<size_t>(remark)];
+  num_excluded_ += record.outcome == Action::kExcluded;
+  num_salvaged_ += record.outcome < Action::kUnlabelled && has_action(record, Action::kSalvaged);
+  num_truncated_ += has_action(record, Action::kTruncated);
+  for (size_t i = 0; i < record.findings.size(); ++i) {
+    const Finding& finding = record.findings[i];
+    const auto is_same = [&](const Finding& other) { return other.remark == finding.remark; };
+    // Records are counted, not messages.
+    if (std::any_of(record.findings.begin(), record.findings.begin() + i, is_same)) continue;
+    Entry& entry = entries_[static_cast<size_t>(finding.remark)];
+    ++entry.by_action[static_cast<size_t>(finding.action)];
     if (++entry.count <= static_cast<int64_t>(kNumNamed)) entry.first.push_back(record.name);
+  }
+}
+
+void DataReport::append(const DataReport& next) {
+  for (Warning warning : next.warnings_) {
+    warning.record += num_records_;
+    warnings_.push_back(warning);
+  }
+  num_records_ += next.num_records_;
+  num_tokens_ += next.num_tokens_;
+  num_learned_ += next.num_learned_;
+  num_excluded_ += next.num_excluded_;
+  num_salvaged_ += next.num_salvaged_;
+  num_truncated_ += next.num_truncated_;
+  num_without_labels_ += next.num_without_labels_;
+  for (size_t i = 0; i < kNumRemarks; ++i) {
+    Entry& entry = entries_[i];
+    const Entry& more = next.entries_[i];
+    entry.count += more.count;
+    for (size_t action = 0; action < kNumActions; ++action) {
+      entry.by_action[action] += more.by_action[action];
+    }
+    for (const std::string& name : more.first) {
+      if (entry.first.size() < kNumNamed) entry.first.push_back(name);
+    }
   }
 }
 
@@ -39,13 +88,13 @@ std::string DataReport::summary() const {
   std::string text =
       concat(num_records_, " conversations, ", num_tokens_, " tokens, ", num_learned_, " learned (",
              percent(num_learned_, num_tokens_), "); ", num_without_labels_, " without a label, ",
-             num_dropped(), " of them dropped");
+             num_dropped(), " of them dropped and ", num_excluded_, " excluded; ", num_salvaged_,
+             " salvaged, ", num_truncated_, " truncated");
   for (size_t i = 0; i < kNumRemarks; ++i) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
-    text += concat("\n  ",
-                   i < kNumDropReasons ? "dropped: " : "kept: ", name_of(static_cast<Remark>(i)),
-                   ": ", entry.count, " (", percent(entry.count, num_records_), "), first: ");
+    text += concat("\n  ", name_of(static_cast<Remark>(i)), ": ", action_counts(entry), " (",
+                   percent(entry.count, num_records_), "), first: ");
     for (size_t k = 0; k < entry.first.size(); ++k) text += (k == 0 ? "" : ", ") + entry.first[k];
   }
   return text;

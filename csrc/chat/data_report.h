@@ -2,27 +2,23 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "chat/data_fault.h"
+#include "chat/labeller.h"
 #include "chat/remark.h"
 
 namespace fastsft {
 
-// What became of one record.
-struct LabelledRecord {
-  FastchatLabels labels;
-  std::vector<Remark> remarks;
-  std::vector<DataFault> faults;  // none or one; then there are no labels
-  std::string name;               // the id, or the number when it has none
-};
-
 // The summary of a data set: nothing is lost without being counted here.
+//   records = kept + unlabelled + dropped + excluded
+// salvaged and truncated records are counted among them.
 class DataReport {
  public:
   struct Entry {
-    int64_t count = 0;
+    int64_t count = 0;  // records
+    std::array<int64_t, kNumActions> by_action{};
     std::vector<std::string> first;  // ids of the first five records
   };
   struct Warning {
@@ -31,23 +27,36 @@ class DataReport {
   };
 
   void add(const LabelledRecord& record);
+  // Counts another part of the data set behind this one.
+  void append(const DataReport& next);
 
   int64_t num_records() const { return num_records_; }
   int64_t num_tokens() const { return num_tokens_; }
   int64_t num_learned() const { return num_learned_; }
+  int64_t num_kept() const { return num_records_ - num_without_labels_; }
   int64_t num_dropped() const { return static_cast<int64_t>(warnings_.size()); }
+  int64_t num_excluded() const { return num_excluded_; }
+  int64_t num_salvaged() const { return num_salvaged_; }
+  int64_t num_truncated() const { return num_truncated_; }
   int64_t num_without_labels() const { return num_without_labels_; }
   const Entry& entry(Remark remark) const { return entries_[static_cast<size_t>(remark)]; }
-  // One for each dropped record, in order.
+  // One for each record that FastChat drops, in order.
   const std::vector<Warning>& warnings() const { return warnings_; }
 
   // Several lines for people: totals, then each remark with its count, share and first records.
   std::string summary() const;
+  // The same, complete, for data_report.json and for caches; from_json throws
+  // std::invalid_argument for another text.
+  std::string to_json() const;
+  static DataReport from_json(const std::string& text);
 
  private:
   int64_t num_records_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_learned_ = 0;
+  int64_t num_excluded_ = 0;
+  int64_t num_salvaged_ = 0;
+  int64_t num_truncated_ = 0;
   int64_t num_without_labels_ = 0;
   std::array<Entry, kNumRemarks> entries_;
   std::vector<Warning> warnings_;

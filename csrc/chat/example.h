@@ -20,4 +20,19 @@ struct Example {
   std::vector<TokenSpan> learned;
 };
 
+// The numbers of FastChat's warning "tokenization mismatch: {counted} vs. {real}. #turn = {turns}."
+struct Mismatch {
+  int64_t counted = 0;
+  int64_t real = 0;
+  int64_t turns = 0;
+};
+
+// One labelled conversation.
+struct Labels {
+  Example example;
+  bool dropped = false;  // FastChat takes every label away; `mismatch` says why
+  Mismatch mismatch;
+  bool truncated = false;  // ids were cut off on the right
+};
+
 }  // namespace fastsft

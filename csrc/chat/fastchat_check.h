@@ -6,6 +6,7 @@
 
 #include "chat/conversation.h"
 #include "chat/data_fault.h"
+#include "chat/role_names.h"
 
 namespace fastsft {
 
@@ -17,7 +18,9 @@ struct Turns {
 };
 
 // FastChat's own checks in FastChat's order (rules 1 to 3 and 5): what its preprocess() would raise
-// comes back as a fault (record and id not filled in), otherwise `turns` is filled.
-std::optional<DataFault> check_conversation(const Conversation& conversation, Turns& turns);
+// comes back as a fault (record and id not filled in), otherwise `turns` is filled. `roles` are
+// human and gpt unless the user asks for more.
+std::optional<DataFault> check_conversation(const Conversation& conversation,
+                                            const RoleNames& roles, Turns& turns);
 
 }  // namespace fastsft

@@ -27,7 +27,7 @@ class Arithmetic {
              std::span<const Token> tokens)
       : tokenizer_(tokenizer),
         text_(text),
-        stop_(chat_template.after_assistant),
+        stop_(chat_template.stop_token),
         mark_(chat_template.after_user + chat_template.before_assistant),
         counts_(tokenizer, text, tokens, stop_) {}
 
@@ -90,12 +90,12 @@ class Arithmetic {
 
 }  // namespace
 
-FastchatLabels label_transcript(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                                const Transcript& transcript, int64_t max_length, int32_t pad_id) {
+Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                      const Transcript& transcript, int64_t max_length, int32_t pad_id) {
   thread_local std::vector<Token> tokens;
   tokens.clear();
   tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
-  FastchatLabels result;
+  Labels result;
   std::vector<int32_t>& ids = result.example.ids;
   ids = make_ids(tokenizer, tokens, max_length);
   const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();

@@ -1,52 +1,232 @@
 #include "chat/labeller.h"
 
+#include <algorithm>
+
+#include "chat/fastchat_labels.h"
+#include "chat/fastchat_remarks.h"
+#include "chat/span_labels.h"
 #include "core/error.h"
 #include "core/run_in_parts.h"
 
 namespace fastsft {
+namespace {
 
-Labeller::Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                   int64_t max_length, int32_t pad_id, int num_threads)
+const ChatTemplate* find_named(const LabelOptions& options) {
+  options.check();
+  return options.chat_template == kModelTemplate ? nullptr
+                                                 : &find_chat_template(options.chat_template);
+}
+
+LabelledRecord begin_record(const Conversation& conversation, int64_t number) {
+  LabelledRecord record;
+  record.name = conversation.id.empty() ? concat("record ", number) : printable(conversation.id);
+  return record;
+}
+
+void settle_outcome(LabelledRecord& record) {
+  for (const Finding& finding : record.findings) {
+    record.outcome = std::max(record.outcome, finding.action);
+  }
+  if (record.outcome == Action::kExcluded) record.labels = Labels();
+}
+
+// Labels by spans need to know which bytes a token stands for.
+void check_offsets(const Tokenizer& tokenizer) {
+  constexpr std::string_view kProbe = "Hi there.";
+  std::vector<Token> tokens;
+  tokenizer.encode(kProbe, SpecialText::kFind, tokens);
+  require(!tokens.empty() && tokens.front().begin == 0 && tokens.back().end == kProbe.size(),
+          "--mask_policy spans needs a tokenizer that tells which bytes each token stands for");
+}
+
+std::vector<std::string> named_texts(const Tokenizer& tokenizer, const ChatTemplate* named) {
+  std::vector<std::string> texts;
+  const NamedIds ids = tokenizer.named();
+  for (const int32_t id : {ids.bos, ids.eos, ids.unk}) {
+    if (id >= 0) texts.push_back(tokenizer.token_text(id));
+  }
+  if (named != nullptr) texts.push_back(named->stop_token);
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  return texts;
+}
+
+Dialogue dialogue_of(const Turns& turns) {
+  Dialogue dialogue;
+  for (size_t i = 0; i < turns.texts.size(); ++i) {
+    const Role role = i % 2 == 0 ? Role::kUser : Role::kAssistant;
+    dialogue.messages.push_back({role, *turns.texts[i], role == Role::kAssistant});
+  }
+  return dialogue;
+}
+
+}  // namespace
+
+Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
+                   std::shared_ptr<const BulkRenderer> renderer)
     : tokenizer_(tokenizer),
-      chat_template_(chat_template),
-      max_length_(max_length),
-      pad_id_(pad_id),
-      num_threads_(num_threads) {
-  require(chat_template.has_fastchat_labels,
-          "FastChat's label arithmetic is not defined for this template; expected vicuna_v1.1");
-  require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length must be positive, got ",
-          max_length);
-  require(pad_id >= 0, "the tokenizer has no unk token to pad with, as FastChat's labels need");
+      options_(std::move(options)),
+      renderer_(std::move(renderer)),
+      template_(find_named(options_)),
+      builder_(options_, {template_ == nullptr, template_ != nullptr && template_->strips}),
+      fastchat_roles_(options_.role_aliases, options_.role_map) {
+  require((template_ == nullptr) == (renderer_ != nullptr),
+          "the template \"model\" needs a renderer, and only it");
+  if (template_ != nullptr) native_.emplace(*template_, tokenizer_);
+  if (options_.mask_policy != MaskPolicy::kSpans) return;
+  check_offsets(tokenizer_);
+  special_texts_ = named_texts(tokenizer_, template_);
+}
+
+LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation, int64_t number,
+                                               Transcript& transcript) const {
+  LabelledRecord record = begin_record(conversation, number);
+  Turns turns;
+  if (auto fault = check_conversation(conversation, fastchat_roles_, turns)) {
+    fault->record = number;
+    fault->id = conversation.id;
+    if (fault->always_stops || options_.on_bad_sample == OnBadSample::kError) {
+      record.faults.push_back(std::move(*fault));
+    } else {
+      record.findings.push_back({fault->remark, Action::kExcluded, fault->message, fault->reason});
+    }
+    return record;
+  }
+  native_->render(dialogue_of(turns), transcript);
+  record.labels =
+      label_fastchat(tokenizer_, *template_, transcript, options_.max_length, options_.pad_id);
+  if (record.labels.dropped) {
+    record.findings.push_back({find_drop_reason(*template_, turns), Action::kDropped, -1, ""});
+  } else {
+    record.findings = find_notes(tokenizer_, turns, record.labels);
+  }
+  if (conversation.system.is_true) {
+    record.findings.push_back({Remark::kSystemIgnored, Action::kNoted, -1,
+                               "the system text of --mask_policy fastchat is fixed"});
+  }
+  return record;
+}
+
+// The dialogue is empty where nothing can be labelled.
+LabelledRecord Labeller::begin_spans(const Conversation& conversation, int64_t number,
+                                     Dialogue& dialogue) const {
+  LabelledRecord record = begin_record(conversation, number);
+  builder_.build(conversation, dialogue, record.findings);
+  if (options_.on_bad_sample != OnBadSample::kError) return record;
+  for (const Finding& finding : record.findings) {
+    if (!is_bad_sample(finding.remark)) continue;
+    DataFault fault;
+    fault.kind = fault_kind(finding.remark);
+    fault.record = number;
+    fault.id = conversation.id;
+    fault.message = finding.message;
+    fault.reason = finding.reason;
+    fault.remark = finding.remark;
+    record.faults.push_back(std::move(fault));
+    dialogue.messages.clear();
+    break;
+  }
+  return record;
+}
+
+bool Labeller::holds_special(const Dialogue& dialogue) const {
+  std::vector<Token> tokens;
+  const auto holds = [&](std::string_view text) {
+    tokens.clear();
+    tokenizer_.encode(text, SpecialText::kFind, tokens);
+    return std::any_of(tokens.begin(), tokens.end(),
+                       [&](const Token& token) { return tokenizer_.is_special(token.id); });
+  };
+  return (dialogue.system && holds(*dialogue.system)) ||
+         std::any_of(dialogue.messages.begin(), dialogue.messages.end(),
+                     [&](const DialogueMessage& message) { return holds(message.text); });
+}
+
+void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) const {
+  for (const DialogueMessage& message : dialogue.messages) {
+    for (const std::string& text : special_texts_) {
+      if (message.text.find(text) == std::string_view::npos) continue;
+      record.findings.push_back(
+          {Remark::kEmbeddedSpecial, Action::kNoted, -1, concat(text, " in text")});
+      return;
+    }
+  }
+}
+
+void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcript,
+                            LabelledRecord& record) const {
+  if (dialogue.messages.empty() || !record.faults.empty()) return;
+  const auto exclude = [&](Remark remark, std::string reason) {
+    record.findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
+  };
+  if (!transcript.failure.empty()) return exclude(Remark::kTemplateRefuses, transcript.failure);
+  const bool is_mixed = !transcript.data_is_known && holds_special(dialogue);
+  auto labels = is_mixed ? std::nullopt : label_spans(tokenizer_, transcript, options_.max_length);
+  if (!labels) {
+    return exclude(Remark::kEmbeddedSpecial,
+                   "a special token's text in a message cannot be kept apart from the template's");
+  }
+  record.labels = std::move(*labels);
+  note_specials(dialogue, record);
+  if (record.labels.example.learned.empty()) {
+    return record.labels.truncated
+               ? exclude(Remark::kNoReplyLeft,
+                         concat("no reply within ", options_.max_length, " tokens"))
+               : exclude(Remark::kNotTrained, "the template marks nothing of it as learned");
+  }
+  if (record.labels.truncated) {
+    record.findings.push_back({Remark::kReplyTruncated, Action::kTruncated, -1, "cut"});
+  }
 }
 
 LabelledRecord Labeller::label_one(const Conversation& conversation, int64_t number,
                                    Transcript& transcript) const {
+  transcript.clear();
   LabelledRecord record;
-  record.name = conversation.id.empty() ? concat("record ", number) : printable(conversation.id);
-  Turns turns;
-  if (auto fault = check_conversation(conversation, turns)) {
-    fault->record = number;
-    fault->id = conversation.id;
-    record.faults.push_back(std::move(*fault));
-    return record;
-  }
-  render_template(chat_template_, turns, transcript);
-  record.labels = label_transcript(tokenizer_, chat_template_, transcript, max_length_, pad_id_);
-  if (record.labels.dropped) {
-    record.remarks = {find_drop_reason(chat_template_, turns)};
+  if (options_.mask_policy == MaskPolicy::kFastchat) {
+    record = label_fastchat_record(conversation, number, transcript);
   } else {
-    record.remarks = find_notes(tokenizer_, turns, record.labels);
+    Dialogue dialogue;
+    record = begin_spans(conversation, number, dialogue);
+    if (!dialogue.messages.empty()) {
+      const Dialogue* one = &dialogue;
+      if (native_) {
+        native_->render(dialogue, transcript);
+      } else {
+        transcript = std::move(renderer_->render({&one, 1}).at(0));
+      }
+    }
+    finish_spans(dialogue, transcript, record);
   }
+  settle_outcome(record);
   return record;
 }
 
 std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& conversations,
                                             int64_t first_record) const {
   std::vector<LabelledRecord> records(conversations.size());
-  run_in_parts(conversations.size(), num_threads_, [&](size_t begin, size_t end) {
-    Transcript transcript;
+  if (native_) {
+    run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
+      Transcript transcript;
+      for (size_t i = begin; i < end; ++i) {
+        records[i] =
+            label_one(conversations[i], first_record + static_cast<int64_t>(i), transcript);
+      }
+    });
+    return records;
+  }
+  std::vector<Dialogue> dialogues(conversations.size());
+  std::vector<const Dialogue*> views;
+  for (size_t i = 0; i < conversations.size(); ++i) {
+    records[i] =
+        begin_spans(conversations[i], first_record + static_cast<int64_t>(i), dialogues[i]);
+    views.push_back(&dialogues[i]);
+  }
+  const std::vector<Transcript> transcripts = renderer_->render(views);
+  run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      records[i] = label_one(conversations[i], first_record + static_cast<int64_t>(i), transcript);
+      finish_spans(dialogues[i], transcripts[i], records[i]);
+      settle_outcome(records[i]);
     }
   });
   return records;

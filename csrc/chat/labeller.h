@@ -1,36 +1,73 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "chat/bulk_renderer.h"
 #include "chat/conversation.h"
-#include "chat/data_report.h"
+#include "chat/data_fault.h"
+#include "chat/dialogue_builder.h"
+#include "chat/example.h"
+#include "chat/fastchat_check.h"
+#include "chat/label_options.h"
+#include "chat/remark.h"
+#include "chat/transcript.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fastsft {
 
-// Turns records into labelled examples by FastChat's rules, several threads over conversations.
-// What comes out does not depend on the number of threads.
+// What became of one record. A record with faults stops the run (--on_bad_sample error).
+struct LabelledRecord {
+  Labels labels;
+  Action outcome = Action::kNoted;  // the worst of the findings
+  std::vector<Finding> findings;
+  std::vector<DataFault> faults;  // none or one; then there are no labels
+  std::string name;               // the id, or the number when it has none
+
+  bool has_row() const { return faults.empty() && outcome != Action::kExcluded; }
+};
+
+// Turns records into labelled examples, several threads over conversations. What comes out does not
+// depend on the number of threads.
 class Labeller {
  public:
-  // Rows are at most `max_length` ids long; `pad_id` is what would fill them up. `num_threads` 0
-  // takes as many as the machine has cores, eight at most.
-  Labeller(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
-           int32_t pad_id, int num_threads);
+  // `tokenizer` must outlive this. `renderer` is for the template "model" only. Throws
+  // std::invalid_argument for options that contradict each other or a tokenizer that cannot serve.
+  Labeller(const Tokenizer& tokenizer, LabelOptions options,
+           std::shared_ptr<const BulkRenderer> renderer = nullptr);
 
   // `first_record` is the number of the first conversation in its data set.
   std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations,
                                     int64_t first_record) const;
 
- private:
+  // As `label` for one, with the transcript that the labels were made from.
   LabelledRecord label_one(const Conversation& conversation, int64_t number,
                            Transcript& transcript) const;
 
+  const LabelOptions& options() const { return options_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+
+ private:
+  LabelledRecord label_fastchat_record(const Conversation& conversation, int64_t number,
+                                       Transcript& transcript) const;
+  LabelledRecord begin_spans(const Conversation& conversation, int64_t number,
+                             Dialogue& dialogue) const;
+  void finish_spans(const Dialogue& dialogue, const Transcript& transcript,
+                    LabelledRecord& record) const;
+  void note_specials(const Dialogue& dialogue, LabelledRecord& record) const;
+  bool holds_special(const Dialogue& dialogue) const;
+
   const Tokenizer& tokenizer_;
-  const ChatTemplate& chat_template_;
-  int64_t max_length_;
-  int32_t pad_id_;
-  int num_threads_;
+  LabelOptions options_;
+  std::shared_ptr<const BulkRenderer> renderer_;
+  const ChatTemplate* template_ = nullptr;  // null for "model"
+  std::optional<TemplateRenderer> native_;
+  DialogueBuilder builder_;
+  RoleNames fastchat_roles_;
+  std::vector<std::string> special_texts_;  // worth a remark inside data
 };
 
 }  // namespace fastsft

@@ -1,72 +1,30 @@
 #include "chat/remark.h"
 
-#include <algorithm>
-#include <string>
+#include <array>
 
 namespace fastsft {
-namespace {
-
-bool any_contains(const Turns& turns, const std::string& part) {
-  return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
-    return text->find(part) != std::string::npos;
-  });
-}
-
-// The template's own spaces around a message can complete the tag.
-bool any_contains_tag(const ChatTemplate& chat_template, const Turns& turns) {
-  const std::string tag = chat_template.after_user + chat_template.before_assistant;
-  return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
-    return (" " + *text + " ").find(tag) != std::string::npos;
-  });
-}
-
-bool has_empty(const Turns& turns, size_t first, size_t end) {
-  for (size_t i = first; i < end; i += 2) {
-    if (turns.texts[i]->empty()) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 const char* name_of(Remark remark) {
   constexpr std::array<const char*, kNumRemarks> kNames = {
-      "ends_with_user",     "embedded_role_tag", "embedded_eos",
-      "embedded_unk",       "empty_user",        "empty_last_reply",
-      "assistant_only",     "count_mismatch",    "starts_with_assistant",
-      "empty_middle_reply", "embedded_bos",      "reply_truncated",
-      "no_reply_left"};
+      "ends_with_user",     "embedded_role_tag",  "embedded_eos",
+      "embedded_unk",       "empty_user",         "empty_last_reply",
+      "assistant_only",     "count_mismatch",     "starts_with_assistant",
+      "empty_middle_reply", "embedded_bos",       "reply_truncated",
+      "no_reply_left",      "system_ignored",     "embedded_special",
+      "joined_messages",    "not_trained",        "template_refuses",
+      "not_json",           "invalid_utf8",       "not_an_object",
+      "no_conversations",   "empty_conversation", "bad_message",
+      "unknown_role",       "not_text",           "broken_alternation",
+      "lone_surrogate"};
   return kNames[static_cast<size_t>(remark)];
 }
 
-Remark find_drop_reason(const ChatTemplate& chat_template, const Turns& turns) {
-  const size_t count = turns.texts.size();
-  if (count == 0) return Remark::kAssistantOnly;
-  if (count % 2 == 1) return Remark::kEndsWithUser;
-  if (any_contains_tag(chat_template, turns)) return Remark::kEmbeddedRoleTag;
-  if (any_contains(turns, chat_template.after_assistant)) return Remark::kEmbeddedEos;
-  if (any_contains(turns, "<unk>")) return Remark::kEmbeddedUnk;
-  if (has_empty(turns, 0, count)) return Remark::kEmptyUser;
-  if (turns.texts.back()->empty()) return Remark::kEmptyLastReply;
-  return Remark::kCountMismatch;
+const char* name_of(Action action) {
+  constexpr std::array<const char*, kNumActions> kNames = {"noted",      "truncated", "salvaged",
+                                                           "unlabelled", "dropped",   "excluded"};
+  return kNames[static_cast<size_t>(action)];
 }
 
-std::vector<Remark> find_notes(const Tokenizer& tokenizer, const Turns& turns,
-                               const FastchatLabels& labels) {
-  std::vector<Remark> notes;
-  if (turns.skipped_first) notes.push_back(Remark::kStartsWithAssistant);
-  if (has_empty(turns, 1, turns.texts.size() - std::min<size_t>(turns.texts.size(), 1))) {
-    notes.push_back(Remark::kEmptyMiddleReply);
-  }
-  const auto& ids = labels.example.ids;
-  if (tokenizer.adds_bos() && std::count(ids.begin(), ids.end(), tokenizer.named().bos) > 1) {
-    notes.push_back(Remark::kEmbeddedBos);
-  }
-  if (labels.truncated) {
-    notes.push_back(labels.example.learned.empty() ? Remark::kNoReplyLeft
-                                                   : Remark::kReplyTruncated);
-  }
-  return notes;
-}
+bool is_bad_sample(Remark remark) { return remark >= Remark::kNotJson; }
 
 }  // namespace fastsft

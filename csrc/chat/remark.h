@@ -1,15 +1,12 @@
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
-
-#include "chat/fastchat_labels.h"
+#include <string>
 
 namespace fastsft {
 
-// What the report says about a sample: why it was dropped, or what is notable about an accepted
-// one.
+// What is notable about a record: why it teaches nothing, or what happened to one that does.
 enum class Remark {
   kEndsWithUser,
   kEmbeddedRoleTag,
@@ -19,24 +16,54 @@ enum class Remark {
   kEmptyLastReply,
   kAssistantOnly,
   kCountMismatch,
-  // Accepted samples.
   kStartsWithAssistant,
   kEmptyMiddleReply,
   kEmbeddedBos,
   kReplyTruncated,
   kNoReplyLeft,
+  kSystemIgnored,
+  kEmbeddedSpecial,
+  kJoinedMessages,
+  kNotTrained,
+  kTemplateRefuses,
+  // Bad samples: records that FastChat's script cannot read (--on_bad_sample).
+  kNotJson,
+  kInvalidUtf8,
+  kNotAnObject,
+  kNoConversations,
+  kEmptyConversation,
+  kBadMessage,
+  kUnknownRole,
+  kNotText,
+  kBrokenAlternation,
+  kLoneSurrogate,
   kCount
 };
 inline constexpr size_t kNumRemarks = static_cast<size_t>(Remark::kCount);
-inline constexpr size_t kNumDropReasons = static_cast<size_t>(Remark::kStartsWithAssistant);
 
 // "ends_with_user" and so on, as reports and options spell them.
 const char* name_of(Remark remark);
+bool is_bad_sample(Remark remark);
 
-// The one reason of a dropped sample, found in its text.
-Remark find_drop_reason(const ChatTemplate& chat_template, const Turns& turns);
-// All remarks on a sample that was not dropped.
-std::vector<Remark> find_notes(const Tokenizer& tokenizer, const Turns& turns,
-                               const FastchatLabels& labels);
+// What became of the record, or of the part of it that a remark is about; the later, the worse.
+enum class Action {
+  kNoted,       // kept as it is
+  kTruncated,   // cut on the right
+  kSalvaged,    // a part was taken out or mended, the rest is kept
+  kUnlabelled,  // kept in its place without a label
+  kDropped,     // FastChat's own drop: kept in its place without a label
+  kExcluded,    // has no row
+  kCount
+};
+inline constexpr size_t kNumActions = static_cast<size_t>(Action::kCount);
+const char* name_of(Action action);
+
+// One remark on one record.
+struct Finding {
+  Remark remark = Remark::kCount;
+  Action action = Action::kNoted;
+  int64_t message = -1;  // counted from 0; -1 when the record itself is meant
+  std::string reason;    // for people; may be empty
+};
 
 }  // namespace fastsft

@@ -1,27 +1,105 @@
 #include "chat/transcript.h"
 
-namespace fastsft {
+#include "tokenizer/special_tokens.h"
 
-void render_template(const ChatTemplate& chat_template, const Turns& turns,
-                     Transcript& transcript) {
-  std::string& text = transcript.text;
-  text = chat_template.system;
-  transcript.learned.clear();
-  for (size_t i = 0; i < turns.texts.size(); ++i) {
-    const bool is_user = i % 2 == 0;
-    const std::string& message = *turns.texts[i];
-    if (message.empty()) {
-      text += is_user ? chat_template.empty_user : chat_template.empty_assistant;
-      continue;
+namespace fastsft {
+namespace {
+
+void append_span(std::vector<ByteSpan>& spans, ByteSpan span) {
+  if (!spans.empty() && spans.back().end == span.begin) {
+    spans.back().end = span.end;
+  } else {
+    spans.push_back(span);
+  }
+}
+
+}  // namespace
+
+void Transcript::clear() {
+  text.clear();
+  segments.clear();
+  bos_in_front = false;
+  data_is_known = true;
+  failure.clear();
+}
+
+void Transcript::append(std::string_view piece, bool is_data, bool is_learned) {
+  if (piece.empty()) return;
+  const auto begin = static_cast<uint32_t>(text.size());
+  text += piece;
+  segments.push_back({{begin, static_cast<uint32_t>(text.size())}, is_data, is_learned});
+}
+
+std::vector<ByteSpan> Transcript::data() const {
+  std::vector<ByteSpan> spans;
+  for (const Segment& segment : segments) {
+    if (segment.is_data) append_span(spans, segment.bytes);
+  }
+  return spans;
+}
+
+std::vector<ByteSpan> Transcript::learned() const {
+  std::vector<ByteSpan> spans;
+  for (const Segment& segment : segments) {
+    if (segment.is_learned) append_span(spans, segment.bytes);
+  }
+  return spans;
+}
+
+TemplateRenderer::TemplateRenderer(const ChatTemplate& chat_template, const Tokenizer& tokenizer)
+    : template_(chat_template) {
+  const int32_t bos = tokenizer.named().bos;
+  bos_in_front_ = chat_template.bos == BosRule::kTokenizer ? tokenizer.adds_bos() : bos >= 0;
+  if (chat_template.bos == BosRule::kEachTurn && bos >= 0) bos_text_ = tokenizer.token_text(bos);
+}
+
+std::string_view TemplateRenderer::settle(std::string_view text) const {
+  return template_.strips ? strip_left(strip_right(text)) : text;
+}
+
+void TemplateRenderer::append_system(std::string_view system, Transcript& transcript) const {
+  if (system.empty()) return;
+  transcript.append(template_.before_system, false, false);
+  transcript.append(system, true, false);
+  transcript.append(template_.after_system, false, false);
+}
+
+void TemplateRenderer::append_user(std::string_view text, std::string_view system, bool is_first,
+                                   Transcript& transcript) const {
+  if (!is_first) transcript.append(bos_text_, false, false);
+  if (text.empty()) return transcript.append(template_.empty_user, false, false);
+  transcript.append(template_.before_user, false, false);
+  if (is_first && template_.system_in_user) append_system(system, transcript);
+  transcript.append(text, true, false);
+  transcript.append(template_.after_user, false, false);
+}
+
+void TemplateRenderer::append_reply(const DialogueMessage& message, Transcript& transcript) const {
+  const bool learned = message.is_learned;
+  if (message.text.empty()) return transcript.append(template_.empty_assistant, false, false);
+  const std::string_view before = template_.before_assistant;
+  const size_t lead = before.size() - template_.learned_lead;
+  transcript.append(before.substr(0, lead), false, false);
+  transcript.append(before.substr(lead), false, learned);
+  transcript.append(settle(message.text), true, learned);
+  transcript.append(template_.before_stop, false, learned);
+  transcript.append(template_.stop_token, false, learned);
+  transcript.append(template_.after_stop, false, false);
+}
+
+void TemplateRenderer::render(const Dialogue& dialogue, Transcript& transcript) const {
+  transcript.clear();
+  transcript.bos_in_front = bos_in_front_;
+  const std::string_view system = settle(dialogue.system.value_or(template_.system));
+  if (!template_.system_in_user) append_system(system, transcript);
+  bool is_first = true;
+  for (const DialogueMessage& message : dialogue.messages) {
+    if (message.role == Role::kUser) {
+      append_user(settle(message.text), system, is_first, transcript);
+      is_first = false;
+    } else {
+      append_reply(message, transcript);
     }
-    if (is_user) {
-      text.append(chat_template.before_user).append(message).append(chat_template.after_user);
-      continue;
-    }
-    text += chat_template.before_assistant;
-    const auto begin = static_cast<uint32_t>(text.size() - chat_template.learned_lead);
-    text.append(message).append(chat_template.after_assistant);
-    transcript.learned.push_back({begin, static_cast<uint32_t>(text.size())});
   }
 }
 

@@ -1,29 +1,57 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "chat/fastchat_check.h"
+#include "chat/dialogue.h"
 #include "chat/template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fastsft {
 
-// Bytes [begin, end) of a transcript.
-struct ByteSpan {
-  uint32_t begin = 0;
-  uint32_t end = 0;
+// A piece of a transcript.
+struct Segment {
+  ByteSpan bytes;
+  bool is_data = false;     // from the record; the rest is control text of the template
+  bool is_learned = false;  // replies with their lead and stop token
 };
 
-// A conversation as the text that the model reads, and what of it is learned: each reply with its
-// lead and its stop token. Messages without text have no span.
+// A conversation as the text that the model reads. Segments follow each other and cover the text.
 struct Transcript {
   std::string text;
-  std::vector<ByteSpan> learned;
+  std::vector<Segment> segments;
+  bool bos_in_front = false;  // one BOS id, which is not part of the text
+  bool data_is_known = true;  // false: which text is data could not be found out
+  std::string failure;        // why there is no text; empty when there is
+
+  void clear();
+  // Empty pieces are left out.
+  void append(std::string_view piece, bool is_data, bool is_learned);
+  std::vector<ByteSpan> data() const;
+  std::vector<ByteSpan> learned() const;
 };
 
-// Renders turns (rules 4 and 5 of fastchat_labels.md). `transcript` is overwritten; its memory is
-// reused.
-void render_template(const ChatTemplate& chat_template, const Turns& turns, Transcript& transcript);
+// Renders dialogues with a named template for one tokenizer, whose BOS it places.
+class TemplateRenderer {
+ public:
+  TemplateRenderer(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+  // Overwrites `transcript`; its memory is reused. Messages without text, which only FastChat's
+  // policy lets through, are written as FastChat writes them (rule 5).
+  void render(const Dialogue& dialogue, Transcript& transcript) const;
+
+ private:
+  void append_system(std::string_view system, Transcript& transcript) const;
+  void append_user(std::string_view text, std::string_view system, bool is_first,
+                   Transcript& transcript) const;
+  void append_reply(const DialogueMessage& message, Transcript& transcript) const;
+  std::string_view settle(std::string_view text) const;
+
+  const ChatTemplate& template_;
+  bool bos_in_front_ = false;
+  std::string bos_text_;  // in front of later user messages
+};
 
 }  // namespace fastsft

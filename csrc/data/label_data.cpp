@@ -11,7 +11,7 @@ void append(const std::vector<LabelledRecord>& records, LabelledData& data) {
       data.faults.push_back(record.faults.front());
       continue;
     }
-    data.dataset.append(record.labels.example);
+    if (record.has_row()) data.dataset.append(record.labels.example);
     data.report.add(record);
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/data_report.h"
 #include "chat/labeller.h"
 #include "chat/reader.h"
 #include "data/token_dataset.h"
@@ -14,7 +15,7 @@ namespace fastsft {
 struct LabelledData {
   TokenDataset dataset;
   DataReport report;
-  std::vector<DataFault> faults;  // records that cannot be labelled; they have no row
+  std::vector<DataFault> faults;  // records that stop the run; they have no row, as excluded ones
 };
 
 // Labels conversations that are in memory.

@@ -1,5 +1,6 @@
 #include "tokenizer/llama_tokenizer.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -18,6 +19,12 @@ void append(std::vector<Token>& tokens, int32_t id, size_t begin, size_t end) {
   tokens.push_back({id, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
 }
 void append(std::vector<int32_t>& ids, int32_t id, size_t, size_t) { ids.push_back(id); }
+
+// All of a text, or nothing of it.
+ByteSpan searched(std::string_view text, SpecialText specials) {
+  const size_t size = specials == SpecialText::kFind ? std::min(text.size(), kMaxText) : 0;
+  return {0, static_cast<uint32_t>(size)};
+}
 
 }  // namespace
 
@@ -114,31 +121,47 @@ void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens)
     tokens.erase(tokens.begin() + first);
 }
 
+// Special tokens are found where they lie in one span of `control` as a whole.
 template <typename Output>
-void LlamaTokenizer::encode_into(std::string_view text, SpecialText specials,
-                                 std::vector<Output>& tokens) const {
+void LlamaTokenizer::encode_around(std::string_view text, std::span<const ByteSpan> control,
+                                   std::vector<Output>& tokens) const {
   require(text.size() < kMaxText, "a text of ", text.size(), " bytes is too long to tokenize");
   if (text.empty()) return;
   const SentencePieceBpe::Borrowed scratch(bpe_);
   const size_t first = tokens.size();
   size_t at = 0;
-  while (specials == SpecialText::kFind) {
-    const auto match = special_.find(text, at);
-    if (!match) break;
-    size_t begin = match->begin;
-    size_t end = match->end;
-    if (match->token->strips_left) begin = at + strip_right(text.substr(at, begin - at)).size();
-    if (match->token->strips_right) end = text.size() - strip_left(text.substr(end)).size();
-    encode_part(text, at, begin, *scratch, tokens);
-    append(tokens, match->token->id, begin, end);
-    at = end;
+  for (const ByteSpan& span : control) {
+    while (const auto match =
+               special_.find(text.substr(0, span.end), std::max<size_t>(at, span.begin))) {
+      size_t begin = match->begin;
+      size_t end = match->end;
+      if (match->token->strips_left) begin = at + strip_right(text.substr(at, begin - at)).size();
+      if (match->token->strips_right) end = text.size() - strip_left(text.substr(end)).size();
+      encode_part(text, at, begin, *scratch, tokens);
+      append(tokens, match->token->id, begin, end);
+      at = end;
+    }
   }
   if (at < text.size()) encode_part(text, at, text.size(), *scratch, tokens);
   drop_lone_prefix(first, tokens);
 }
 
-template void LlamaTokenizer::encode_into(std::string_view, SpecialText, std::vector<Token>&) const;
-template void LlamaTokenizer::encode_into(std::string_view, SpecialText,
-                                          std::vector<int32_t>&) const;
+void LlamaTokenizer::encode(std::string_view text, SpecialText specials,
+                            std::vector<Token>& tokens) const {
+  const ByteSpan all = searched(text, specials);
+  encode_around(text, {&all, 1}, tokens);
+}
+
+void LlamaTokenizer::encode_ids(std::string_view text, SpecialText specials,
+                                std::vector<int32_t>& ids) const {
+  const ByteSpan all = searched(text, specials);
+  encode_around(text, {&all, 1}, ids);
+}
+
+bool LlamaTokenizer::encode_segments(std::string_view text, std::span<const ByteSpan> data,
+                                     std::vector<Token>& tokens) const {
+  encode_around(text, complement(data, text.size()), tokens);
+  return true;
+}
 
 }  // namespace fastsft

@@ -33,13 +33,11 @@ class LlamaTokenizer : public Tokenizer {
   LlamaTokenizer(SentencePieceModel model, LlamaSettings settings);
 
   void encode(std::string_view text, SpecialText specials,
-              std::vector<Token>& tokens) const override {
-    encode_into(text, specials, tokens);
-  }
+              std::vector<Token>& tokens) const override;
   void encode_ids(std::string_view text, SpecialText specials,
-                  std::vector<int32_t>& ids) const override {
-    encode_into(text, specials, ids);
-  }
+                  std::vector<int32_t>& ids) const override;
+  bool encode_segments(std::string_view text, std::span<const ByteSpan> data,
+                       std::vector<Token>& tokens) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
 
   int32_t vocab_size() const override { return vocab_size_; }
@@ -58,7 +56,8 @@ class LlamaTokenizer : public Tokenizer {
  private:
   bool prefixes_part(bool is_first) const;
   template <typename Output>
-  void encode_into(std::string_view text, SpecialText specials, std::vector<Output>& tokens) const;
+  void encode_around(std::string_view text, std::span<const ByteSpan> control,
+                     std::vector<Output>& tokens) const;
   template <typename Output>
   void encode_part(std::string_view text, size_t begin, size_t end,
                    SentencePieceBpe::Scratch& scratch, std::vector<Output>& tokens) const;

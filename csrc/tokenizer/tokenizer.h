@@ -17,6 +17,12 @@ struct Token {
   uint32_t end = 0;
 };
 
+// Bytes [begin, end) of a text.
+struct ByteSpan {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
 // Ids of the named tokens; -1 where the tokenizer has none.
 struct NamedIds {
   int32_t bos = -1;
@@ -44,6 +50,11 @@ class Tokenizer {
     ids.reserve(ids.size() + tokens.size());
     for (const Token& token : tokens) ids.push_back(token.id);
   }
+  // As encode(text, kFind), but inside and across the borders of `data` (in order, apart from each
+  // other) special tokens are not found: there "</s>" is ordinary text. False, and nothing is
+  // appended, when a text with a special token in its data cannot be encoded so.
+  virtual bool encode_segments(std::string_view text, std::span<const ByteSpan> data,
+                               std::vector<Token>& tokens) const;
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   virtual int32_t vocab_size() const = 0;  // added tokens included
@@ -66,5 +77,8 @@ class Tokenizer {
   // whole.
   virtual bool cuts_before_spaces() const = 0;
 };
+
+// What `spans` (in order, apart from each other) leave of [0, size), without empty spans.
+std::vector<ByteSpan> complement(std::span<const ByteSpan> spans, size_t size);
 
 }  // namespace fastsft

@@ -70,6 +70,36 @@ class DataArguments:
         default=0.05, metadata=_about("stop above this fraction of samples without a label")
     )
     legacy_warnings: bool = field(default=False, metadata=_about("also print FastChat's line for each drop"))
+    mask_policy: Literal["fastchat", "spans"] = field(
+        default="fastchat",
+        metadata=_about("fastchat: FastChat's labels, drops included; spans: every reply of any template"),
+    )
+    template: str | None = field(
+        default=None,
+        metadata=_about(
+            "chat template by name, or model: its own; default with spans: model where it has one"
+        ),
+    )
+    chat_template_name: str | None = field(
+        default=None, metadata=_about("which of the model's named chat templates; default: default")
+    )
+    train_turns: Literal["all", "last"] = field(
+        default="all", metadata=_about("which replies are learned (spans)")
+    )
+    role_map: str | None = field(
+        default=None, metadata=_about("more names of roles in the data: name=user,name2=assistant")
+    )
+    role_aliases: bool = field(
+        default=False, metadata=_about("accept user, assistant, chatgpt, ... too; always on with spans")
+    )
+    on_bad_sample: Literal["error", "skip", "repair"] | None = field(
+        default=None,
+        metadata=_about("records that FastChat cannot read; default error, with spans skip"),
+    )
+    check_data: bool = field(
+        default=False, metadata=_about("label the data, print the report and stop before weights are loaded")
+    )
+    dump_masked: int = field(default=0, metadata=_about("print this many samples with learned text marked"))
 
     def check_files(self) -> None:
         """ValueError when a file that is named does not exist, or none is named to train on."""

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.data_errors import DataError, raise_first
+from fastsft.labelling import make_labeller
 from fastsft.native_tokenizer import called_tokenizer, native_of
 from fastsft.notices import rank0_print, tell, warn_once
 
@@ -230,7 +231,7 @@ def _label_file(path: str, tokenizer: Any) -> LabelledRows:
     if native is None:
         return _label_sources(_sources(_read_json(path)), tokenizer)
     width, pad_id = _check_tokenizer(tokenizer)
-    labelled = _C.label_file(str(path), native, width, pad_id)
+    labelled = _C.label_file(str(path), make_labeller(native, width, pad_id))
     raise_first(labelled.faults, str(path))
     return LabelledRows(labelled, width, pad_id)
 
@@ -243,11 +244,12 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
             f"{type(tokenizer).__name__} has no native equal in fastsft yet: the object itself is called, "
             "as FastChat does, which is slow"
         )
-        labelled = _C.label_text(_write_json(sources), called_tokenizer(tokenizer), width, pad_id, 1)
+        labeller = make_labeller(called_tokenizer(tokenizer), width, pad_id, num_threads=1)
     else:
-        labelled = _C.label_lists(sources, native, width, pad_id)
-        if labelled is None:
-            labelled = _C.label_text(_write_json(sources), native, width, pad_id)
+        labeller = make_labeller(native, width, pad_id)
+    labelled = None if native is None else _C.label_lists(sources, labeller)
+    if labelled is None:
+        labelled = _C.label_text(_write_json(sources), labeller)
     raise_first(labelled.faults)
     return LabelledRows(labelled, width, pad_id)
 

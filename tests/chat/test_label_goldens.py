@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fastsft import _C
+from fastsft.labelling import make_labeller
 from fastsft.native_tokenizer import called_tokenizer
 from fastsft.tokenizer import Tokenizer
 from golden_text import (
@@ -40,7 +41,7 @@ def recorded_form(dataset: Any, row: int) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_data_files(name: str, length: int, mode: str) -> None:
     goldens = read_rows("labels", f"{name}.{mode}.{length}")
-    labelled = _C.label_file(str(conversation_file(name)), load(mode), length, PAD)
+    labelled = _C.label_file(str(conversation_file(name)), make_labeller(load(mode), length, PAD))
     dataset, dropped = labelled.dataset, set(labelled.report.dropped)
     assert not labelled.faults
     assert len(dataset) == len(goldens) == labelled.report.num_records
@@ -58,7 +59,7 @@ def test_data_files(name: str, length: int, mode: str) -> None:
 def test_edge_cases(number: int, length: int, mode: str) -> None:
     golden = read_rows("labels_full", f"edge_cases.{mode}.{length}")[number]
     record = read_records("edge_cases")[number]
-    labelled = _C.label_text(json.dumps([record]), load(mode), length, PAD)
+    labelled = _C.label_text(json.dumps([record]), make_labeller(load(mode), length, PAD))
     if "error" in golden:
         assert [fault.kind for fault in labelled.faults] == [golden["error"]]
         return
@@ -75,7 +76,7 @@ def test_edge_cases(number: int, length: int, mode: str) -> None:
 def test_first_ten_verbatim(mode: str) -> None:
     for name in CONVERSATIONS:
         goldens = read_rows("labels_full", f"{name}.{mode}.512")
-        dataset = _C.label_file(str(conversation_file(name)), load(mode), 512, PAD).dataset
+        dataset = _C.label_file(str(conversation_file(name)), make_labeller(load(mode), 512, PAD)).dataset
         for row, golden in enumerate(goldens):
             assert recorded_form(dataset, row) == (golden["ids"], golden["labels"])
 
@@ -83,7 +84,9 @@ def test_first_ten_verbatim(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_number_of_threads_changes_nothing(mode: str) -> None:
     tokenizer, path = load(mode), str(conversation_file("sharegpt_multi_turn"))
-    one, many = (_C.label_file(path, tokenizer, 512, PAD, num_threads=n).dataset for n in (1, 5))
+    one, many = (
+        _C.label_file(path, make_labeller(tokenizer, 512, PAD, num_threads=n)).dataset for n in (1, 5)
+    )
     rows = range(len(one))
     assert [one.learned(i) for i in rows] == [many.learned(i) for i in rows]
     assert all((one.ids(i) == many.ids(i)).all() for i in rows)
@@ -95,7 +98,7 @@ def test_a_tokenizer_object_gives_the_same(mode: str) -> None:
     goldens = read_rows("labels_full", f"edge_cases.{mode}.64")
     sound = [record for record, golden in zip(records, goldens, strict=True) if "error" not in golden]
     native, called = (
-        _C.label_text(json.dumps(sound), tokenizer, 64, PAD, 1)
+        _C.label_text(json.dumps(sound), make_labeller(tokenizer, 64, PAD, num_threads=1))
         for tokenizer in (load(mode), called_tokenizer(hf_tokenizer(mode, 64)))
     )
     rows = range(len(sound))

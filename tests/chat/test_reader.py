@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fastsft import _C
+from fastsft.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 
@@ -19,7 +20,7 @@ SOUND = json.dumps({"id": "a", "conversations": human_gpt("Hi", "Ho")})
 def label(tmp_path: Path, data: bytes | str) -> Any:
     path = tmp_path / "data.json"
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return _C.label_file(str(path), TOKENIZER, 64, 0)
+    return _C.label_file(str(path), make_labeller(TOKENIZER, 64, 0))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_messages_are_not_fastchats(tmp_path: Path) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="cannot read the data file"):
-        _C.label_file(str(tmp_path / "absent.json"), TOKENIZER, 64, 0)
+        _C.label_file(str(tmp_path / "absent.json"), make_labeller(TOKENIZER, 64, 0))
 
 
 HUMAN = {"from": "human", "value": "x"}

@@ -1,0 +1,149 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "bindings/called_renderer.h"
+#include "chat/explain.h"
+#include "chat/record_parser.h"
+#include "chat/template.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+using TokenRow = std::tuple<int32_t, uint32_t, uint32_t, bool>;
+using SegmentRow = std::tuple<uint32_t, uint32_t, bool, bool>;
+
+LabelOptions make_options(const std::string& mask_policy, const std::string& chat_template,
+                          int64_t max_length, int32_t pad_id, int num_threads,
+                          const std::string& train_turns,
+                          const std::map<std::string, std::string>& role_map, bool role_aliases,
+                          const std::string& on_bad_sample, const std::string& digest) {
+  LabelOptions options;
+  options.mask_policy = parse_mask_policy(mask_policy);
+  options.chat_template =
+      chat_template == kModelTemplate ? chat_template : canonical_template_name(chat_template);
+  options.chat_template_digest = digest;
+  options.max_length = max_length;
+  options.pad_id = pad_id;
+  options.num_threads = num_threads;
+  options.train_turns = parse_train_turns(train_turns);
+  options.role_map = role_map;
+  options.role_aliases = role_aliases;
+  options.on_bad_sample = parse_on_bad_sample(on_bad_sample);
+  return options;
+}
+
+std::unique_ptr<Labeller> make_labeller(const Tokenizer& tokenizer, const LabelOptions& options,
+                                        const std::optional<py::function>& render) {
+  std::shared_ptr<const BulkRenderer> renderer;
+  if (render) renderer = std::make_shared<CalledRenderer>(*render);
+  return std::make_unique<Labeller>(tokenizer, options, std::move(renderer));
+}
+
+Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number) {
+  JsonScanner scanner(record, 0, 0, "the record");
+  Conversation conversation;
+  RecordParser().parse(scanner, conversation);
+  scanner.expect_end();
+  return explain(labeller, conversation, number);
+}
+
+std::vector<TokenRow> tokens_of(const Explanation& self) {
+  std::vector<TokenRow> rows;
+  for (const ExplainedToken& token : self.tokens) {
+    rows.emplace_back(token.id, token.begin, token.end, token.is_learned);
+  }
+  return rows;
+}
+
+std::vector<SegmentRow> segments_of(const Explanation& self) {
+  std::vector<SegmentRow> rows;
+  for (const Segment& segment : self.transcript.segments) {
+    rows.emplace_back(segment.bytes.begin, segment.bytes.end, segment.is_data, segment.is_learned);
+  }
+  return rows;
+}
+
+std::string text_of(const Explanation& self) { return self.transcript.text; }
+
+void bind_options(py::module_& module) {
+  py::class_<LabelOptions>(module, "LabelOptions")
+      .def(py::init(&make_options), py::kw_only(), py::arg("mask_policy") = "fastchat",
+           py::arg("chat_template") = "vicuna_v1.1", py::arg("max_length"), py::arg("pad_id") = -1,
+           py::arg("num_threads") = 0, py::arg("train_turns") = "all",
+           py::arg("role_map") = std::map<std::string, std::string>(),
+           py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
+           py::arg("chat_template_digest") = "")
+      .def_property_readonly("mask_policy",
+                             [](const LabelOptions& self) { return name_of(self.mask_policy); })
+      .def_readonly("chat_template", &LabelOptions::chat_template)
+      .def_readonly("max_length", &LabelOptions::max_length)
+      .def_readonly("pad_id", &LabelOptions::pad_id)
+      .def_property_readonly("fingerprint", &LabelOptions::fingerprint);
+  py::class_<Labeller>(module, "Labeller")
+      .def(py::init(&make_labeller), py::arg("tokenizer"), py::arg("options"),
+           py::arg("render") = py::none(), py::keep_alive<1, 2>())
+      .def_property_readonly("options", &Labeller::options);
+}
+
+void bind_explanation(py::module_& module) {
+  py::class_<Finding>(module, "Finding")
+      .def_property_readonly("remark", [](const Finding& self) { return name_of(self.remark); })
+      .def_property_readonly("action", [](const Finding& self) { return name_of(self.action); })
+      .def_readonly("message", &Finding::message)
+      .def_readonly("reason", &Finding::reason);
+  py::class_<Explanation>(module, "Explanation")
+      .def_property_readonly("name", [](const Explanation& self) { return self.record.name; })
+      .def_property_readonly("outcome",
+                             [](const Explanation& self) {
+                               return self.record.faults.empty() ? name_of(self.record.outcome)
+                                                                 : "stopped";
+                             })
+      .def_property_readonly("findings",
+                             [](const Explanation& self) { return self.record.findings; })
+      .def_property_readonly("faults", [](const Explanation& self) { return self.record.faults; })
+      .def_property_readonly("text", &text_of)
+      .def_property_readonly(
+          "text_bytes", [](const Explanation& self) { return py::bytes(self.transcript.text); })
+      .def_property_readonly("segments", &segments_of)
+      .def_property_readonly("tokens", &tokens_of)
+      .def_readonly("num_cut", &Explanation::num_cut);
+}
+
+void bind_templates(py::module_& module) {
+  py::class_<ChatTemplate>(module, "ChatTemplate")
+      .def_readonly("system", &ChatTemplate::system)
+      .def_readonly("before_user", &ChatTemplate::before_user)
+      .def_readonly("after_user", &ChatTemplate::after_user)
+      .def_readonly("before_assistant", &ChatTemplate::before_assistant)
+      .def_readonly("before_stop", &ChatTemplate::before_stop)
+      .def_readonly("stop_token", &ChatTemplate::stop_token)
+      .def_readonly("learned_lead", &ChatTemplate::learned_lead)
+      .def_readonly("strips", &ChatTemplate::strips)
+      .def_readonly("aliases", &ChatTemplate::aliases)
+      .def_readonly("jinja_digests", &ChatTemplate::jinja_digests)
+      .def_readonly("has_fastchat_labels", &ChatTemplate::has_fastchat_labels);
+  module.def("chat_templates", [] { return ChatTemplates::instance().names(); });
+  module.def("find_chat_template", &find_chat_template, py::arg("name"),
+             py::return_value_policy::reference);
+  module.def("canonical_template_name", &canonical_template_name, py::arg("name"));
+}
+
+}  // namespace
+
+void bind_chat_labels(py::module_& module) {
+  bind_templates(module);
+  bind_options(module);
+  bind_explanation(module);
+  module.def("explain_record", &explain_record, py::arg("record"), py::arg("labeller"),
+             py::arg("number") = 0, py::call_guard<py::gil_scoped_release>(),
+             R"(One record (its JSON text) as a labeller sees it.
+
+`text`: what the model reads ("" where the record has no row); `segments`: (begin, end, is_data,
+is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes for BOS;
+`num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped, excluded or stopped;
+`findings`: remark, action, message, reason; `faults`: what stops the run. ValueError for text that is no JSON.)");
+}
+
+}  // namespace fastsft::bindings

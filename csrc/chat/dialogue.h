@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fastsft {
+
+enum class Role { kUser, kAssistant, kSystem, kTool };
+
+// The field's word: "user", "assistant", "system", "tool".
+const char* name_of(Role role);
+
+struct DialogueMessage {
+  Role role = Role::kUser;
+  std::string_view text;
+  bool is_learned = false;  // replies only
+};
+
+// A conversation that templates can render: user and assistant in turn (tool messages between them
+// where the template has a place for them), valid UTF-8. Texts point into the record it was made
+// from or into `owned`.
+struct Dialogue {
+  std::optional<std::string_view> system;  // the record's own system text
+  std::vector<DialogueMessage> messages;
+  std::deque<std::string> owned;
+
+  Dialogue() = default;
+  Dialogue(Dialogue&&) = default;
+  Dialogue& operator=(Dialogue&&) = default;
+};
+
+}  // namespace fastsft

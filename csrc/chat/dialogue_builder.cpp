@@ -1,0 +1,268 @@
+#include "chat/dialogue_builder.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/utf8.h"
+#include "tokenizer/special_tokens.h"
+
+namespace fastsft {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr std::string_view kBlankLine = "\n\n";
+
+// Every byte run that is not UTF-8, a lone surrogate as one, becomes U+FFFD.
+std::string replace_invalid(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t bad = find_invalid_utf8(text);
+    result += text.substr(0, bad);
+    if (bad == std::string_view::npos) break;
+    result += kReplacement;
+    text.remove_prefix(bad + (is_encoded_surrogate(text, bad) ? 3 : 1));
+  }
+  return result;
+}
+
+std::string unknown_role(const Value& from) {
+  if (from.kind == ValueKind::kMissing) return "message has no \"from\" and no \"role\"";
+  if (!from.is_text()) return concat("role is ", describe(from.kind), "; expected text");
+  return concat("role \"", printable(from.text), "\" is unknown; --role_map can name it");
+}
+
+}  // namespace
+
+struct DialogueBuilder::Work {
+  const Conversation& conversation;
+  Dialogue& dialogue;
+  std::vector<Finding>& findings;
+  std::vector<size_t> sources{};  // for each message of the dialogue, that of the conversation
+  bool skipped_first = false;
+
+  bool note(Remark remark, Action action, size_t index, std::string reason) {
+    findings.push_back({remark, action, static_cast<int64_t>(index), std::move(reason)});
+    return false;
+  }
+  bool stop(Remark remark, size_t index, std::string reason) {
+    return note(remark, Action::kSalvaged, index, std::move(reason));
+  }
+  bool exclude(Remark remark, std::string reason) {
+    findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
+    return false;
+  }
+  bool is_trained(size_t index) const {
+    const ValueKind own = conversation.messages[index].train;
+    return (own == ValueKind::kMissing ? conversation.train : own) != ValueKind::kFalse;
+  }
+  std::string_view own_text(std::string text) {
+    return dialogue.owned.emplace_back(std::move(text));
+  }
+};
+
+DialogueBuilder::DialogueBuilder(const LabelOptions& options, Place place)
+    : roles_(true, options.role_map),
+      train_turns_(options.train_turns),
+      repairs_(options.on_bad_sample == OnBadSample::kRepair),
+      place_(place) {}
+
+bool DialogueBuilder::is_empty(std::string_view text) const {
+  return place_.strips ? strip_left(text).empty() : text.empty();
+}
+
+bool DialogueBuilder::accept_record(Work& work) const {
+  const Conversation& record = work.conversation;
+  if (record.read_fault != ReadFault::kNone) {
+    const bool is_json = record.read_fault == ReadFault::kNotJson;
+    return work.exclude(is_json ? Remark::kNotJson : Remark::kInvalidUtf8, record.read_reason);
+  }
+  if (record.kind != ValueKind::kObject) {
+    return work.exclude(Remark::kNotAnObject,
+                        concat("record is not an object but ", describe(record.kind)));
+  }
+  if (record.messages_kind == ValueKind::kMissing) {
+    return work.exclude(Remark::kNoConversations, "no \"conversations\" and no \"messages\"");
+  }
+  if (record.messages_kind != ValueKind::kArray) {
+    return work.exclude(Remark::kNoConversations,
+                        concat("\"conversations\" is ", describe(record.messages_kind),
+                               "; expected a list of messages"));
+  }
+  if (record.messages_empty) return work.exclude(Remark::kEmptyConversation, "empty conversation");
+  return true;
+}
+
+// Whether a message of `role` may come next: user and assistant in turn, tools between replies.
+bool DialogueBuilder::follows(const Work& work, Role role) const {
+  const auto& messages = work.dialogue.messages;
+  if (messages.empty()) return role == Role::kUser;
+  switch (messages.back().role) {
+    case Role::kUser:
+      return role == Role::kAssistant;
+    case Role::kAssistant:
+      return role == Role::kUser || role == Role::kTool;
+    default:
+      return role == Role::kAssistant || role == Role::kTool;
+  }
+}
+
+bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text) const {
+  if (index != 0) {
+    return work.stop(Remark::kBrokenAlternation, index,
+                     "a system message that is not the first message");
+  }
+  if (!is_empty(text)) work.dialogue.system = text;
+  return true;
+}
+
+bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
+                                  std::string_view text) const {
+  auto& messages = work.dialogue.messages;
+  if (repairs_ && !messages.empty() && messages.back().role == role) {
+    work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
+              concat("joined to the message of role ", name_of(role), " before it"));
+    messages.back().text = work.own_text(concat(messages.back().text, kBlankLine, text));
+    messages.back().is_learned = messages.back().is_learned && work.is_trained(index);
+    return true;
+  }
+  const bool may_skip = role == Role::kAssistant && messages.empty();
+  if (may_skip && (repairs_ || !work.skipped_first)) {
+    if (!work.skipped_first) {
+      work.note(Remark::kStartsWithAssistant, Action::kSalvaged, index,
+                "starts with the assistant");
+    }
+    return work.skipped_first = true;
+  }
+  if (!follows(work, role)) {
+    const std::string before = messages.empty() ? "the start" : name_of(messages.back().role);
+    return work.stop(Remark::kBrokenAlternation, index,
+                     concat("a message of role ", name_of(role), " after ", before,
+                            "; user and assistant must alternate"));
+  }
+  messages.push_back({role, text, role == Role::kAssistant && work.is_trained(index)});
+  work.sources.push_back(index);
+  return true;
+}
+
+// False at a fault: the conversation ends before this message.
+bool DialogueBuilder::accept_message(Work& work, size_t index) const {
+  const Message& message = work.conversation.messages[index];
+  if (message.kind != ValueKind::kObject) {
+    return work.stop(Remark::kBadMessage, index,
+                     concat("message is ", describe(message.kind), "; expected an object"));
+  }
+  const auto role = message.from.is_text() ? roles_.find(message.from.text) : std::nullopt;
+  if (message.from.kind == ValueKind::kMissing) {
+    return work.stop(Remark::kBadMessage, index, unknown_role(message.from));
+  }
+  if (!role) return work.stop(Remark::kUnknownRole, index, unknown_role(message.from));
+  if (role == Role::kTool && !place_.for_tools) {
+    return work.stop(Remark::kUnknownRole, index, "messages of role tool need --template model");
+  }
+  const Value& value = message.value;
+  if (value.kind == ValueKind::kMissing) {
+    return work.stop(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
+  }
+  if (value.is_true && !value.is_text() && !value.is_text_parts) {
+    return work.stop(Remark::kNotText, index, concat("text is ", describe(value.kind)));
+  }
+  std::string_view text;
+  if (value.is_text() || value.is_text_parts) text = value.text;
+  if (find_invalid_utf8(text) != std::string_view::npos) {
+    work.note(Remark::kLoneSurrogate, Action::kSalvaged, index, "lone surrogate in text");
+    text = work.own_text(replace_invalid(text));
+  }
+  return *role == Role::kSystem ? add_system(work, index, text)
+                                : add_message(work, index, *role, text);
+}
+
+// A turn is a user message with what follows it up to the next; it stays when it ends with a reply
+// and each of its texts is one.
+void DialogueBuilder::remove_incomplete_turns(Work& work) const {
+  auto& messages = work.dialogue.messages;
+  size_t kept = 0;
+  for (size_t begin = 0, end = 0; begin < messages.size(); begin = end) {
+    end = begin + 1;
+    while (end < messages.size() && messages[end].role != Role::kUser) ++end;
+    size_t empty = begin;
+    while (empty < end && !is_empty(messages[empty].text)) ++empty;
+    const size_t source = work.sources[std::min(empty, end - 1)];
+    if (empty < end) {
+      const bool is_user = messages[empty].role == Role::kUser;
+      const Remark reply =
+          end == messages.size() ? Remark::kEmptyLastReply : Remark::kEmptyMiddleReply;
+      work.note(is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, source,
+                is_user ? "empty user text" : "empty reply");
+      continue;
+    }
+    if (messages[end - 1].role != Role::kAssistant) {
+      work.note(Remark::kEndsWithUser, Action::kSalvaged, source,
+                concat("ends with the ", name_of(messages[end - 1].role)));
+      continue;
+    }
+    std::copy(messages.begin() + begin, messages.begin() + end, messages.begin() + kept);
+    kept += end - begin;
+  }
+  messages.resize(kept);
+}
+
+void DialogueBuilder::choose_learned(Work& work) const {
+  auto& messages = work.dialogue.messages;
+  if (train_turns_ == TrainTurns::kLast) {
+    for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].is_learned = false;
+  }
+  const bool any = std::any_of(messages.begin(), messages.end(),
+                               [](const DialogueMessage& message) { return message.is_learned; });
+  if (any) return;
+  if (!messages.empty()) work.exclude(Remark::kNotTrained, "\"train\" is false for every reply");
+  messages.clear();
+  for (Finding& finding : work.findings) {
+    if (finding.action == Action::kSalvaged) finding.action = Action::kExcluded;
+  }
+}
+
+void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue,
+                            std::vector<Finding>& findings) const {
+  dialogue = Dialogue();
+  Work work{conversation, dialogue, findings};
+  if (!accept_record(work)) return;
+  if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
+    dialogue.system = conversation.system.text;
+    if (find_invalid_utf8(conversation.system.text) != std::string_view::npos) {
+      findings.push_back({Remark::kLoneSurrogate, Action::kSalvaged, -1, "lone surrogate in text"});
+      dialogue.system = work.own_text(replace_invalid(conversation.system.text));
+    }
+  }
+  for (size_t i = 0; i < conversation.messages.size() && accept_message(work, i); ++i) {
+  }
+  if (dialogue.messages.empty() && work.skipped_first && findings.size() == 1) {
+    findings.front() = {Remark::kAssistantOnly, Action::kExcluded, -1, "no user message"};
+    return;
+  }
+  remove_incomplete_turns(work);
+  choose_learned(work);
+  if (dialogue.messages.empty() && findings.empty()) {
+    work.exclude(Remark::kAssistantOnly, "no user message");
+  }
+}
+
+FaultKind fault_kind(Remark remark) {
+  switch (remark) {
+    case Remark::kNotJson:
+    case Remark::kInvalidUtf8:
+      return FaultKind::kValueError;
+    case Remark::kEmptyConversation:
+      return FaultKind::kIndexError;
+    case Remark::kNotAnObject:
+    case Remark::kNotText:
+      return FaultKind::kTypeError;
+    case Remark::kBrokenAlternation:
+      return FaultKind::kAssertionError;
+    case Remark::kLoneSurrogate:
+      return FaultKind::kRuntimeError;
+    default:
+      return FaultKind::kKeyError;
+  }
+}
+
+}  // namespace fastsft

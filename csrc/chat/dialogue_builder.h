@@ -1,0 +1,52 @@
+#pragma once
+
+#include <vector>
+
+#include "chat/conversation.h"
+#include "chat/data_fault.h"
+#include "chat/dialogue.h"
+#include "chat/label_options.h"
+#include "chat/remark.h"
+#include "chat/role_names.h"
+
+namespace fastsft {
+
+// Makes dialogues from records for --mask_policy spans, keeping what can be kept: after a
+// structural fault the part before it, without turns that lack a text (fastchat_labels.md, 4.2 and
+// 6.4). Every change leaves a Finding. A dialogue without a learned reply is empty, and its
+// findings say why.
+class DialogueBuilder {
+ public:
+  struct Place {
+    bool for_tools = false;  // the template has a place for tool messages
+    bool strips = false;     // the template strips texts, so white space alone is no text
+  };
+
+  DialogueBuilder(const LabelOptions& options, Place place);
+
+  // `conversation` must outlive `dialogue`.
+  void build(const Conversation& conversation, Dialogue& dialogue,
+             std::vector<Finding>& findings) const;
+
+ private:
+  struct Work;
+
+  bool accept_record(Work& work) const;
+  bool accept_message(Work& work, size_t index) const;
+  bool add_message(Work& work, size_t index, Role role, std::string_view text) const;
+  bool add_system(Work& work, size_t index, std::string_view text) const;
+  bool follows(const Work& work, Role role) const;
+  bool is_empty(std::string_view text) const;
+  void remove_incomplete_turns(Work& work) const;
+  void choose_learned(Work& work) const;
+
+  RoleNames roles_;
+  TrainTurns train_turns_;
+  bool repairs_;
+  Place place_;
+};
+
+// The exception that FastChat's script would stop with at a bad sample.
+FaultKind fault_kind(Remark remark);
+
+}  // namespace fastsft

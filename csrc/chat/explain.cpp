@@ -1,0 +1,46 @@
+#include "chat/explain.h"
+
+#include <algorithm>
+
+namespace fastsft {
+namespace {
+
+// The tokens of the whole text, as the policy encodes it.
+std::vector<Token> encode_all(const Labeller& labeller, const Transcript& transcript) {
+  std::vector<Token> tokens;
+  const Tokenizer& tokenizer = labeller.tokenizer();
+  if (labeller.options().mask_policy == MaskPolicy::kFastchat) {
+    tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
+  } else {
+    tokenizer.encode_segments(transcript.text, transcript.data(), tokens);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Explanation explain(const Labeller& labeller, const Conversation& conversation, int64_t number) {
+  Explanation result;
+  result.record = labeller.label_one(conversation, number, result.transcript);
+  const Example& example = result.record.labels.example;
+  if (!result.record.has_row()) return result;
+  const std::vector<Token> tokens = encode_all(labeller, result.transcript);
+  const bool is_fastchat = labeller.options().mask_policy == MaskPolicy::kFastchat;
+  const size_t front =
+      is_fastchat ? labeller.tokenizer().adds_bos() : result.transcript.bos_in_front;
+  for (size_t i = 0; i < example.ids.size(); ++i) {
+    ExplainedToken token{example.ids[i]};
+    if (i >= front && i - front < tokens.size() && tokens[i - front].id == token.id) {
+      token.begin = tokens[i - front].begin;
+      token.end = tokens[i - front].end;
+    }
+    result.tokens.push_back(token);
+  }
+  for (const TokenSpan& span : example.learned) {
+    for (int32_t i = span.begin; i < span.end; ++i) result.tokens[i].is_learned = true;
+  }
+  result.num_cut = front + tokens.size() - std::min(front + tokens.size(), example.ids.size());
+  return result;
+}
+
+}  // namespace fastsft

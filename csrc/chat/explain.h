@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "chat/labeller.h"
+
+namespace fastsft {
+
+struct ExplainedToken {
+  int32_t id = 0;
+  uint32_t begin = 0;  // bytes of the text that it stands for; none for BOS and padding
+  uint32_t end = 0;
+  bool is_learned = false;
+};
+
+// One record as the policy sees it: the text that the model reads, its segments, its tokens with
+// what is learned, and what became of it. Without text and tokens where it has no row.
+struct Explanation {
+  LabelledRecord record;
+  Transcript transcript;
+  std::vector<ExplainedToken> tokens;
+  size_t num_cut = 0;  // tokens beyond model_max_length
+};
+
+Explanation explain(const Labeller& labeller, const Conversation& conversation, int64_t number);
+
+}  // namespace fastsft

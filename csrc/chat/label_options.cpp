@@ -1,0 +1,71 @@
+#include "chat/label_options.h"
+
+#include "chat/role_names.h"
+#include "chat/template.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+template <typename Word>
+Word parse_word(const char* option, const std::string& word,
+                const std::map<std::string, Word>& words) {
+  const auto found = words.find(word);
+  if (found != words.end()) return found->second;
+  std::string known;
+  for (const auto& [name, value] : words) known += (known.empty() ? "" : ", ") + name;
+  throw_invalid("--", option, ": expected one of ", known, ", got \"", word, "\"");
+}
+
+}  // namespace
+
+MaskPolicy parse_mask_policy(const std::string& word) {
+  return parse_word<MaskPolicy>(
+      "mask_policy", word, {{"fastchat", MaskPolicy::kFastchat}, {"spans", MaskPolicy::kSpans}});
+}
+
+TrainTurns parse_train_turns(const std::string& word) {
+  return parse_word<TrainTurns>("train_turns", word,
+                                {{"all", TrainTurns::kAll}, {"last", TrainTurns::kLast}});
+}
+
+OnBadSample parse_on_bad_sample(const std::string& word) {
+  return parse_word<OnBadSample>("on_bad_sample", word,
+                                 {{"error", OnBadSample::kError},
+                                  {"skip", OnBadSample::kSkip},
+                                  {"repair", OnBadSample::kRepair}});
+}
+
+const char* name_of(MaskPolicy policy) {
+  return policy == MaskPolicy::kFastchat ? "fastchat" : "spans";
+}
+
+void LabelOptions::check() const {
+  require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length must be positive, got ",
+          max_length);
+  RoleNames(role_aliases, role_map);
+  if (mask_policy == MaskPolicy::kSpans) return;
+  require(find_chat_template(chat_template).has_fastchat_labels,
+          "FastChat's label arithmetic is not defined for the template ", chat_template,
+          "; expected vicuna_v1.1, or --mask_policy spans");
+  require(pad_id >= 0,
+          "the tokenizer has no unk token to pad with, as FastChat's labels need; "
+          "--mask_policy spans needs none");
+  require(on_bad_sample != OnBadSample::kRepair,
+          "--on_bad_sample repair needs --mask_policy spans");
+  require(train_turns == TrainTurns::kAll, "--train_turns last needs --mask_policy spans");
+}
+
+std::string LabelOptions::fingerprint() const {
+  std::string text = concat("policy ", name_of(mask_policy), " template ", chat_template, " ",
+                            chat_template_digest, " length ", max_length, " pad ",
+                            mask_policy == MaskPolicy::kFastchat ? pad_id : -1, " turns ",
+                            static_cast<int>(train_turns), " aliases ", role_aliases, " bad ",
+                            static_cast<int>(on_bad_sample));
+  for (const auto& [name, role] : role_map) {
+    text += concat(" role ", name.size(), ":", name, "=", role);
+  }
+  return text;
+}
+
+}  // namespace fastsft

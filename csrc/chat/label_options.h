@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace fastsft {
+
+enum class MaskPolicy { kFastchat, kSpans };
+enum class TrainTurns { kAll, kLast };
+enum class OnBadSample { kError, kSkip, kRepair };
+
+// How records become labelled examples (fastchat_labels.md, section 4).
+struct LabelOptions {
+  MaskPolicy mask_policy = MaskPolicy::kFastchat;
+  std::string chat_template = "vicuna_v1.1";  // a name or alias, or "model"
+  std::string chat_template_digest;           // of the model's own template, "" for a named one
+  int64_t max_length = 0;                     // ids of a row at most
+  int32_t pad_id = -1;                        // what would fill a row up
+  int num_threads = 0;                        // 0: as many as the machine has cores, eight at most
+  TrainTurns train_turns = TrainTurns::kAll;
+  std::map<std::string, std::string> role_map;  // name in the data -> role
+  bool role_aliases = false;                    // always on in the spans policy
+  OnBadSample on_bad_sample = OnBadSample::kError;
+
+  // Throws std::invalid_argument when the options contradict each other.
+  void check() const;
+  // Equal when labels are: everything but the number of threads. For names of caches.
+  std::string fingerprint() const;
+};
+
+// From the words of the command line; std::invalid_argument for another word.
+MaskPolicy parse_mask_policy(const std::string& word);
+TrainTurns parse_train_turns(const std::string& word);
+OnBadSample parse_on_bad_sample(const std::string& word);
+const char* name_of(MaskPolicy policy);
+
+// The template's name that stands for the model's own Jinja template.
+inline constexpr const char* kModelTemplate = "model";
+
+}  // namespace fastsft

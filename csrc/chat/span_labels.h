@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "chat/example.h"
+#include "chat/transcript.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fastsft {
+
+// A transcript's tokens, BOS excluded, each with whether it is learned: its last byte lies in a
+// learned span (a special token's last byte that is not white space which it took along; a mark
+// without bytes counts as the byte behind it). Data is encoded as plain text. False when data
+// spells a special token and the tokenizer cannot keep it apart.
+bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
+                       std::vector<Token>& tokens, std::vector<bool>& learned);
+
+// Ids and labels of a transcript by its learned spans (fastchat_labels.md, 4.2), `max_length` ids
+// at most, BOS included. Nothing when encode_transcript says false.
+std::optional<Labels> label_spans(const Tokenizer& tokenizer, const Transcript& transcript,
+                                  int64_t max_length);
+
+}  // namespace fastsft
