@@ -32,7 +32,8 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
 }
 
 std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded_rows(
-    const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width, int32_t pad_id) {
+    const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width, int32_t pad_id,
+    bool mask_by_length) {
   require(0 <= begin && begin <= end && end <= dataset.size(), "rows [", begin, ", ", end,
           ") are not in a data set of ", dataset.size());
   const std::array<py::ssize_t, 2> shape = {end - begin, width};
@@ -41,7 +42,8 @@ std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded
   const PaddedRows to{ids.mutable_data(), labels.mutable_data(), mask.mutable_data()};
   {
     const py::gil_scoped_release released;
-    fill_padded_rows(dataset, begin, end, width, pad_id, to);
+    fill_padded_rows(dataset, begin, end, width, pad_id,
+                     mask_by_length ? MaskRule::kLength : MaskRule::kNotPad, to);
   }
   return {std::move(ids), std::move(labels), std::move(mask)};
 }
@@ -116,7 +118,7 @@ void bind_chat(py::module_& module) {
              py::arg("where") = "conversations", release());
   module.def("label_lists", &label_lists, py::arg("sources"), py::arg("labeller"));
   module.def("padded_rows", &padded_rows, py::arg("dataset"), py::arg("begin"), py::arg("end"),
-             py::arg("width"), py::arg("pad_id"));
+             py::arg("width"), py::arg("pad_id"), py::arg("mask_by_length") = false);
 }
 
 }  // namespace fastsft::bindings

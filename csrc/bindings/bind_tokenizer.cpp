@@ -135,6 +135,8 @@ void bind_tokenizer(py::module_& module) {
           py::arg("ids"), py::arg("skip_special_tokens") = false, release())
       .def("token_text", &Tokenizer::token_text, py::arg("id"))
       .def("find_token", &Tokenizer::find_token, py::arg("text"))
+      .def("is_special", &Tokenizer::is_special, py::arg("id"))
+      .def_property_readonly("adds_bos", &Tokenizer::adds_bos)
       .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("split_special_tokens") = false,
            release())
       .def("encode_flat", &encode_flat, py::arg("texts"), py::arg("split_special_tokens") = false)

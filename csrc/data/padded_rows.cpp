@@ -9,7 +9,7 @@ namespace fastsft {
 namespace {
 
 void fill_row(const TokenDataset& dataset, int64_t row, int64_t width, int32_t pad_id,
-              const PaddedRows& to) {
+              MaskRule mask_rule, const PaddedRows& to) {
   const auto tokens = dataset.ids(row);
   const auto size = static_cast<int64_t>(tokens.size());
   require(size <= width, "row ", row, " has ", size, " tokens and does not fit a width of ", width);
@@ -19,17 +19,22 @@ void fill_row(const TokenDataset& dataset, int64_t row, int64_t width, int32_t p
   for (const TokenSpan& span : dataset.learned(row)) {
     std::copy(tokens.begin() + span.begin, tokens.begin() + span.end, to.labels + span.begin);
   }
+  if (mask_rule == MaskRule::kLength) {
+    std::fill(to.mask, to.mask + size, true);
+    std::fill(to.mask + size, to.mask + width, false);
+    return;
+  }
   std::transform(to.ids, to.ids + width, to.mask, [pad_id](int64_t id) { return id != pad_id; });
 }
 
 }  // namespace
 
 void fill_padded_rows(const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width,
-                      int32_t pad_id, const PaddedRows& to) {
+                      int32_t pad_id, MaskRule mask_rule, const PaddedRows& to) {
   run_in_parts(static_cast<size_t>(end - begin), 0, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
       const auto at = static_cast<int64_t>(i);
-      fill_row(dataset, begin + at, width, pad_id,
+      fill_row(dataset, begin + at, width, pad_id, mask_rule,
                {to.ids + at * width, to.labels + at * width, to.mask + at * width});
     }
   });

@@ -12,11 +12,14 @@ inline constexpr int64_t kIgnoredLabel = -100;
 struct PaddedRows {
   int64_t* ids;     // filled up on the right with the pad id
   int64_t* labels;  // kIgnoredLabel where nothing is learned
-  bool* mask;       // ids != pad id, as FastChat has it
+  bool* mask;       // ids != pad id, as FastChat has it, or where the row has a token
 };
+
+// What the mask is made from.
+enum class MaskRule { kNotPad, kLength };
 
 // Rows [begin, end) of the data set. No row may be longer than `width`. In parallel.
 void fill_padded_rows(const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width,
-                      int32_t pad_id, const PaddedRows& to);
+                      int32_t pad_id, MaskRule mask_rule, const PaddedRows& to);
 
 }  // namespace fastsft

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.data_errors import DataError, raise_first
-from fastsft.labelling import make_labeller
+from fastsft.labelling import LabelSettings, make_labeller
 from fastsft.native_tokenizer import called_tokenizer, native_of
 from fastsft.notices import rank0_print, tell, warn_once
 
@@ -31,18 +31,22 @@ _MAX_MATERIALISED = 1 << 20
 class LabelledRows:
     """Labelled conversations: `native` (_C.TokenDataset, a row a conversation), `report` (_C.DataReport).
 
-    `width`: model_max_length, the padded length of a row. `pad_id`: what fills it up.
+    `width`: model_max_length, the padded length of a row. `pad_id`: what fills it up. `mask_by_length`: the
+    attention mask covers the row's tokens, whatever their ids; else, as FastChat's, all ids but `pad_id`.
     """
 
-    def __init__(self, labelled: Any, width: int, pad_id: int) -> None:
+    def __init__(self, labelled: Any, width: int, pad_id: int, mask_by_length: bool = False) -> None:
         self.native = labelled.dataset
         self.report = labelled.report
         self.width = width
         self.pad_id = pad_id
+        self.mask_by_length = mask_by_length
 
     def tensors(self, begin: int, end: int) -> Tensors:
         """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""
-        arrays = _C.padded_rows(self.native, begin, end, self.width, self.pad_id)
+        arrays = _C.padded_rows(
+            self.native, begin, end, self.width, self.pad_id, mask_by_length=self.mask_by_length
+        )
         names = ("input_ids", "labels", "attention_mask")
         return {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
 
@@ -203,7 +207,8 @@ def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any
 
 
 def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> SupervisedDataset | LazySupervisedDataset:
-    rows = _label_file(path, tokenizer)
+    settings = LabelSettings.from_arguments(data_args)
+    rows = _label_file(path, tokenizer, settings)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             rank0_print(line)
@@ -226,14 +231,21 @@ def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
 
-def _label_file(path: str, tokenizer: Any) -> LabelledRows:
+def _label_file(path: str, tokenizer: Any, settings: LabelSettings) -> LabelledRows:
     native = native_of(tokenizer)
-    if native is None:
+    spans = settings.mask_policy == "spans"
+    if native is None and not spans:
         return _label_sources(_sources(_read_json(path)), tokenizer)
-    width, pad_id = _check_tokenizer(tokenizer)
-    labelled = _C.label_file(str(path), make_labeller(native, width, pad_id))
+    if native is None:
+        raise ValueError(
+            f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
+            "tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
+        )
+    width, pad_id = _check_tokenizer(tokenizer, any_pad=spans)
+    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
+    labelled = _C.label_file(str(path), labeller)
     raise_first(labelled.faults, str(path))
-    return LabelledRows(labelled, width, pad_id)
+    return LabelledRows(labelled, width, pad_id, mask_by_length=spans)
 
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
@@ -254,8 +266,11 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     return LabelledRows(labelled, width, pad_id)
 
 
-def _check_tokenizer(tokenizer: Any) -> tuple[int, int]:
-    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible."""
+def _check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
+    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
+
+    any_pad: EOS, or 0, fills rows up where there is no pad token (fastchat_labels.md, 7.2).
+    """
     if getattr(tokenizer, "padding_side", "right") != "right":
         raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
     if getattr(tokenizer, "truncation_side", "right") != "right":
@@ -269,8 +284,13 @@ def _check_tokenizer(tokenizer: Any) -> tuple[int, int]:
             f"model_max_length must lie between 1 and {_MAX_MATERIALISED}, got {width}; "
             "give --model_max_length, or model_max_length= to from_pretrained"
         )
+    if pad_id is None and any_pad:
+        pad_id = tokenizer.eos_token_id or 0
     if pad_id is None:
-        raise ValueError("the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token)")
+        raise ValueError(
+            "the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token). "
+            "--mask_policy spans needs neither"
+        )
     return int(width), int(pad_id)
 
 

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft import _C
+from fastsft.template_check import check_template
+from fastsft.template_choice import choose_template
+
+_PROBE_LENGTH = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -64,23 +68,38 @@ def make_labeller(
     pad_id: int,
     settings: LabelSettings | None = None,
     *,
+    tokenizer: Any = None,
     num_threads: int = 0,
+    self_test: bool = False,
 ) -> Any:
     """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
 
-    pad_id: what fills rows up; -1 for none, which only spans takes. ValueError for options that contradict
-    each other, an unknown template, and a tokenizer that the policy cannot use.
+    pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native` stands
+    for, whose own chat template may be used. self_test: refuse a template whose labels of a probe are wrong
+    (template_check.py). ValueError for options that contradict each other, an unknown template, and a tokenizer
+    that the policy cannot use.
     """
     chosen = settings or LabelSettings()
-    options = _C.LabelOptions(
-        mask_policy=chosen.mask_policy,
-        chat_template=chosen.template or "vicuna_v1.1",
-        max_length=max_length,
-        pad_id=pad_id,
-        num_threads=num_threads,
-        train_turns=chosen.train_turns,
-        role_map=chosen.role_map,
-        role_aliases=chosen.role_aliases,
-        on_bad_sample=chosen.bad_sample_rule,
+    name, model = choose_template(
+        chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native
     )
-    return _C.Labeller(native, options)
+
+    def build(length: int, train_turns: str) -> Any:
+        options = _C.LabelOptions(
+            mask_policy=chosen.mask_policy,
+            chat_template=name,
+            chat_template_digest=model.digest if model else "",
+            max_length=length,
+            pad_id=pad_id,
+            num_threads=num_threads,
+            train_turns=train_turns,
+            role_map=chosen.role_map,
+            role_aliases=chosen.role_aliases,
+            on_bad_sample=chosen.bad_sample_rule,
+        )
+        return _C.Labeller(native, options, model)
+
+    if self_test:
+        stop = model.stop_token if model else _C.find_chat_template(name).stop_token
+        check_template(build(_PROBE_LENGTH, chosen.train_turns), native, stop, train_turns=chosen.train_turns)
+    return build(max_length, chosen.train_turns)

@@ -1,0 +1,104 @@
+"""The self-test of a chat template with a tokenizer, run before weights are loaded (fastchat_labels.md, 4.4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from itertools import groupby
+from typing import Any
+
+from fastsft import _C
+
+SYSTEM = "Answer in few words."
+TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I think Lima, on the coast."))
+
+
+def probe_record(system: bool = False) -> dict[str, Any]:
+    """Two turns, with a system text of their own or without one."""
+    messages = [
+        {"from": role, "value": text}
+        for turn in TURNS
+        for role, text in zip(("human", "gpt"), turn, strict=True)
+    ]
+    return {"id": "probe", "conversations": messages, **({"system": SYSTEM} if system else {})}
+
+
+def check_template(labeller: Any, native: Any, stop_token: str, *, train_turns: str = "all") -> None:
+    """ValueError, with the probe token by token, when the labels of a probe are not what they must be.
+
+    labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
+    Checked for each learned reply: (a) its last learned id is the stop token, (b) its first token is learned,
+    (c) its learned ids decode to the reply and the stop token; and of the whole: (d) nothing else is learned,
+    (e) there is one BOS at the front where the tokenizer has one and the policy puts it there.
+    """
+    seen = _C.explain_record(json.dumps(probe_record()), labeller)
+    faults = _faults(seen, native, stop_token, train_turns)
+    if faults:
+        name, policy = labeller.options.chat_template, labeller.options.mask_policy
+        raise ValueError(
+            f"the template {name} fails its self-test with this tokenizer (--mask_policy {policy}): "
+            f"{'; '.join(faults)}\n{show_tokens(seen, native)}"
+        )
+
+
+def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str | None:
+    """What to say when generation with the model's settings would not stop at `stop_id`."""
+    if stop_id in eos_ids:
+        return None
+    return (
+        f"the stop token {stop_token} (id {stop_id}) is not among eos_token_id {sorted(eos_ids)} of "
+        "generation_config.json: generation would not end with it"
+    )
+
+
+def show_tokens(seen: Any, native: Any) -> str:
+    """The tokens of an explained record, a line each: position, id, text, and a mark where it is learned."""
+    if not seen.tokens:
+        reasons = [f"{finding.remark}: {finding.reason}" for finding in seen.findings]
+        return "\n".join(reasons + [str(fault) for fault in seen.faults]) or "no tokens"
+    return "\n".join(
+        f"{position:4} {token:7} {'*' if learned else ' '} {native.token_text(token)!r}"
+        for position, (token, _, _, learned) in enumerate(seen.tokens)
+    )
+
+
+def _faults(seen: Any, native: Any, stop_token: str, train_turns: str) -> list[str]:
+    replies = [reply for _, reply in TURNS][-1 if train_turns == "last" else 0 :]
+    stop = native.find_token(stop_token)
+    if stop < 0:
+        return [f"the tokenizer has no token {stop_token!r}"]
+    if not any(learned for *_, learned in seen.tokens):
+        return ["nothing is learned"]
+    runs = [list(run) for learned, run in groupby(seen.tokens, key=lambda token: token[3]) if learned]
+    text = seen.text_bytes
+    faults = [] if len(runs) == len(replies) else [f"{len(runs)} learned parts for {len(replies)} replies"]
+    for number, (run, reply) in enumerate(zip(runs, replies, strict=False)):
+        faults += [
+            f"reply {number}: {fault}" for fault in _reply_faults(run, reply, text, native, stop, stop_token)
+        ]
+    return faults + _bos_faults(seen, native)
+
+
+def _reply_faults(
+    run: list[Any], reply: str, text: bytes, native: Any, stop: int, stop_token: str
+) -> list[str]:
+    faults = []
+    if run[-1][0] != stop:
+        faults.append(f"(a) its last learned id is {run[-1][0]}, not {stop}, the stop token {stop_token!r}")
+    covered = text[run[0][1] : run[-1][2]].decode(errors="replace")
+    if not covered.strip().startswith(reply):
+        faults.append(f"(b) (d) its learned part begins {covered[:20]!r}, expected {reply[:20]!r}")
+    decoded = native.decode([token for token, *_ in run])
+    if "".join(decoded.split()) != "".join((reply + stop_token).split()):
+        faults.append(f"(c) its learned ids decode to {decoded!r}, expected {reply + stop_token!r}")
+    return faults
+
+
+def _bos_faults(seen: Any, native: Any) -> list[str]:
+    bos, named = native.named.bos, native.named
+    if bos < 0 or bos in (named.eos, named.pad):
+        return []
+    ids = [token for token, *_ in seen.tokens]
+    if native.adds_bos and ids[0] != bos:
+        return ["(e) the first id is not BOS"]
+    return ["(e) BOS comes twice at the front"] if ids[:2] == [bos, bos] else []

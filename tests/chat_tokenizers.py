@@ -1,0 +1,43 @@
+"""Tokenizers that hold the special tokens of the chat templates."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from fastsft import _C
+from golden_text import GOLDEN, MODES
+
+LEGACY, NONLEGACY = MODES
+STOPS = (
+    "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<｜end▁of▁sentence｜>",
+)  # fmt: skip
+HEADERS = (
+    "<|start_header_id|>", "<|end_header_id|>", "<|im_start|>", "<start_of_turn>", "<|system|>", "<|user|>",
+    "<|assistant|>",
+)  # fmt: skip
+
+
+@cache
+def llama_with_specials(mode: str = LEGACY) -> Any:
+    """The Llama-2 vocabulary with every template's special tokens behind it."""
+    directory = GOLDEN / "tokenizers" / mode
+    settings = _C.load_tokenizer(str(directory))[1].settings
+    # A token with a space or U+2581 inside is not supported in non-legacy mode.
+    texts = [text for text in (*STOPS, *HEADERS) if mode == LEGACY or "▁" not in text]
+    settings.added = [*settings.added, *(_C.AddedToken(32000 + i, text) for i, text in enumerate(texts))]
+    settings.special_ids = {*settings.special_ids, *(32000 + i for i in range(len(texts)))}
+    return _C.make_llama_tokenizer(str(directory / "tokenizer.model"), settings)
+
+
+def named(native: Any, chat_template: str | None = None, **tokens: str) -> Any:
+    """What a tokenizer object tells a Jinja template."""
+    return SimpleNamespace(
+        bos_token=tokens.get("bos", "<s>"),
+        eos_token=tokens.get("eos", "</s>"),
+        unk_token="<unk>",
+        pad_token=None,
+        add_bos_token=native.adds_bos,
+        chat_template=chat_template,
+    )
