@@ -10,8 +10,9 @@ from fastsft import _C
 from golden_text import GOLDEN, MODES
 
 LEGACY, NONLEGACY = MODES
+DEEPSEEK_END = "<\uff5cend▁of▁sentence\uff5c>"
 STOPS = (
-    "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<｜end▁of▁sentence｜>",
+    "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", DEEPSEEK_END,
 )  # fmt: skip
 HEADERS = (
     "<|start_header_id|>", "<|end_header_id|>", "<|im_start|>", "<start_of_turn>", "<|system|>", "<|user|>",

@@ -85,6 +85,7 @@ void bind_chat(py::module_& module) {
       .def_property_readonly("kind", [](const DataFault& self) { return name_of(self.kind); })
       .def_readonly("record", &DataFault::record)
       .def_readonly("message", &DataFault::message)
+      .def_property_readonly("remark", [](const DataFault& self) { return name_of(self.remark); })
       .def("__str__", &DataFault::what);
   py::class_<DataReport::Entry>(module, "ReportEntry")
       .def_readonly("count", &DataReport::Entry::count)

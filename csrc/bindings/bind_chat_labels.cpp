@@ -18,12 +18,14 @@ LabelOptions make_options(const std::string& mask_policy, const std::string& cha
                           int64_t max_length, int32_t pad_id, int num_threads,
                           const std::string& train_turns,
                           const std::map<std::string, std::string>& role_map, bool role_aliases,
-                          const std::string& on_bad_sample, const std::string& digest) {
+                          const std::string& on_bad_sample, const std::string& digest,
+                          const std::string& stop_token) {
   LabelOptions options;
   options.mask_policy = parse_mask_policy(mask_policy);
   options.chat_template =
       chat_template == kModelTemplate ? chat_template : canonical_template_name(chat_template);
   options.chat_template_digest = digest;
+  options.stop_token = stop_token;
   options.max_length = max_length;
   options.pad_id = pad_id;
   options.num_threads = num_threads;
@@ -74,10 +76,11 @@ void bind_options(py::module_& module) {
            py::arg("num_threads") = 0, py::arg("train_turns") = "all",
            py::arg("role_map") = std::map<std::string, std::string>(),
            py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
-           py::arg("chat_template_digest") = "")
+           py::arg("chat_template_digest") = "", py::arg("stop_token") = "")
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
       .def_readonly("chat_template", &LabelOptions::chat_template)
+      .def_readonly("stop_token", &LabelOptions::stop_token)
       .def_readonly("max_length", &LabelOptions::max_length)
       .def_readonly("pad_id", &LabelOptions::pad_id)
       .def_property_readonly("fingerprint", &LabelOptions::fingerprint);
@@ -114,6 +117,9 @@ void bind_explanation(py::module_& module) {
 void bind_templates(py::module_& module) {
   py::class_<ChatTemplate>(module, "ChatTemplate")
       .def_readonly("system", &ChatTemplate::system)
+      .def_readonly("before_system", &ChatTemplate::before_system)
+      .def_readonly("after_system", &ChatTemplate::after_system)
+      .def_readonly("system_in_user", &ChatTemplate::system_in_user)
       .def_readonly("before_user", &ChatTemplate::before_user)
       .def_readonly("after_user", &ChatTemplate::after_user)
       .def_readonly("before_assistant", &ChatTemplate::before_assistant)

@@ -15,6 +15,7 @@ struct LabelOptions {
   MaskPolicy mask_policy = MaskPolicy::kFastchat;
   std::string chat_template = "vicuna_v1.1";  // a name or alias, or "model"
   std::string chat_template_digest;           // of the model's own template, "" for a named one
+  std::string stop_token{};                   // of a template that is not data, for reports
   int64_t max_length = 0;                     // ids of a row at most
   int32_t pad_id = -1;                        // what would fill a row up
   int num_threads = 0;                        // 0: as many as the machine has cores, eight at most

@@ -1,14 +1,13 @@
 """Renders conversations with a model's own Jinja chat template; runs in a process of its own.
 
-The template comes from a model directory and is not trusted: a sandbox keeps it from Python's insides, and this
-process keeps its time, memory and output within limits. Imports nothing but jinja2 and the standard library.
-Speaks JSON lines over its standard input and output; `chat_template.py` is the other end.
+The template comes from a model directory and is not trusted: a sandbox keeps it from Python's insides, and
+this process keeps its time, memory and output within limits. Imports nothing but jinja2 and the standard
+library. Speaks JSON lines over its standard input and output; `chat_template.py` is the other end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import secrets
@@ -66,6 +65,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda form: _formatted(date, form)
         self.filters["tojson"] = _to_json
 
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+        """An error at once; the sandbox's own way writes nothing in place of what is forbidden."""
+        raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
+
 
 def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
@@ -104,7 +107,8 @@ class Program:
     def __init__(
         self, source: str, tokens: dict[str, str], date: str, adds_bos: bool, stop: str | None
     ) -> None:
-        nonce = secrets.token_hex(8)
+        # Digits, because a template may change the case of what it writes.
+        nonce = f"{secrets.randbelow(10**18):018}"
         self._content_mark = f"\ue000{nonce}-%05d\ue001"
         self._mark_pattern = re.compile(f"\ue000{nonce}-(\\d{{5}})\ue001")
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
@@ -116,8 +120,8 @@ class Program:
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
-        except jinja2.TemplateError as error:
-            raise Fatal(f"the chat template does not compile: {error}") from None
+        except (jinja2.TemplateError, MemoryError, OverflowError, RecursionError) as error:
+            raise Fatal(f"the chat template does not compile: {str(error) or type(error).__name__}") from None
 
     def _parses_blocks(self, source: str) -> bool:
         return any(
@@ -271,7 +275,8 @@ def _chat(system: str | None, messages: list[Message]) -> list[dict[str, str]]:
 
 
 def _difference(one: str, other: str, what: str) -> str:
-    at = len(os.path.commonprefix([one, other]))
+    pairs = enumerate(zip(one, other, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
     line = one.rfind("\n", 0, at) + 1
     shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
     return (

@@ -1,7 +1,7 @@
 """The model's own Jinja chat template as a template of the spans policy (`--template model`).
 
-Rules: fastchat_labels.md, section 5.3. Templates run in processes of their own (`chat_render.py`): only a process
-can be stopped inside one endless operation and be kept from taking all memory.
+Rules: fastchat_labels.md, section 5.3. Templates run in processes of their own (`chat_render.py`): only a
+process can be stopped inside one endless operation and be kept from taking all memory.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ def find_chat_template(directory: str | Path, name: str | None = None) -> str | 
 def _missing(name: str | None, known: Sequence[str]) -> None:
     if name is not None:
         raise ValueError(
-            f"--chat_template_name: expected one of {', '.join(known) or 'none, the model has no chat template'}, "
-            f"got {name!r}"
+            f"--chat_template_name: got {name!r}; the model has {', '.join(known) or 'no chat template'}"
         )
 
 
@@ -72,9 +71,9 @@ class ModelTemplate:
     """A Jinja chat template with the tokenizer that it is for; called with dialogues, it renders them.
 
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
-    native: the native tokenizer. seconds: what one conversation may take. `stop_token`: the text that ends replies,
-    found by rendering. ValueError for a template that does not compile, does what the sandbox forbids, or ends
-    replies with no special token.
+    native: the native tokenizer. seconds: what one conversation may take. `stop_token`: the text that ends
+    replies, found by rendering. ValueError for a template that does not compile, does what the sandbox
+    forbids, or ends replies with no special token.
     """
 
     def __init__(self, source: str, tokenizer: Any, native: Any, *, seconds: float = SECONDS) -> None:
@@ -109,7 +108,7 @@ class ModelTemplate:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Pieces (text, is_data, is_learned), whether BOS goes in front, whether data is known, and why not."""
+        """Pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why it failed."""
         if not dialogues:
             return []
         count = min(_MOST_WORKERS, os.cpu_count() or 1, -(-len(dialogues) // _SMALLEST_SHARE))

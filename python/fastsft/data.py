@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.data_errors import DataError, raise_first
-from fastsft.labelling import LabelSettings, make_labeller
+from fastsft.labelling import LabelSettings, describe, make_labeller
 from fastsft.native_tokenizer import called_tokenizer, native_of
 from fastsft.notices import rank0_print, tell, warn_once
 
@@ -33,14 +33,23 @@ class LabelledRows:
 
     `width`: model_max_length, the padded length of a row. `pad_id`: what fills it up. `mask_by_length`: the
     attention mask covers the row's tokens, whatever their ids; else, as FastChat's, all ids but `pad_id`.
+    `labelling`: policy, template and stop token.
     """
 
-    def __init__(self, labelled: Any, width: int, pad_id: int, mask_by_length: bool = False) -> None:
+    def __init__(
+        self,
+        labelled: Any,
+        width: int,
+        pad_id: int,
+        mask_by_length: bool = False,
+        labelling: dict[str, str] | None = None,
+    ) -> None:
         self.native = labelled.dataset
         self.report = labelled.report
         self.width = width
         self.pad_id = pad_id
         self.mask_by_length = mask_by_length
+        self.labelling = labelling or {}
 
     def tensors(self, begin: int, end: int) -> Tensors:
         """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""
@@ -109,6 +118,10 @@ class SupervisedDataset(Dataset[Tensors]):
     def report(self) -> Any:
         return self._rows.report
 
+    @property
+    def labelling(self) -> dict[str, str]:
+        return self._rows.labelling
+
     @cached_property
     def _all(self) -> Tensors:
         return self._rows.tensors(0, len(self))
@@ -171,6 +184,10 @@ class LazySupervisedDataset(Dataset[Tensors]):
     @property
     def report(self) -> Any:
         return self._rows.report
+
+    @property
+    def labelling(self) -> dict[str, str]:
+        return self._rows.labelling
 
     def __len__(self) -> int:
         return len(self.native) if callable(self._raw_data) else len(self.raw_data)
@@ -245,7 +262,7 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings) -> LabelledR
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = _C.label_file(str(path), labeller)
     raise_first(labelled.faults, str(path))
-    return LabelledRows(labelled, width, pad_id, mask_by_length=spans)
+    return LabelledRows(labelled, width, pad_id, mask_by_length=spans, labelling=describe(labeller))
 
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:

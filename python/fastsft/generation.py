@@ -11,11 +11,14 @@ import torch
 
 from fastsft import _C
 
-# What vicuna_v1.1 puts around a first question; the space before the answer belongs to the answer.
-VICUNA_PROMPT = (
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
-    "detailed, and polite answers to the user's questions. USER: {message} ASSISTANT:"
-)
+
+def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
+    """What a named template puts around a first question, up to where the answer begins to be learned."""
+    template = _C.find_chat_template(chat_template)
+    before = template.before_assistant[: len(template.before_assistant) - template.learned_lead]
+    system = template.system and f"{template.before_system}{template.system}{template.after_system}"
+    user = f"{template.before_user}{system}" if template.system_in_user else f"{system}{template.before_user}"
+    return f"{user}{message}{template.after_user}{before}"
 
 
 class Scorer(Protocol):
@@ -78,7 +81,7 @@ class ChatModel:
         self, message: str, *, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0
     ) -> str:
         """The answer to one message. Raises ValueError when it does not fit into `max_positions`."""
-        prompt = self.tokenizer.encode(VICUNA_PROMPT.format(message=message), add_special_tokens=True)
+        prompt = self.tokenizer.encode(first_prompt(message), add_special_tokens=True)
         if len(prompt) + max_new_tokens > self.max_positions:
             raise ValueError(f"{len(prompt)} + {max_new_tokens} tokens, at most {self.max_positions}")
         end = self.tokenizer.eos_token_id

@@ -74,25 +74,28 @@ def make_labeller(
 ) -> Any:
     """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
 
-    pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native` stands
-    for, whose own chat template may be used. self_test: refuse a template whose labels of a probe are wrong
-    (template_check.py). ValueError for options that contradict each other, an unknown template, and a tokenizer
-    that the policy cannot use.
+    pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native`
+    stands for, whose own chat template may be used. self_test: refuse a template whose labels of a probe are
+    wrong (template_check.py). ValueError for options that contradict each other, an unknown template, and a
+    tokenizer that the policy cannot use.
     """
     chosen = settings or LabelSettings()
     name, model = choose_template(
         chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native
     )
 
-    def build(length: int, train_turns: str) -> Any:
+    stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
+
+    def build(length: int) -> Any:
         options = _C.LabelOptions(
             mask_policy=chosen.mask_policy,
             chat_template=name,
             chat_template_digest=model.digest if model else "",
+            stop_token=stop,
             max_length=length,
             pad_id=pad_id,
             num_threads=num_threads,
-            train_turns=train_turns,
+            train_turns=chosen.train_turns,
             role_map=chosen.role_map,
             role_aliases=chosen.role_aliases,
             on_bad_sample=chosen.bad_sample_rule,
@@ -100,6 +103,15 @@ def make_labeller(
         return _C.Labeller(native, options, model)
 
     if self_test:
-        stop = model.stop_token if model else _C.find_chat_template(name).stop_token
-        check_template(build(_PROBE_LENGTH, chosen.train_turns), native, stop, train_turns=chosen.train_turns)
-    return build(max_length, chosen.train_turns)
+        check_template(build(_PROBE_LENGTH), native, stop, train_turns=chosen.train_turns)
+    return build(max_length)
+
+
+def describe(labeller: Any) -> dict[str, str]:
+    """Policy, template and stop token of a labeller, as data_report.json names them."""
+    options = labeller.options
+    return {
+        "mask_policy": options.mask_policy,
+        "template": options.chat_template,
+        "stop_token": options.stop_token,
+    }

@@ -102,6 +102,11 @@ def generation_config_to_save(
         wanted = tokenizer.eos_token_id
         if wanted != config.get("eos_token_id") or wanted not in (eos or [None]):
             saved["eos_token_id"] = [token for token in [wanted, *(eos or [])] if token is not None]
+    for stop in getattr(tokenizer, "stop_token_ids", ()):
+        # What replies were trained to end with (fastchat_labels.md, 4.4 f).
+        known = saved.get("eos_token_id") or []
+        if stop not in known:
+            saved["eos_token_id"] = [*known, stop]
     for name in ("bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)
     _warn_of_contradictions(saved)

@@ -38,7 +38,7 @@ def choose_template(
 
 
 def template_source(tokenizer: Any, chat_template_name: str | None = None) -> str | None:
-    """The Jinja text that belongs to a tokenizer: its attribute `chat_template`, else its directory's file."""
+    """The Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         held = held.get(chat_template_name or "default")

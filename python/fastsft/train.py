@@ -15,6 +15,7 @@ from fastsft.data import (
     make_supervised_data_module,
     preprocess,
 )
+from fastsft.data_pages import show_data
 from fastsft.devices import use_device
 from fastsft.entry import run_script
 from fastsft.launcher import join
@@ -75,9 +76,13 @@ def train() -> None:
         model_max_length=args.model_max_length,
         padding_side=model_args.padding_side,
     )
-    if tokenizer.pad_token != tokenizer.unk_token:
+    # The fastchat policy pads with unk, as FastChat does; in spans the pad id is free and stays.
+    if data_args.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
         tokenizer.pad_token = tokenizer.unk_token
     data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
+    show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
+    if data_args.check_data:
+        return
 
     trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
     rank0_print(start_page(trainer))

@@ -7,11 +7,23 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fastsft import _C
 from fastsft.labelling import LabelSettings, make_labeller
 from fastsft.tokenizer import Tokenizer
-from golden_text import CONVERSATIONS, GOLDEN, MODES, conversation_file, digest, read_records, read_rows
+from golden_text import (
+    CONVERSATIONS,
+    GOLDEN,
+    MODES,
+    conversation_file,
+    digest,
+    hf_tokenizer,
+    human_gpt,
+    read_records,
+    read_rows,
+)
 
 SPECIALS = ("<s>", "</s>", "<unk>")
 SPANS = LabelSettings(mask_policy="spans", template="vicuna_v1.1")
@@ -82,3 +94,47 @@ def test_special_texts_in_data_are_spelt_out(mode: str) -> None:
     # The ids of SentencePiece for the whole, where "</s>" in a text has no meaning.
     plain = native.encode(seen.text_bytes[: -len(b"</s>")], True)
     assert [token for token, _ in tokens][1:-1] == plain
+
+
+PIECES = (
+    "Hello",
+    " ",
+    "\n",
+    "你好",
+    "😀",
+    "USER:",
+    "a b",
+    "\t",
+    "!",
+    "1 ",
+    "ER",
+    "I am",
+    "  ",
+    "[INST]",
+    "▁x",
+)
+TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
+CONVERSATION = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=80, deadline=None)
+@given(turns=CONVERSATION, length=st.sampled_from([48, 64, 100, 400]))
+def test_any_accepted_conversation(mode: str, turns: list[tuple[str, str]], length: int) -> None:
+    """Property 3 of section 8.3 against FastChat itself."""
+    from fastchat.train import train
+
+    messages = human_gpt(*(text for turn in turns for text in turn))
+    expected = train.preprocess([messages], HF[mode, length])
+    labels = expected["labels"][0].tolist()
+    labelled = _C.label_text(json.dumps([{"conversations": messages}]), OURS[mode, length])
+    if all(label == -100 for label in labels):
+        return  # dropped or cut: FastChat learns nothing of it
+    ids, ours = ids_and_labels(labelled.dataset, 0)
+    padding = length - len(ids)
+    assert ids + [0] * padding == expected["input_ids"][0].tolist()
+    assert ours + [-100] * padding == labels
+
+
+HF = {(mode, length): hf_tokenizer(mode, length) for mode in MODES for length in (48, 64, 100, 400)}
+OURS = {(mode, length): labeller(mode, length) for mode, length in HF}

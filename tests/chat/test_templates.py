@@ -1,4 +1,4 @@
-"""Every registered chat template: its self-test, FastChat's texts, and the texts of the models' own templates."""
+"""Every registered chat template: its self-test, FastChat's texts, and the models' own templates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chat_tokenizers import LEGACY, NONLEGACY, llama_with_specials, named
+from chat_tokenizers import DEEPSEEK_END, LEGACY, NONLEGACY, llama_with_specials, named
 from fastsft import _C, template_check
 from fastsft.chat_template import ModelTemplate
 from fastsft.labelling import LabelSettings, make_labeller
@@ -99,7 +99,7 @@ FASTCHAT = [
     # FastChat writes an empty system turn; Zephyr's own template writes none.
     ("zephyr", "zephyr", lambda text: text.removeprefix("<|system|>\n</s>\n")),
     # FastChat writes BOS as text; ours is an id in front of it.
-    ("deepseek-chat", "deepseek-chat", lambda text: text.removeprefix("<｜begin▁of▁sentence｜>")),
+    ("deepseek-chat", "deepseek-chat", lambda text: text.removeprefix("<\uff5cbegin▁of▁sentence\uff5c>")),
 ]
 
 
@@ -146,7 +146,7 @@ def test_the_models_own_template_agrees(name: str) -> None:
     """Text, ids and labels of the Jinja template against the named one of the same family."""
     source = (GOLDEN / "chat_templates" / f"{name}.jinja").read_text("utf-8")
     native = llama_with_specials()
-    eos = {"phi": "<|endoftext|>", "deepseek-chat": "<｜end▁of▁sentence｜>"}.get(name, "</s>")
+    eos = {"phi": "<|endoftext|>", "deepseek-chat": DEEPSEEK_END}.get(name, "</s>")
     model = ModelTemplate(source, named(native, eos=eos), native)
     family = {"mistral_v0.1": "mistral"}.get(name, name)
     assert model.stop_token == _C.find_chat_template(family).stop_token
@@ -172,7 +172,7 @@ def test_the_models_own_template_agrees(name: str) -> None:
 def test_a_published_template_is_recognised_only_where_all_probes_agree(name: str) -> None:
     source = (GOLDEN / "chat_templates" / f"{name}.jinja").read_text("utf-8")
     native = llama_with_specials()
-    eos = {"deepseek-chat": "<｜end▁of▁sentence｜>"}.get(name, "</s>")
+    eos = {"deepseek-chat": DEEPSEEK_END}.get(name, "</s>")
     chosen, model = choose_template("spans", None, None, named(native, source, eos=eos), native)
     if name in ("chatml", "qwen", "llama-3", "zephyr", "deepseek-chat"):
         assert (chosen, model) == (name, None)

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fastsft.cli import demo
-from fastsft.generation import VICUNA_PROMPT, ChatModel
+from fastsft.generation import ChatModel, first_prompt
 
 STEPS = 60
 
@@ -57,7 +57,7 @@ def test_transformers_gives_the_same_reply(finished: tuple[Path, str]) -> None:
     model = AutoModelForCausalLM.from_pretrained(directory)
     tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=False)
     question = demo.QUESTIONS[0]
-    prompt = tokenizer(VICUNA_PROMPT.format(message=question), return_tensors="pt").input_ids
+    prompt = tokenizer(first_prompt(question), return_tensors="pt").input_ids
     with torch.no_grad():
         ids = model.generate(prompt, max_new_tokens=12, do_sample=False)[0, prompt.shape[1] :]
     expected = tokenizer.decode(ids, skip_special_tokens=True).strip()
@@ -71,4 +71,4 @@ def test_the_prompt_is_the_template_of_training(finished: tuple[Path, str]) -> N
     conversation = get_conversation_template("vicuna")
     conversation.append_message(conversation.roles[0], "Hello")
     conversation.append_message(conversation.roles[1], None)
-    assert VICUNA_PROMPT.format(message="Hello") == conversation.get_prompt()
+    assert first_prompt("Hello") == conversation.get_prompt()

@@ -96,11 +96,11 @@ def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama"
 
 def texts(data: Path) -> Iterator[str]:
     """What the tokenizer learns from: every message behind the name of its speaker, and the system prompt."""
-    from fastsft.generation import VICUNA_PROMPT
+    from fastsft import _C
 
     names = {"human": "USER", "gpt": "ASSISTANT"}
     for record in json.loads(data.read_text(encoding="utf-8")):
-        yield VICUNA_PROMPT.split(" USER:")[0]
+        yield _C.find_chat_template("vicuna_v1.1").system
         for turn in record["conversations"]:
             yield f"{names[turn['from']]}: {turn['value']}"
 

@@ -1,0 +1,223 @@
+"""The model's own Jinja template: sandbox, limits, learned spans, what fails closed (reliability.md, S5)."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat_tokenizers import llama_with_specials, named
+from fastsft import _C
+from fastsft.chat_template import ModelTemplate, find_chat_template
+from golden_text import human_gpt
+
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+
+def template(source: str, seconds: float = 5.0) -> ModelTemplate:
+    native = llama_with_specials()
+    return ModelTemplate(source, named(native), native, seconds=seconds)
+
+
+def explain(model: ModelTemplate, messages: list[Any], **options: Any) -> Any:
+    chosen = _C.LabelOptions(
+        mask_policy="spans", chat_template="model", max_length=4096, on_bad_sample="skip", **options
+    )
+    text = json.dumps({"conversations": messages})
+    try:
+        return _C.explain_record(text, _C.Labeller(llama_with_specials(), chosen, model))
+    finally:
+        model.close()
+
+
+def learned(seen: Any) -> str:
+    """The text with learned tokens between brackets."""
+    text, inside = b"", False
+    for _, begin, end, is_learned in seen.tokens:
+        text += (b"[" if is_learned else b"]") if is_learned != inside else b""
+        text, inside = text + seen.text_bytes[begin:end], is_learned
+    return text.decode() + ("]" if inside else "")
+
+
+HOSTILE = [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ messages.__class__ }}",
+    "{{ messages|attr('__class__') }}",
+    "{{ ''['__class__'] }}",
+    "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+    "{{ '%s'.__mod__.__func__ }}",
+    "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "{{ joiner.__init__.__globals__ }}",
+    "{{ namespace.__init__.__globals__ }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ strftime_now.__closure__ }}",
+    "{{ self.__init__.__globals__ }}",
+    "{{ self._TemplateReference__context }}",
+    "{{ messages.append(1) }}",
+    "{{ messages[0].update({'role': 'x'}) }}",
+    "{{ ''.__init_subclass__() }}",
+    "{% set x = messages.__len__.__self__ %}{{ x }}",
+    "{{ dict.mro() }}",
+    "{{ (messages|map(attribute='__class__')|list)[0].__name__ }}",
+    "{{ lipsum.__globals__['os'] }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}{{ os }}",
+]
+
+
+@pytest.mark.parametrize("payload", HOSTILE)
+def test_the_sandbox_holds(payload: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="chat template") as caught:
+        template(payload + CHATML)
+    assert "uid=" not in str(caught.value) and "root:" not in str(caught.value)
+
+
+ENDLESS = [
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "{{ 10 ** (10 ** 9) }}",
+]
+
+
+@pytest.mark.parametrize("payload", ENDLESS)
+def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastsft.chat_template._GRACE", 0.5)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="takes more than|does not compile"):
+        template(payload + CHATML, seconds=0.5)
+    assert time.monotonic() - begin < 60  # it ends at all
+
+
+BIG = [
+    "{{ 'a' * 1000000000 }}",
+    "{% for a in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
+    "{% set n = namespace(x='aa') %}{% for a in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+    "{{ 'a'.center(2000000000) }}",
+    "{{ '%2000000000d' % 1 }}",
+]
+
+
+@pytest.mark.parametrize("payload", BIG)
+def test_output_and_memory_are_limited(payload: str) -> None:
+    with pytest.raises(
+        ValueError, match="writes more than|too much memory|refuses|ended its process|does not compile"
+    ):
+        template(payload + CHATML)
+
+
+def test_a_record_that_hangs_is_excluded_and_the_next_is_rendered() -> None:
+    source = f"{{% if messages[0].content == 'hang' %}}{ENDLESS[0]}{{% endif %}}"
+    model = template(source + CHATML + PROMPT, seconds=0.5)
+    assert learned(explain(model, human_gpt("Hi", "Ho"))).endswith("[Ho<|im_end|>]\n")
+    (hung,) = explain(model, human_gpt("hang", "Ho")).findings
+    assert (hung.remark, hung.action) == ("template_refuses", "excluded") and "0.5 s" in hung.reason
+    assert learned(explain(model, human_gpt("Hi", "Ho"))).endswith("[Ho<|im_end|>]\n")
+
+
+def test_a_template_that_refuses_excludes_the_record() -> None:
+    model = template(
+        "{% if messages|length > 4 %}{{ raise_exception('too long') }}{% endif %}" + CHATML + PROMPT
+    )
+    seen = explain(model, human_gpt("a", "b", "c", "d", "e", "f"))
+    assert seen.outcome == "excluded" and "too long" in seen.findings[0].reason
+
+
+def test_generation_blocks() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}A:{% generation %}{{ m.content }}<|im_end|>"
+        "{% endgeneration %}{{ '\\n' }}{% else %}U:{{ m.content }}\n{% endif %}{% endfor %}"
+    )
+    seen = explain(template(source), human_gpt("Hi", "Ho", "He", "Ha"))
+    assert learned(seen) == "U:Hi\nA:[Ho<|im_end|>]\nU:He\nA:[Ha<|im_end|>]\n"
+    last = explain(template(source), human_gpt("Hi", "Ho", "He", "Ha"), train_turns="last")
+    assert learned(last) == "U:Hi\nA:Ho<|im_end|>\nU:He\nA:[Ha<|im_end|>]\n"
+
+
+# As reasoning models write it: the thoughts of earlier replies are taken out.
+THINKING = (
+    "{% for m in messages %}{% set text = m.content.split('</think>')[-1] if m.role == 'assistant' and "
+    "not loop.last else m.content %}<|im_start|>{{ m.role }}\n{{ text }}<|im_end|>\n{% endfor %}" + PROMPT
+)
+
+
+def test_rewritten_replies_fail_closed() -> None:
+    plain = explain(template(THINKING), human_gpt("Hi", "Ho", "He", "Ha"))
+    assert learned(plain).count("[") == 2
+    thoughts = human_gpt("Hi", "<think>x</think>Ho", "He", "<think>y</think>Ha")
+    with pytest.raises(ValueError, match=r"(?s)rewritten.*<think>x.*becomes.*--train_turns last"):
+        explain(template(THINKING), thoughts)
+    seen = explain(template(THINKING), thoughts, train_turns="last")
+    assert learned(seen).endswith("Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\n"
+                                  "[<think>y</think>Ha<|im_end|>]\n")  # fmt: skip
+
+
+def test_data_is_plain_text_or_the_record_is_excluded() -> None:
+    seen = explain(template(CHATML + PROMPT), human_gpt("x<|im_end|>y", "Ho"))
+    native = llama_with_specials()
+    stop = native.find_token("<|im_end|>")
+    assert sum(token == stop for token, *_ in seen.tokens) == 2
+    upper = CHATML.replace("m.content", "m.content|upper") + PROMPT
+    assert learned(explain(template(upper), human_gpt("Hi", "Ho"))).endswith("[HO<|im_end|>]\n")
+    mixed = explain(template(upper), human_gpt("x</s>y", "Ho"))
+    assert (mixed.outcome, mixed.findings[0].remark) == ("excluded", "embedded_special")
+
+
+def test_stripped_texts_and_tools() -> None:
+    source = CHATML.replace("m.content", "m.content|trim") + PROMPT
+    seen = explain(template(source), human_gpt(" Hi </s>\n", "\nHo "))
+    assert learned(seen).endswith("user\nHi </s><|im_end|>\n<|im_start|>assistant\n[Ho<|im_end|>]\n")
+    assert [token for token, *_ in seen.tokens].count(2) == 0
+    messages = [
+        *human_gpt("Hi", "call"),
+        {"from": "tool", "value": "42"},
+        {"from": "gpt", "value": "It is 42."},
+    ]
+    tools = explain(template(CHATML + PROMPT), messages)
+    assert "<|im_start|>tool\n42<|im_end|>" in tools.text and learned(tools).count("[") == 2
+
+
+def test_only_what_templates_may_ask_for() -> None:
+    source = "{{ strftime_now('%Y') }}{{ messages[0]|tojson }}" + CHATML + PROMPT
+    model = template(source)
+    seen = explain(model, human_gpt('é"<', "Ho"))
+    assert seen.text.startswith(model.date[:4] + '{"role": "user", "content": "é\\"<"}')
+    loop = "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{% endfor %}"
+    assert "Ho" in explain(template(loop + CHATML + PROMPT), human_gpt("Hi", "Ho")).text
+
+
+def test_many_at_once_are_those_one_by_one() -> None:
+    records = [
+        {"conversations": human_gpt(*"abcdef"[: 2 * (1 + i % 3)], f"q{i}", f"a{i}")} for i in range(300)
+    ]
+    options = _C.LabelOptions(mask_policy="spans", chat_template="model", max_length=512)
+    model = template(CHATML + PROMPT)
+    labeller = _C.Labeller(llama_with_specials(), options, model)
+    dataset = _C.label_text(json.dumps(records), labeller).dataset
+    named_one = _C.LabelOptions(mask_policy="spans", chat_template="chatml", max_length=512)
+    judge = _C.label_text(json.dumps(records), _C.Labeller(llama_with_specials(), named_one)).dataset
+    assert len(dataset) == len(judge) == 300
+    for row in range(300):
+        assert dataset.ids(row).tolist() == judge.ids(row).tolist()
+        assert dataset.learned(row) == judge.learned(row)
+    model.close()
+
+
+def test_where_templates_are_found(tmp_path: Path) -> None:
+    assert find_chat_template(tmp_path) is None
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": "one"}))
+    assert find_chat_template(tmp_path) == "one"
+    with pytest.raises(ValueError, match="the model has default"):
+        find_chat_template(tmp_path, "rag")
+    items = [{"name": "default", "template": "two"}, {"name": "rag", "template": "three"}]
+    config.write_text(json.dumps({"chat_template": items}))
+    assert (find_chat_template(tmp_path), find_chat_template(tmp_path, "rag")) == ("two", "three")
+    (tmp_path / "chat_template.jinja").write_text("four")
+    assert find_chat_template(tmp_path) == "four"
+    config.write_text("{")
+    with pytest.raises(ValueError, match="expected a JSON object"):
+        find_chat_template(tmp_path, "rag")
