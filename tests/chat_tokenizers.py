@@ -32,6 +32,28 @@ def llama_with_specials(mode: str = LEGACY) -> Any:
     return _C.make_llama_tokenizer(str(directory / "tokenizer.model"), settings)
 
 
+@cache
+def byte_level_with_specials() -> Any:
+    """A small byte-level BPE, made by `tokenizers`, with every template's special tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=["<s>", "</s>", "<unk>", *STOPS, *HEADERS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(
+        ["It is Paris. The capital of France and of Peru.\n\nHello, hello."], trainer
+    )
+    settings = _C.JsonTokenizerSettings()
+    settings.bos, settings.eos = "<s>", "</s>"
+    return _C.parse_json_tokenizer(tokenizer.to_str(), "tokenizer.json", settings)
+
+
 def named(native: Any, chat_template: str | None = None, **tokens: str) -> Any:
     """What a tokenizer object tells a Jinja template."""
     return SimpleNamespace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,10 @@ def masked_samples(dataset: Any, tokenizer: Any, count: int) -> Iterator[str]:
 
 
 def _texts_between(native: Any, ids: list[int], edges: list[int]) -> Iterator[str]:
-    """The text of each range of ids, read from the whole: a part alone would lose its leading space."""
-    shown = 0
-    for edge in edges[1:]:
-        text = native.decode(ids[:edge])
-        yield "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text[shown:])
-        shown = len(text)
+    """The text of each range of ids, read behind a letter: alone it would lose its leading space."""
+    letter = native.encode(b"a")
+    before = native.decode(letter)
+    for begin, end in pairwise(edges):
+        text = native.decode([*letter, *ids[begin:end]])
+        text = text[text.index(before) + len(before) :]
+        yield "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)

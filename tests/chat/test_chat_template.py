@@ -87,7 +87,7 @@ ENDLESS = [
 def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastsft.chat_template._GRACE", 0.5)
     begin = time.monotonic()
-    with pytest.raises(ValueError, match="takes more than|does not compile"):
+    with pytest.raises(ValueError, match=r"takes more than|does not compile"):
         template(payload + CHATML, seconds=0.5)
     assert time.monotonic() - begin < 60  # it ends at all
 
@@ -104,7 +104,7 @@ BIG = [
 @pytest.mark.parametrize("payload", BIG)
 def test_output_and_memory_are_limited(payload: str) -> None:
     with pytest.raises(
-        ValueError, match="writes more than|too much memory|refuses|ended its process|does not compile"
+        ValueError, match=r"writes more than|too much memory|refuses|ended its process|does not compile"
     ):
         template(payload + CHATML)
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from chat_tokenizers import DEEPSEEK_END, LEGACY, NONLEGACY, llama_with_specials, named
+from chat_tokenizers import (
+    DEEPSEEK_END,
+    LEGACY,
+    NONLEGACY,
+    byte_level_with_specials,
+    llama_with_specials,
+    named,
+)
 from fastsft import _C, template_check
 from fastsft.chat_template import ModelTemplate
 from fastsft.labelling import LabelSettings, make_labeller
@@ -37,16 +44,17 @@ def learned_parts(seen: Any) -> list[str]:
     return [part.decode() for part in parts]
 
 
-def modes_of(name: str) -> list[str]:
+def tokenizers_for(name: str) -> list[Any]:
     # U+2581 in a special token is not supported by the non-legacy tokenizer.
-    return [LEGACY] if "▁" in _C.find_chat_template(name).stop_token else [LEGACY, NONLEGACY]
+    modes = [LEGACY] if "▁" in _C.find_chat_template(name).stop_token else [LEGACY, NONLEGACY]
+    return [byte_level_with_specials(), *map(llama_with_specials, modes)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_self_test(name: str) -> None:
-    for mode in modes_of(name):
+    for native in tokenizers_for(name):
         settings = LabelSettings(mask_policy="spans", template=name)
-        make_labeller(llama_with_specials(mode), 64, -1, settings, self_test=True)
+        make_labeller(native, 64, -1, settings, self_test=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,8 +62,7 @@ def test_learned_text_is_each_reply_and_the_stop_token(name: str) -> None:
     template = _C.find_chat_template(name)
     replies = ["Hello.", "你好 😀", "x </s> y"]
     messages = human_gpt(*(text for reply in replies for text in ("Say <unk>.", reply)))
-    for mode in modes_of(name):
-        native = llama_with_specials(mode)
+    for native in tokenizers_for(name):
         seen = explain(native, name, messages)
         before = template.before_assistant
         lead = before[len(before) - template.learned_lead :]
