@@ -140,8 +140,6 @@ void bind_tokenizer(py::module_& module) {
       .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("split_special_tokens") = false,
            release())
       .def("encode_flat", &encode_flat, py::arg("texts"), py::arg("split_special_tokens") = false)
-      .def("is_special", &Tokenizer::is_special, py::arg("id"))
-      .def_property_readonly("adds_bos", &Tokenizer::adds_bos)
       .def_property_readonly("adds_eos", &Tokenizer::adds_eos)
       .def_property_readonly("legacy", &Tokenizer::legacy)
       .def_property_readonly("vocab_size", &Tokenizer::vocab_size)
