@@ -1,109 +1,216 @@
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
-
+#include "ops/cuda/dispatch.cuh"
+#include "ops/cuda/pack.cuh"
+#include "ops/cuda/reduce.cuh"
 #include "ops/cuda/rms_norm_launch.h"
 
 namespace fastsft::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
+constexpr int kWideThreads = 1024;
 
-__device__ float to_float(float value) { return value; }
-__device__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
-__device__ void store(float* to, float value) { *to = value; }
-__device__ void store(__nv_bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
+// A row is one warp of a block with several rows, or a whole block.
+__device__ float row_sum(float value) { return blockDim.y > 1 ? warp_sum(value) : block_sum(value); }
 
-// The sum over the block, in a fixed order, on every thread.
-__device__ float block_sum(float value) {
-  __shared__ float sums[kWarps];
-  for (int offset = 16; offset > 0; offset /= 2)
-    value += __shfl_xor_sync(0xffffffffu, value, offset);
-  __syncthreads();  // the last call's sums have been read
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-  __syncthreads();
-  float total = 0;
-  for (int warp = 0; warp < kWarps; ++warp) total += sums[warp];
-  return total;
+__device__ int64_t first_row() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
 }
 
-// One block a row.
+// First element of this thread's access number `pack`.
+template <int kWidth>
+__device__ int64_t column_of(int pack) {
+  return (static_cast<int64_t>(pack) * blockDim.x + threadIdx.x) * kWidth;
+}
+
+// sum = x + residual of one access, rounded as it is stored; without a residual, x.
+template <typename T, int kWidth>
+__device__ void add_residual(const RmsNormArgs& args, int64_t at, float* values) {
+  load_pack<kWidth>(static_cast<const T*>(args.x) + at, values);
+  if (args.residual == nullptr) return;
+  float residual[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.residual) + at, residual);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) values[i] = rounded<T>(values[i] + residual[i]);
+  store_pack<kWidth>(static_cast<T*>(args.sum) + at, values);
+}
+
+template <typename T, int kWidth>
+__device__ void write_normed(const RmsNormArgs& args, int64_t row, int64_t column, float scale,
+                             const float* values) {
+  float out[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, out);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) out[i] = values[i] * scale * out[i];
+  store_pack<kWidth>(static_cast<T*>(args.out) + row * args.hidden + column, out);
+}
+
+template <typename T, int kWidth, int kPacks>
+__global__ void __launch_bounds__(1024) forward_kernel(RmsNormArgs args) {
+  const int64_t row = first_row();
+  if (row >= args.rows) return;  // whole warps: a block of one row never leaves here
+  float values[kPacks][kWidth], squares = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.hidden) continue;
+    add_residual<T, kWidth>(args, row * args.hidden + column, values[p]);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) squares += values[p][i] * values[p][i];
+  }
+  const float scale = rsqrtf(row_sum(squares) / static_cast<float>(args.hidden) + args.eps);
+  if (threadIdx.x == 0) args.rstd[row] = scale;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column < args.hidden) write_normed<T, kWidth>(args, row, column, scale, values[p]);
+  }
+}
+
+// Rows that do not fit the registers of a block are read twice.
 template <typename T>
-__global__ void forward_kernel(RmsNormArgs args) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * args.hidden;
-  const T* x = static_cast<const T*>(args.x) + at;
-  const T* residual = static_cast<const T*>(args.residual);
-  const T* weight = static_cast<const T*>(args.weight);
-  T* sum = static_cast<T*>(args.sum) + at;
-  T* out = static_cast<T*>(args.out) + at;
+__global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs args) {
+  const int64_t row = blockIdx.x, begin = row * args.hidden;
   float squares = 0;
-  for (int64_t j = threadIdx.x; j < args.hidden; j += kThreads) {
-    if (residual != nullptr) store(&sum[j], to_float(x[j]) + to_float(residual[at + j]));
-    const float value = to_float(residual != nullptr ? sum[j] : x[j]);
+  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+    float value;
+    add_residual<T, 1>(args, begin + j, &value);
     squares += value * value;
   }
   const float scale = rsqrtf(block_sum(squares) / static_cast<float>(args.hidden) + args.eps);
-  if (threadIdx.x == 0) args.rstd[blockIdx.x] = scale;
-  const T* row = residual != nullptr ? sum : x;
-  for (int64_t j = threadIdx.x; j < args.hidden; j += kThreads) {
-    store(&out[j], to_float(row[j]) * scale * to_float(weight[j]));
+  if (threadIdx.x == 0) args.rstd[row] = scale;
+  const T* source = static_cast<const T*>(args.residual == nullptr ? args.x : args.sum) + begin;
+  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+    const float value = to_float(source[j]);
+    write_normed<T, 1>(args, row, j, scale, &value);
   }
 }
 
-template <typename T>
-__device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row, float* part) {
-  const T* grad_out = static_cast<const T*>(args.grad_out) + row * args.hidden;
-  const T* x = static_cast<const T*>(args.x) + row * args.hidden;
-  const T* weight = static_cast<const T*>(args.weight);
-  T* grad_x = static_cast<T*>(args.grad_x) + row * args.hidden;
+// grad_x += scale * (g * weight - x * mean) of one access; part += g * x * scale.
+template <typename T, int kWidth>
+__device__ void backward_access(const RmsNormBackwardArgs& args, int64_t at, int64_t column,
+                                float scale, float mean, const Pack<T, kWidth>& x,
+                                const Pack<T, kWidth>& g, float* part) {
+  float weight[kWidth], grad[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+  load_pack<kWidth>(static_cast<const T*>(args.grad_x) + at, grad);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float value = to_float(x.at[i]), grad_out = to_float(g.at[i]);
+    part[i] += grad_out * value * scale;
+    grad[i] += scale * (grad_out * weight[i] - value * mean);
+  }
+  store_pack<kWidth>(static_cast<T*>(args.grad_x) + at, grad);
+}
+
+template <typename T, int kWidth>
+__device__ float weighted_dot(const RmsNormBackwardArgs& args, int64_t column,
+                              const Pack<T, kWidth>& x, const Pack<T, kWidth>& g) {
+  float weight[kWidth], dot = 0;
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) dot += to_float(g.at[i]) * weight[i] * to_float(x.at[i]);
+  return dot;
+}
+
+template <typename T, int kWidth>
+__device__ const Pack<T, kWidth>& pack_at(const void* from, int64_t at) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(from) + at);
+}
+
+// One row; x and grad_out stay packed in registers between the two passes.
+template <typename T, int kWidth, int kPacks>
+__device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
+                             float (&part)[kPacks][kWidth]) {
+  Pack<T, kWidth> x[kPacks], g[kPacks];
   float dot = 0;
-  for (int64_t j = threadIdx.x; j < args.hidden; j += kThreads) {
-    dot += to_float(grad_out[j]) * to_float(weight[j]) * to_float(x[j]);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.hidden) continue;
+    x[p] = pack_at<T, kWidth>(args.x, row * args.hidden + column);
+    g[p] = pack_at<T, kWidth>(args.grad_out, row * args.hidden + column);
+    dot += weighted_dot<T, kWidth>(args, column, x[p], g[p]);
   }
   const float scale = args.rstd[row];
-  const float mean = block_sum(dot) * scale * scale / static_cast<float>(args.hidden);
-  for (int64_t j = threadIdx.x; j < args.hidden; j += kThreads) {
-    const float g = to_float(grad_out[j]), value = to_float(x[j]);
-    part[j] += g * value * scale;  // column j belongs to this thread
-    store(&grad_x[j], to_float(grad_x[j]) + scale * (g * to_float(weight[j]) - value * mean));
+  const float mean = row_sum(dot) * scale * scale / static_cast<float>(args.hidden);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.hidden) continue;
+    backward_access<T, kWidth>(args, row * args.hidden + column, column, scale, mean, x[p], g[p],
+                               part[p]);
   }
 }
 
-// Block p takes rows p, p + kParts, ... and sums their weight gradient apart.
-template <typename T>
-__global__ void backward_kernel(RmsNormBackwardArgs args) {
-  float* part = args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden;
-  for (int64_t j = threadIdx.x; j < args.hidden; j += kThreads) part[j] = 0;
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x)
-    backward_row<T>(args, row, part);
+// Each row of threads takes every (blocks * rows_per_block)-th row and keeps its own sum of the
+// weight gradient.
+template <typename T, int kWidth, int kPacks>
+__global__ void __launch_bounds__(1024) backward_kernel(RmsNormBackwardArgs args) {
+  float part[kPacks][kWidth] = {};
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  for (int64_t row = first_row(); row < args.rows; row += step) {
+    backward_row<T, kWidth, kPacks>(args, row, part);
+  }
+  float* to = args.parts + first_row() * args.hidden;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column < args.hidden) store_floats<kWidth>(to + column, part[p]);
+  }
 }
 
-__global__ void weight_kernel(RmsNormBackwardArgs args) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (j >= args.hidden) return;
-  float total = args.beta == 0 ? 0 : args.beta * args.grad_weight[j];
-  for (int64_t part = 0; part < kRmsNormParts; ++part) total += args.parts[part * args.hidden + j];
-  args.grad_weight[j] = total;
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBackwardArgs args) {
+  float* part = args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden;
+  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) part[j] = 0;
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const int64_t begin = row * args.hidden;
+    float dot = 0;
+    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+      dot += weighted_dot<T, 1>(args, j, pack_at<T, 1>(args.x, begin + j),
+                                pack_at<T, 1>(args.grad_out, begin + j));
+    }
+    const float scale = args.rstd[row];
+    const float mean = block_sum(dot) * scale * scale / static_cast<float>(args.hidden);
+    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+      backward_access<T, 1>(args, begin + j, j, scale, mean, pack_at<T, 1>(args.x, begin + j),
+                            pack_at<T, 1>(args.grad_out, begin + j), &part[j]);
+    }
+  }
+}
+
+dim3 threads_of(const RowPlan& plan) {
+  return dim3(static_cast<unsigned>(plan.threads), static_cast<unsigned>(plan.rows_per_block));
 }
 
 }  // namespace
 
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
-  const auto blocks = static_cast<unsigned>(args.rows);
-  if (dtype == Dtype::kFloat)
-    forward_kernel<float><<<blocks, kThreads, 0, stream>>>(args);
-  else
-    forward_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(args);
+  const auto blocks = static_cast<unsigned>(
+      blocks_for(args.rows, args.plan.rows_per_block, int64_t{1} << 31));
+  const dim3 threads = threads_of(args.plan);
+  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
+    if (args.plan.packs == 2)
+      forward_kernel<T, kWidth, 2><<<blocks, threads, 0, stream>>>(args);
+    else if (args.plan.packs == 4)
+      forward_kernel<T, kWidth, 4><<<blocks, threads, 0, stream>>>(args);
+    else
+      wide_forward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
+  });
 }
 
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {
-  if (dtype == Dtype::kFloat)
-    backward_kernel<float><<<kRmsNormParts, kThreads, 0, stream>>>(args);
-  else
-    backward_kernel<__nv_bfloat16><<<kRmsNormParts, kThreads, 0, stream>>>(args);
-  const auto blocks = static_cast<unsigned>((args.hidden + kThreads - 1) / kThreads);
-  weight_kernel<<<blocks, kThreads, 0, stream>>>(args);
+  if (args.rows == 0) return;
+  const auto blocks = static_cast<unsigned>(args.blocks);
+  const dim3 threads = threads_of(args.plan);
+  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
+    if (args.plan.packs == 2)
+      backward_kernel<T, kWidth, 2><<<blocks, threads, 0, stream>>>(args);
+    else if (args.plan.packs == 4)
+      backward_kernel<T, kWidth, 4><<<blocks, threads, 0, stream>>>(args);
+    else
+      wide_backward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
+  });
 }
 
 }  // namespace fastsft::cuda

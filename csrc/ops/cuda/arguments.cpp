@@ -1,0 +1,24 @@
+#include "ops/cuda/arguments.h"
+
+#include <algorithm>
+
+#include "ops/cuda/row_plan.h"
+
+namespace fastsft::cuda {
+
+uint64_t alignment_of(const at::Tensor& tensor) {
+  const auto address = reinterpret_cast<uint64_t>(tensor.data_ptr());
+  const int64_t stride = tensor.dim() == 2 && tensor.size(0) > 1 ? tensor.stride(0) : 0;
+  const uint64_t values[] = {address, static_cast<uint64_t>(stride) * tensor.element_size()};
+  return common_alignment(values, 2);
+}
+
+int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors) {
+  uint64_t alignment = 256;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) alignment = std::min(alignment, alignment_of(tensor));
+  }
+  return access_width(columns, static_cast<int>(tensors.begin()->element_size()), alignment);
+}
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+inline Dtype dtype_of(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat ? Dtype::kFloat : Dtype::kBFloat16;
+}
+
+// Elements of one access to rows of `columns` elements of the first tensor's dtype: 16 bytes when
+// the rows of all tensors (those of two dimensions; flat ones are one row) begin at 16-byte
+// addresses, otherwise one element.
+int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors);
+
+// The largest power of two up to 256 that divides the address of every row.
+uint64_t alignment_of(const at::Tensor& tensor);
+
+}  // namespace fastsft::cuda

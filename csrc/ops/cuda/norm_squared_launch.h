@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace fastsft::cuda {
+
+inline constexpr int kNormSquaredBlocks = 1024;
+
+// out += sum of x^2 over `count` elements; `parts` holds kNormSquaredBlocks sums between the two
+// stages. `width` is the elements of one access, 4 or 1.
+void launch_norm_squared(const float* x, int64_t count, int width, double* parts, double* out,
+                         cudaStream_t stream);
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace fastsft::cuda {
+
+using bfloat16 = __nv_bfloat16;
+
+__device__ inline float to_float(float value) { return value; }
+__device__ inline float to_float(bfloat16 value) { return __bfloat162float(value); }
+__device__ inline void store(float* to, float value) { *to = value; }
+__device__ inline void store(bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
+// The value as it will be read back from memory.
+template <typename T>
+__device__ inline float rounded(float value) {
+  T stored;
+  store(&stored, value);
+  return to_float(stored);
+}
+
+// kWidth neighbours, read and written in one access of kWidth * sizeof(T) bytes, to which the
+// address must be aligned.
+template <typename T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Pack {
+  T at[kWidth];
+};
+
+template <int kWidth, typename T>
+__device__ inline void load_pack(const T* from, float* values) {
+  const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) values[i] = to_float(pack.at[i]);
+}
+
+template <int kWidth, typename T>
+__device__ inline void store_pack(T* to, const float* values) {
+  Pack<T, kWidth> pack;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) store(&pack.at[i], values[i]);
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+// float32 tables beside T data: kWidth floats in accesses of at most 16 bytes.
+template <int kWidth>
+__device__ inline void load_floats(const float* from, float* values) {
+  constexpr int kStep = kWidth < 4 ? kWidth : 4;
+#pragma unroll
+  for (int i = 0; i < kWidth; i += kStep) load_pack<kStep>(from + i, values + i);
+}
+
+template <int kWidth>
+__device__ inline void store_floats(float* to, const float* values) {
+  constexpr int kStep = kWidth < 4 ? kWidth : 4;
+#pragma unroll
+  for (int i = 0; i < kWidth; i += kStep) store_pack<kStep>(to + i, values + i);
+}
+
+}  // namespace fastsft::cuda
