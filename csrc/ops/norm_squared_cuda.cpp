@@ -16,9 +16,11 @@ void norm_squared_cuda(const at::Tensor& x, const at::Tensor& out) {
   check_norm_squared(x, out);
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor parts = at::empty({cuda::kNormSquaredBlocks}, out.options());
-  const int width = cuda::alignment_of(x) >= 16 ? 4 : 1;  // a tail of fewer than 4 is read apart
-  cuda::launch_norm_squared(x.data_ptr<float>(), x.numel(), width, parts.data_ptr<double>(),
-                            out.data_ptr<double>(), c10::cuda::getCurrentCUDAStream());
+  // A tail of less than one access is read apart.
+  const int width = cuda::alignment_of(x) >= 16 ? 16 / static_cast<int>(x.element_size()) : 1;
+  cuda::launch_norm_squared(x.data_ptr(), x.numel(), width, parts.data_ptr<double>(),
+                            out.data_ptr<double>(), cuda::dtype_of(x),
+                            c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

@@ -1,3 +1,4 @@
+#include "ops/cuda/dispatch.cuh"
 #include "ops/cuda/norm_squared_launch.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -8,9 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 
 // The grid does not depend on the device, so the order of the sum does not either.
-template <int kWidth>
-__global__ void __launch_bounds__(kThreads) parts_kernel(const float* x, int64_t count,
-                                                         double* parts) {
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kThreads) parts_kernel(const T* x, int64_t count, double* parts) {
   const int64_t step = static_cast<int64_t>(kNormSquaredBlocks) * kThreads;
   const int64_t accesses = count / kWidth;
   double sum = 0;
@@ -23,7 +23,10 @@ __global__ void __launch_bounds__(kThreads) parts_kernel(const float* x, int64_t
     for (int k = 0; k < kWidth; ++k) sum += static_cast<double>(values[k]) * values[k];
   }
   const int64_t tail = accesses * kWidth + threadIdx.x;  // fewer than kWidth elements
-  if (blockIdx.x == 0 && tail < count) sum += static_cast<double>(x[tail]) * x[tail];
+  if (blockIdx.x == 0 && tail < count) {
+    const double value = to_float(x[tail]);
+    sum += value * value;
+  }
   sum = block_sum(sum);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
@@ -38,13 +41,13 @@ __global__ void __launch_bounds__(kThreads) total_kernel(const double* parts, do
 
 }  // namespace
 
-void launch_norm_squared(const float* x, int64_t count, int width, double* parts, double* out,
-                         cudaStream_t stream) {
+void launch_norm_squared(const void* x, int64_t count, int width, double* parts, double* out,
+                         Dtype dtype, cudaStream_t stream) {
   if (count == 0) return;
-  if (width == 4)
-    parts_kernel<4><<<kNormSquaredBlocks, kThreads, 0, stream>>>(x, count, parts);
-  else
-    parts_kernel<1><<<kNormSquaredBlocks, kThreads, 0, stream>>>(x, count, parts);
+  dispatch(dtype, width, [&]<typename T, int kWidth>() {
+    parts_kernel<T, kWidth>
+        <<<kNormSquaredBlocks, kThreads, 0, stream>>>(static_cast<const T*>(x), count, parts);
+  });
   total_kernel<<<1, kThreads, 0, stream>>>(parts, out);
 }
 

@@ -21,4 +21,12 @@ int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors) {
   return access_width(columns, static_cast<int>(tensors.begin()->element_size()), alignment);
 }
 
+int flat_width(std::initializer_list<at::Tensor> tensors) {
+  bool aligned = true;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) aligned = aligned && alignment_of(tensor) >= 4 * tensor.element_size();
+  }
+  return aligned ? 4 : 1;
+}
+
 }  // namespace fastsft::cuda

@@ -17,6 +17,9 @@ inline Dtype dtype_of(const at::Tensor& tensor) {
 // addresses, otherwise one element.
 int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors);
 
+// 4 when all flat tensors begin at multiples of four of their elements, otherwise 1.
+int flat_width(std::initializer_list<at::Tensor> tensors);
+
 // The largest power of two up to 256 that divides the address of every row.
 uint64_t alignment_of(const at::Tensor& tensor);
 

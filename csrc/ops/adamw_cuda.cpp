@@ -1,0 +1,43 @@
+#include "ops/adamw.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "ops/cuda/adamw_launch.h"
+#include "ops/cuda/arguments.h"
+
+namespace fastsft {
+namespace {
+
+void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
+                const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+                double weight_decay) {
+  check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2, eps,
+              weight_decay);
+  const c10::cuda::CUDAGuard guard(param.device());
+  const at::Tensor copy = compute_copy.value_or(at::Tensor());
+  cuda::launch_adamw({.param = param.data_ptr<float>(),
+                      .compute_copy = copy.defined() ? copy.data_ptr() : nullptr,
+                      .grad = grad.data_ptr(),
+                      .exp_avg = exp_avg.data_ptr<float>(),
+                      .exp_avg_sq = exp_avg_sq.data_ptr<float>(),
+                      .control = control.data_ptr<double>(),
+                      .count = param.numel(),
+                      .lr = lr,
+                      .beta1 = beta1,
+                      .beta2 = beta2,
+                      .eps = eps,
+                      .weight_decay = weight_decay,
+                      .width = cuda::flat_width({param, grad, exp_avg, exp_avg_sq, copy})},
+                     cuda::dtype_of(grad), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CUDA, m) { m.impl("adamw", &adamw_cuda); }
+
+}  // namespace fastsft
