@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+enum class AttentionKernel {
+  kFlash,  // FlashAttention-2, as it comes with libtorch
+  kTiled,  // our own: float32, head sizes and addresses that flash does not take
+};
+
+// `alignment` is that of every row of qkv, in bytes; `capability` the device's major number.
+AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t alignment, int capability);
+
+// The widest head of the tiled kernels.
+inline constexpr int64_t kTiledMaxHeadDim = 256;
+// Width that the tiled kernels compute a head with: 64, 128 or 256.
+int tiled_head_dim(int64_t head_dim);
+// Tokens of one tile at that width; keeps a block's shared memory below 99 KiB.
+constexpr int tiled_rows(int padded_head_dim) { return padded_head_dim <= 128 ? 32 : 16; }
+
+}  // namespace fastsft::cuda
