@@ -45,7 +45,7 @@ class Block {
     add(refs_.qkv_bias, a.qkv);
     if (!refs_.qk_norm) rotate(a.qkv, false);
     attention(rotated(a), context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
-              scale(), refs_.window, a.context, a.lse);
+              scale(), refs_.window, a.context, a.lse, context_.batch.max_seqlen);
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
@@ -88,7 +88,7 @@ class Block {
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
     attention_backward(grad_context, rotated(a), a.context, a.lse, context_.batch.cu_seqlens,
                        config_.num_heads, config_.num_key_value_heads, scale(), refs_.window,
-                       grad_qkv);
+                       grad_qkv, context_.batch.max_seqlen);
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
     accumulate(gradient, refs_.qkv_bias, grad_qkv);

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "ops/cpu/attention_tiles.h"
 
 namespace fastsft {
@@ -31,13 +33,19 @@ HeadView<T> view(const at::Tensor& tensor, const Conversation& c, int64_t head, 
           tensor.stride(0), c.length, head_dim};
 }
 
-void check_boundaries(const at::Tensor& cu_seqlens, int64_t tokens) {
+void check_boundaries(const at::Tensor& cu_seqlens, int64_t tokens, int64_t max_seqlen) {
   const int32_t* at = cu_seqlens.data_ptr<int32_t>();
   const int64_t last = cu_seqlens.size(0) - 1;
   bool ordered = at[0] == 0 && at[last] == tokens;
-  for (int64_t i = 0; i < last; ++i) ordered = ordered && at[i] <= at[i + 1];
+  int64_t longest = 0;
+  for (int64_t i = 0; i < last; ++i) {
+    ordered = ordered && at[i] <= at[i + 1];
+    longest = std::max<int64_t>(longest, at[i + 1] - at[i]);
+  }
   TORCH_CHECK_VALUE(ordered, "attention: cu_seqlens must go from 0 to ", tokens,
                     " without decreasing, got ", at[0], " to ", at[last]);
+  TORCH_CHECK_VALUE(max_seqlen == 0 || longest <= max_seqlen, "attention: a conversation has ",
+                    longest, " tokens, max_seqlen is ", max_seqlen);
 }
 
 // Calls work(conversation, key/value head, scratch) for all of them, in parallel. Threads split by
@@ -98,9 +106,10 @@ cpu::ScoreRule rule_of(double scale, int64_t window) { return {static_cast<float
 
 void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                    int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-                   const at::Tensor& lse) {
-  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse);
-  check_boundaries(cu_seqlens, qkv.size(0));
+                   const at::Tensor& lse, int64_t max_seqlen) {
+  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
+                  max_seqlen);
+  check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
   const bool wide = qkv.scalar_type() == at::kFloat;
   (wide ? forward<float> : forward<c10::BFloat16>)(qkv, cu_seqlens,
                                                    heads_of(qkv, num_heads, num_key_value_heads),
@@ -111,10 +120,10 @@ void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
                             const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& cu_seqlens, int64_t num_heads,
                             int64_t num_key_value_heads, double scale, int64_t window,
-                            const at::Tensor& grad_qkv) {
+                            const at::Tensor& grad_qkv, int64_t max_seqlen) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
-                           scale, window, grad_qkv);
-  check_boundaries(cu_seqlens, qkv.size(0));
+                           scale, window, grad_qkv, max_seqlen);
+  check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
   const bool wide = qkv.scalar_type() == at::kFloat;
   (wide ? backward<float> : backward<c10::BFloat16>)(grad_out, qkv, out, lse, cu_seqlens,
                                                      heads_of(qkv, num_heads, num_key_value_heads),
