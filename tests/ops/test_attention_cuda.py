@@ -1,0 +1,75 @@
+"""Attention on the GPU, both kernels: flash (bfloat16) and our tiles (float32, odd head sizes)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+import reference
+from device_ops import DEVICE, agree, bits_equal
+from tolerances import assert_close
+
+pytestmark = pytest.mark.cuda
+DTYPES = [torch.float32, torch.bfloat16]
+# (heads, key/value heads, head size): sizes that flash takes (8, 64, 128) and that it does not (10, 100).
+HEADS = [(4, 4, 8), (4, 2, 10), (8, 2, 64), (6, 1, 100), (4, 4, 128), (2, 1, 256)]
+BOUNDARIES = [[0, 1], [0, 5, 5, 30, 31], [0, 47, 95, 144, 300], [0, 517]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("heads,kv_heads,dim", HEADS)
+@pytest.mark.parametrize("cu", BOUNDARIES, ids=str)
+@pytest.mark.parametrize("window", [0, 1, 40])
+def test_forward_and_backward(
+    dtype: torch.dtype, heads: int, kv_heads: int, dim: int, cu: list[int], window: int
+) -> None:
+    tokens, longest = cu[-1], max(end - begin for begin, end in pairwise(cu))
+    qkv = torch.randn(tokens, (heads + 2 * kv_heads) * dim).to(dtype)
+    grad_out, boundaries = torch.randn(tokens, heads * dim).to(dtype), torch.tensor(cu, dtype=torch.int32)
+    exact = qkv.double().requires_grad_()
+    q, k, v = exact.view(tokens, -1, dim).split([heads, kv_heads, kv_heads], dim=1)
+    expected = reference.attention(q, k, v, cu, window=window or None).flatten(1)
+    expected.backward(grad_out.double())
+    shape = (heads, kv_heads, dim**-0.5, window)
+    made = agree(
+        "attention", qkv, boundaries, *shape, torch.zeros_like(grad_out), torch.zeros(heads, tokens), longest
+    )
+    assert_close(made[6], expected, name="out")
+    assert exact.grad is not None
+    torch.use_deterministic_algorithms(True)
+    try:
+        made = agree(
+            "attention_backward", grad_out, qkv, made[6], made[7], boundaries, *shape,
+            torch.full_like(qkv, torch.nan), longest, kind="model",
+        )  # fmt: skip
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_close(made[9], exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_unknown_longest_conversation_changes_nothing(dtype: torch.dtype) -> None:
+    qkv = torch.randn(90, 3 * 64).to(DEVICE, dtype)
+    boundaries = torch.tensor([0, 33, 90], dtype=torch.int32, device=DEVICE)
+    results = []
+    for longest in (0, 57, 90):
+        out, lse = torch.zeros(90, 64, device=DEVICE, dtype=dtype), torch.zeros(1, 90, device=DEVICE)
+        torch.ops.fastsft.attention(qkv, boundaries, 1, 1, 0.125, 0, out, lse, longest)
+        results.append(out)
+    assert bits_equal(results[0], results[1]) and bits_equal(results[0], results[2])
+
+
+def test_no_token() -> None:
+    empty = torch.empty(0, 24)
+    agree("attention", empty, torch.zeros(1, dtype=torch.int32), 1, 1, 1.0, 0, torch.empty(0, 8), torch.empty(1, 0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_scores_do_not_overflow(dtype: torch.dtype) -> None:
+    qkv = (60 * torch.randn(70, 3 * 64)).to(dtype)
+    shape = (1, 1, 0.125, 0)
+    cu = torch.tensor([0, 70], dtype=torch.int32)
+    made = agree("attention", qkv, cu, *shape, torch.zeros(70, 64).to(dtype), torch.zeros(1, 70), 70, kind="model")
+    assert made[6].isfinite().all() and made[7].isfinite().all()
