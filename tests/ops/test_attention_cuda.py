@@ -63,7 +63,17 @@ def test_an_unknown_longest_conversation_changes_nothing(dtype: torch.dtype) -> 
 
 def test_no_token() -> None:
     empty = torch.empty(0, 24)
-    agree("attention", empty, torch.zeros(1, dtype=torch.int32), 1, 1, 1.0, 0, torch.empty(0, 8), torch.empty(1, 0))
+    agree(
+        "attention",
+        empty,
+        torch.zeros(1, dtype=torch.int32),
+        1,
+        1,
+        1.0,
+        0,
+        torch.empty(0, 8),
+        torch.empty(1, 0),
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,5 +81,7 @@ def test_large_scores_do_not_overflow(dtype: torch.dtype) -> None:
     qkv = (60 * torch.randn(70, 3 * 64)).to(dtype)
     shape = (1, 1, 0.125, 0)
     cu = torch.tensor([0, 70], dtype=torch.int32)
-    made = agree("attention", qkv, cu, *shape, torch.zeros(70, 64).to(dtype), torch.zeros(1, 70), 70, kind="model")
+    made = agree(
+        "attention", qkv, cu, *shape, torch.zeros(70, 64).to(dtype), torch.zeros(1, 70), 70, kind="model"
+    )
     assert made[6].isfinite().all() and made[7].isfinite().all()

@@ -16,7 +16,9 @@ both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 @both_dtypes
 @pytest.mark.parametrize("inverse", [False, True])
-@pytest.mark.parametrize("tokens,heads,extra,dim", [(0, 2, 0, 8), (1, 1, 5, 2), (70, 3, 7, 10), (300, 40, 128, 128)])
+@pytest.mark.parametrize(
+    "tokens,heads,extra,dim", [(0, 2, 0, 8), (1, 1, 5, 2), (70, 3, 7, 10), (300, 40, 128, 128)]
+)
 def test_rope(dtype: torch.dtype, inverse: bool, tokens: int, heads: int, extra: int, dim: int) -> None:
     x = torch.randn(tokens, heads * dim + extra).to(dtype)
     cos, sin = reference.rope_tables(torch.arange(64), reference.rope_inverse_frequencies(dim))

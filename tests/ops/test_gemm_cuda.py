@@ -11,7 +11,9 @@ from tolerances import assert_close
 
 pytestmark = pytest.mark.cuda
 DTYPES = [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)]
-both_ways = pytest.mark.parametrize("transpose_a,transpose_b", [(False, True), (False, False), (True, False), (True, True)])
+both_ways = pytest.mark.parametrize(
+    "transpose_a,transpose_b", [(False, True), (False, False), (True, False), (True, True)]
+)
 
 
 @pytest.mark.parametrize("dtype,out_dtype", DTYPES)
@@ -19,7 +21,12 @@ both_ways = pytest.mark.parametrize("transpose_a,transpose_b", [(False, True), (
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 5, 3), (65, 130, 17), (512, 768, 1024), (33, 4096, 4096)])
 def test_products(
-    dtype: torch.dtype, out_dtype: torch.dtype, transpose_a: bool, transpose_b: bool, beta: float, sizes: tuple[int, ...]
+    dtype: torch.dtype,
+    out_dtype: torch.dtype,
+    transpose_a: bool,
+    transpose_b: bool,
+    beta: float,
+    sizes: tuple[int, ...],
 ) -> None:
     m, n, k = sizes
     a = torch.randn((k, m) if transpose_a else (m, k)).to(dtype)
@@ -45,7 +52,9 @@ def test_strided_rows_at_any_address(dtype: torch.dtype, offset: int) -> None:
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_an_empty_sum_is_beta_times_out(beta: float) -> None:
     out = torch.ones(3, 4)
-    assert torch.equal(agree("gemm", torch.empty(0, 3), torch.empty(0, 4), out, True, False, beta)[2], beta * out)
+    assert torch.equal(
+        agree("gemm", torch.empty(0, 3), torch.empty(0, 4), out, True, False, beta)[2], beta * out
+    )
     agree("gemm", torch.empty(0, 3), torch.empty(3, 4), torch.empty(0, 4), False, False, beta)
 
 
@@ -65,7 +74,11 @@ def test_float32_products_do_not_use_tf32_unless_asked() -> None:
 
 
 def test_every_candidate_is_right_and_the_choice_is_kept() -> None:
-    a, b, out = torch.randn(384, 512).bfloat16().cuda(), torch.randn(640, 512).bfloat16().cuda(), torch.zeros(384, 640).cuda()
+    a, b, out = (
+        torch.randn(384, 512).bfloat16().cuda(),
+        torch.randn(640, 512).bfloat16().cuda(),
+        torch.zeros(384, 640).cuda(),
+    )
     expected = a.double() @ b.double().T
     count = torch.ops.fastsft.gemm_candidate(a, b, out, False, True, 0.0, 0)
     assert count >= 1

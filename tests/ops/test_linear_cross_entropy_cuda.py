@@ -1,4 +1,4 @@
-"""Head and loss on the GPU: several chunks, vocabularies that are no multiple of an access, smoothing, NaN."""
+"""Head and loss on the GPU: several chunks, vocabularies that are no multiple of an access, smoothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ def test_loss_and_gradients(
     expected = reference.linear_cross_entropy(exact, exact_weight, targets, weights.double(), smoothing)
     expected.backward()
     made = agree(
-        "linear_cross_entropy", rows, weight, targets, weights, smoothing, loss, torch.zeros_like(rows), held, beta
+        "linear_cross_entropy",
+        rows,
+        weight,
+        targets,
+        weights,
+        smoothing,
+        loss,
+        torch.zeros_like(rows),
+        held,
+        beta,
     )
     assert exact.grad is not None and exact_weight.grad is not None
     assert made[5].item() == pytest.approx(1 + expected.item(), rel=1e-5)
@@ -40,9 +49,14 @@ def test_loss_and_gradients(
 def test_many_chunks() -> None:
     rows, weight = torch.randn(2100, 32).bfloat16(), torch.randn(151936, 32).bfloat16() / 8
     targets, weights = torch.randint(0, 151936, (2100,)), torch.rand(2100)
-    loss, device = torch.zeros(1, dtype=torch.float64).cuda(), [t.cuda() for t in (rows, weight, targets, weights)]
+    loss, device = (
+        torch.zeros(1, dtype=torch.float64).cuda(),
+        [t.cuda() for t in (rows, weight, targets, weights)],
+    )
     torch.ops.fastsft.linear_cross_entropy(*device, 0.0, loss, None, None, 0.0)
-    expected = torch.nn.functional.cross_entropy(device[0].float() @ device[1].float().T, device[2], reduction="none")
+    expected = torch.nn.functional.cross_entropy(
+        device[0].float() @ device[1].float().T, device[2], reduction="none"
+    )
     assert loss.item() == pytest.approx((expected.double() * device[3]).sum().item(), rel=1e-5)
 
 

@@ -71,7 +71,10 @@ def test_norm_squared(dtype: torch.dtype, size: int, offset: int) -> None:
     assert sums[0].item() == sums[1].item()
 
 
-@pytest.mark.parametrize("loss,norm,max_norm", [(1.0, 4.0, 1.0), (1.0, 0.1, 1.0), (1.0, 9.0, 0.0), (math.nan, 1, 1), (1, math.inf, 1)])
+@pytest.mark.parametrize(
+    "loss,norm,max_norm",
+    [(1.0, 4.0, 1.0), (1.0, 0.1, 1.0), (1.0, 9.0, 0.0), (math.nan, 1, 1), (1, math.inf, 1)],
+)
 def test_clip_control(loss: float, norm: float, max_norm: float) -> None:
     block = torch.tensor([loss, norm, 0.0, 3.0], dtype=torch.float64)
     made = agree("clip_control", block, max_norm)[0]

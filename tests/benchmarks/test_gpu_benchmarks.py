@@ -1,0 +1,58 @@
+"""The GPU benchmarks run from beginning to end on the CPU with small sizes. No speed is tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bench_attention
+import bench_gemm
+import bench_ops
+import gpu_timing
+
+FOLDER = Path(bench_gemm.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "module,record,rows",
+    [(bench_gemm, "gemm_smoke", 36), (bench_attention, "attention_smoke", 15), (bench_ops, "ops_smoke", 14)],
+)
+def test_smoke_run_writes_every_row(
+    module: object, record: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--smoke", "--results", str(tmp_path)])
+    monkeypatch.setattr(gpu_timing, "repeat_count", lambda *_: 1)
+    module.main()  # type: ignore[attr-defined]
+    written = json.loads((tmp_path / f"{record}.json").read_text())
+    assert len(written["rows"]) == rows
+    assert {"torch", "fastsft"} <= set(written["versions"])
+
+
+def test_wrong_products_void_the_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = next(iter(bench_gemm.products("x", 8, (16, 32), gpu_timing.torch.device("cpu"))))
+    monkeypatch.setattr(bench_gemm, "torch_side", lambda operands: operands[2].fill_(1))
+    with pytest.raises(SystemExit, match="the timing is void"):
+        bench_gemm.check(product["operands"])
+
+
+@pytest.mark.parametrize("workload", ["multi_turn", "short", "2048"])
+def test_lengths_fill_the_batch(workload: str) -> None:
+    lengths = bench_attention.lengths_of(workload, 16384)
+    assert sum(lengths) == 16384 and all(0 < length <= 2048 for length in lengths)
+
+
+@pytest.mark.parametrize("script", ["gpu.sh", "sanitize.sh", "carry_peers.sh"])
+def test_scripts_are_runnable_shell(script: str) -> None:
+    path = FOLDER / script
+    assert path.stat().st_mode & 0o100
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_without_a_gpu_the_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_timing.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="torch sees no GPU"):
+        gpu_timing.device(smoke=False)
