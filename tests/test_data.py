@@ -308,4 +308,6 @@ def test_a_bad_record_of_a_file_names_the_file(tmp_path: Path) -> None:
     )
     with pytest.raises(KeyError) as caught:
         data.make_supervised_data_module(ours(LEGACY, 64), arguments(path))
-    assert str(caught.value) == f'{path}: record 1 (id z), message 0: role "tool" is not human or gpt'
+    byte = path.read_text().index('{"from": "tool"')
+    where = f'[line 1, byte {byte}: {{"from": "tool"}}]}}]]'
+    assert str(caught.value) == f'{path}: record 1 (id z), message 0: role "tool" is not human or gpt {where}'

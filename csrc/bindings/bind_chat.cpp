@@ -5,31 +5,14 @@
 #include <tuple>
 
 #include "bindings/bind.h"
-#include "bindings/message_lists.h"
+#include "chat/data_report.h"
 #include "core/error.h"
-#include "data/label_data.h"
 #include "data/padded_rows.h"
 
 namespace fastsft::bindings {
 namespace {
 
 namespace py = pybind11;
-
-LabelledData label_text(std::string text, const Labeller& labeller, const std::string& where) {
-  ConversationReader reader(std::move(text), where);
-  return label_records(reader, labeller);
-}
-
-LabelledData label_file(const std::string& path, const Labeller& labeller) {
-  return label_text(read_data_file(path), labeller, path);
-}
-
-std::optional<LabelledData> label_lists(const py::object& sources, const Labeller& labeller) {
-  const auto conversations = read_message_lists(sources);
-  if (!conversations) return std::nullopt;
-  const py::gil_scoped_release released;
-  return label_conversations(*conversations, labeller);
-}
 
 std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded_rows(
     const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width, int32_t pad_id,
@@ -80,12 +63,16 @@ std::vector<int64_t> dropped(const DataReport& self) {
 }  // namespace
 
 void bind_chat(py::module_& module) {
-  using release = py::call_guard<py::gil_scoped_release>;
   py::class_<DataFault>(module, "DataFault")
       .def_property_readonly("kind", [](const DataFault& self) { return name_of(self.kind); })
       .def_readonly("record", &DataFault::record)
       .def_readonly("message", &DataFault::message)
       .def_property_readonly("remark", [](const DataFault& self) { return name_of(self.remark); })
+      .def_readonly("file", &DataFault::file)
+      .def_readonly("line", &DataFault::line)
+      .def_readonly("byte", &DataFault::byte)
+      .def_readonly("excerpt", &DataFault::excerpt)
+      .def_readonly("always_stops", &DataFault::always_stops)
       .def("__str__", &DataFault::what);
   py::class_<DataReport::Entry>(module, "ReportEntry")
       .def_readonly("count", &DataReport::Entry::count)
@@ -108,16 +95,6 @@ void bind_chat(py::module_& module) {
       .def("to_json", &DataReport::to_json)
       .def("append", &DataReport::append, py::arg("next"))
       .def_static("from_json", &DataReport::from_json, py::arg("text"));
-  py::class_<LabelledData>(module, "LabelledData")
-      .def_property_readonly(
-          "dataset", [](LabelledData& self) -> TokenDataset& { return self.dataset; },
-          py::return_value_policy::reference_internal)
-      .def_readonly("report", &LabelledData::report)
-      .def_readonly("faults", &LabelledData::faults);
-  module.def("label_file", &label_file, py::arg("path"), py::arg("labeller"), release());
-  module.def("label_text", &label_text, py::arg("text"), py::arg("labeller"),
-             py::arg("where") = "conversations", release());
-  module.def("label_lists", &label_lists, py::arg("sources"), py::arg("labeller"));
   module.def("padded_rows", &padded_rows, py::arg("dataset"), py::arg("begin"), py::arg("end"),
              py::arg("width"), py::arg("pad_id"), py::arg("mask_by_length") = false);
 }

@@ -46,9 +46,10 @@ std::unique_ptr<Labeller> make_labeller(const Tokenizer& tokenizer, const LabelO
 Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number) {
   JsonScanner scanner(record, 0, 0, "the record");
   Conversation conversation;
+  conversation.number = number;
   RecordParser().parse(scanner, conversation);
   scanner.expect_end();
-  return explain(labeller, conversation, number);
+  return explain(labeller, conversation);
 }
 
 std::vector<TokenRow> tokens_of(const Explanation& self) {

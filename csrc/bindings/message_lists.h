@@ -9,7 +9,7 @@
 
 namespace fastsft::bindings {
 
-// Conversations from a sequence of message lists, read as ConversationReader would read them from
+// Conversations from a sequence of message lists, read as RecordParser would read them from
 // JSON. Nothing when something is not of the plain kinds (list or tuple of dicts, texts of type
 // str, None, bool, int or float, no lone surrogate): the way through JSON then decides. The GIL
 // must be held.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "chat/remark.h"
 
@@ -41,5 +42,8 @@ const char* name_of(FaultKind kind);
 
 // Text fit for a message: one line, valid UTF-8, at most 60 bytes.
 std::string printable(const std::string& text);
+
+// At most 40 characters of data from its beginning, on one line, valid UTF-8.
+std::string excerpt(std::string_view text);
 
 }  // namespace fastsft

@@ -19,9 +19,9 @@ std::vector<Token> encode_all(const Labeller& labeller, const Transcript& transc
 
 }  // namespace
 
-Explanation explain(const Labeller& labeller, const Conversation& conversation, int64_t number) {
+Explanation explain(const Labeller& labeller, const Conversation& conversation) {
   Explanation result;
-  result.record = labeller.label_one(conversation, number, result.transcript);
+  result.record = labeller.label_one(conversation, result.transcript);
   const Example& example = result.record.labels.example;
   if (!result.record.has_row()) return result;
   const std::vector<Token> tokens = encode_all(labeller, result.transcript);

@@ -23,6 +23,6 @@ struct Explanation {
   size_t num_cut = 0;  // tokens beyond model_max_length
 };
 
-Explanation explain(const Labeller& labeller, const Conversation& conversation, int64_t number);
+Explanation explain(const Labeller& labeller, const Conversation& conversation);
 
 }  // namespace fastsft

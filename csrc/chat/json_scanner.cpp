@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "chat/json_blocks.h"
 #include "core/error.h"
 #include "core/utf8.h"
 
@@ -131,30 +132,20 @@ bool JsonScanner::next_key(std::string& key) {
   return true;
 }
 
-// The next quote, backslash or control character: eight bytes at a time, since texts are long.
-size_t JsonScanner::find_string_special(size_t from) const {
-  constexpr uint64_t kLow = 0x0101010101010101ull;
-  constexpr uint64_t kHigh = 0x8080808080808080ull;
-  const auto zeros = [](uint64_t x) { return (x - kLow) & ~x & kHigh; };
-  size_t at = from;
-  for (; text_.size() - at >= 8; at += 8) {
-    uint64_t block;
-    std::memcpy(&block, text_.data() + at, 8);
-    const uint64_t control = (block - kLow * 0x20) & ~block & kHigh;
-    if ((zeros(block ^ kLow * '"') | zeros(block ^ kLow * '\\') | control) != 0) break;
-  }
-  while (at < text_.size() && text_[at] != '"' && text_[at] != '\\' &&
-         static_cast<unsigned char>(text_[at]) >= 0x20) {
-    ++at;
-  }
-  return at;
-}
-
 void JsonScanner::check_utf8(size_t begin, size_t end) const {
   const size_t bad = find_invalid_utf8(text_.substr(begin, end - begin));
   if (bad == std::string_view::npos) return;
   const auto at = first_byte_ + static_cast<int64_t>(begin + bad);
   throw JsonFault(ReadFault::kInvalidUtf8, at, concat("invalid UTF-8 at byte ", at));
+}
+
+// The end of the part of a string that stands for itself; it is checked to be UTF-8.
+size_t JsonScanner::find_string_part(size_t begin) const {
+  bool has_wide = false;
+  const size_t end =
+      begin + find_string_special(text_.data() + begin, text_.size() - begin, &has_wide);
+  if (has_wide) check_utf8(begin, end);
+  return end;
 }
 
 uint32_t JsonScanner::read_hex4() {
@@ -202,14 +193,27 @@ void JsonScanner::read_string(std::string& text) {
   text.clear();
   take('"', "a string");
   while (true) {
-    const size_t end = find_string_special(at_);
-    check_utf8(at_, end);
+    const size_t end = find_string_part(at_);
     text.append(text_, at_, end - at_);
     at_ = end;
     if (at_ == text_.size()) fail("the closing quote of a string");
     if (text_[at_] == '"') break;
     if (text_[at_] != '\\') fail("no control character in a string (write it as an escape)");
     read_escape(text);
+  }
+  ++at_;
+}
+
+void JsonScanner::skip_string() {
+  std::string escape;
+  take('"', "a string");
+  while (true) {
+    at_ = find_string_part(at_);
+    if (at_ == text_.size()) fail("the closing quote of a string");
+    if (text_[at_] == '"') break;
+    if (text_[at_] != '\\') fail("no control character in a string (write it as an escape)");
+    escape.clear();
+    read_escape(escape);
   }
   ++at_;
 }
@@ -279,7 +283,10 @@ Value JsonScanner::read_value() {
   return value;
 }
 
-void JsonScanner::skip() { read_value(); }
+void JsonScanner::skip() {
+  if (peek() == ValueKind::kString) return skip_string();
+  read_value();
+}
 
 std::string_view JsonScanner::read_raw() {
   skip_space();

@@ -43,6 +43,10 @@ class JsonScanner {
   void enter_object();
   bool next_key(std::string& key);
 
+  // Goes on inside a list whose items before `text` were read elsewhere.
+  void resume_list(bool is_first) { is_first_ = is_first; }
+  bool at_end() const { return at_ >= text_.size(); }
+
   void read_string(std::string& text);
   void skip();
   // Any value: strings with their text, the rest with kind and truth only.
@@ -64,8 +68,9 @@ class JsonScanner {
   void take_word(std::string_view word);
   void deepen();
   bool next_element(char closing, const char* expected);
-  size_t find_string_special(size_t from) const;
   void check_utf8(size_t begin, size_t end) const;
+  size_t find_string_part(size_t begin) const;
+  void skip_string();
   void read_escape(std::string& text);
   uint32_t read_hex4();
   bool skip_number();

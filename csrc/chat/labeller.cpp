@@ -17,9 +17,10 @@ const ChatTemplate* find_named(const LabelOptions& options) {
                                                  : &find_chat_template(options.chat_template);
 }
 
-LabelledRecord begin_record(const Conversation& conversation, int64_t number) {
+LabelledRecord begin_record(const Conversation& conversation) {
   LabelledRecord record;
-  record.name = conversation.id.empty() ? concat("record ", number) : printable(conversation.id);
+  record.name =
+      conversation.id.empty() ? concat("record ", conversation.number) : printable(conversation.id);
   return record;
 }
 
@@ -78,12 +79,12 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
   special_texts_ = named_texts(tokenizer_, template_);
 }
 
-LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation, int64_t number,
+LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
                                                Transcript& transcript) const {
-  LabelledRecord record = begin_record(conversation, number);
+  LabelledRecord record = begin_record(conversation);
   Turns turns;
   if (auto fault = check_conversation(conversation, fastchat_roles_, turns)) {
-    fault->record = number;
+    fault->record = conversation.number;
     fault->id = conversation.id;
     if (fault->always_stops || options_.on_bad_sample == OnBadSample::kError) {
       record.faults.push_back(std::move(*fault));
@@ -108,16 +109,15 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
 }
 
 // The dialogue is empty where nothing can be labelled.
-LabelledRecord Labeller::begin_spans(const Conversation& conversation, int64_t number,
-                                     Dialogue& dialogue) const {
-  LabelledRecord record = begin_record(conversation, number);
+LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue& dialogue) const {
+  LabelledRecord record = begin_record(conversation);
   builder_.build(conversation, dialogue, record.findings);
   if (options_.on_bad_sample != OnBadSample::kError) return record;
   for (const Finding& finding : record.findings) {
     if (!is_bad_sample(finding.remark)) continue;
     DataFault fault;
     fault.kind = fault_kind(finding.remark);
-    fault.record = number;
+    fault.record = conversation.number;
     fault.id = conversation.id;
     fault.message = finding.message;
     fault.reason = finding.reason;
@@ -179,15 +179,14 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
   }
 }
 
-LabelledRecord Labeller::label_one(const Conversation& conversation, int64_t number,
-                                   Transcript& transcript) const {
+LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript& transcript) const {
   transcript.clear();
   LabelledRecord record;
   if (options_.mask_policy == MaskPolicy::kFastchat) {
-    record = label_fastchat_record(conversation, number, transcript);
+    record = label_fastchat_record(conversation, transcript);
   } else {
     Dialogue dialogue;
-    record = begin_spans(conversation, number, dialogue);
+    record = begin_spans(conversation, dialogue);
     if (!dialogue.messages.empty()) {
       const Dialogue* one = &dialogue;
       if (native_) {
@@ -202,15 +201,13 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, int64_t num
   return record;
 }
 
-std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& conversations,
-                                            int64_t first_record) const {
+std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& conversations) const {
   std::vector<LabelledRecord> records(conversations.size());
   if (native_) {
     run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
       Transcript transcript;
       for (size_t i = begin; i < end; ++i) {
-        records[i] =
-            label_one(conversations[i], first_record + static_cast<int64_t>(i), transcript);
+        records[i] = label_one(conversations[i], transcript);
       }
     });
     return records;
@@ -218,8 +215,7 @@ std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& con
   std::vector<Dialogue> dialogues(conversations.size());
   std::vector<const Dialogue*> views;
   for (size_t i = 0; i < conversations.size(); ++i) {
-    records[i] =
-        begin_spans(conversations[i], first_record + static_cast<int64_t>(i), dialogues[i]);
+    records[i] = begin_spans(conversations[i], dialogues[i]);
     views.push_back(&dialogues[i]);
   }
   const std::vector<Transcript> transcripts = renderer_->render(views);

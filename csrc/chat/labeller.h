@@ -39,22 +39,21 @@ class Labeller {
   Labeller(const Tokenizer& tokenizer, LabelOptions options,
            std::shared_ptr<const BulkRenderer> renderer = nullptr);
 
-  // `first_record` is the number of the first conversation in its data set.
-  std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations,
-                                    int64_t first_record) const;
+  std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations) const;
 
   // As `label` for one, with the transcript that the labels were made from.
-  LabelledRecord label_one(const Conversation& conversation, int64_t number,
-                           Transcript& transcript) const;
+  LabelledRecord label_one(const Conversation& conversation, Transcript& transcript) const;
+
+  // Several threads may label at once. Otherwise one thread must, many records at a time for speed.
+  bool is_concurrent() const { return native_.has_value(); }
 
   const LabelOptions& options() const { return options_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
-  LabelledRecord label_fastchat_record(const Conversation& conversation, int64_t number,
+  LabelledRecord label_fastchat_record(const Conversation& conversation,
                                        Transcript& transcript) const;
-  LabelledRecord begin_spans(const Conversation& conversation, int64_t number,
-                             Dialogue& dialogue) const;
+  LabelledRecord begin_spans(const Conversation& conversation, Dialogue& dialogue) const;
   void finish_spans(const Dialogue& dialogue, const Transcript& transcript,
                     LabelledRecord& record) const;
   void note_specials(const Dialogue& dialogue, LabelledRecord& record) const;

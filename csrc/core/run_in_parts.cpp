@@ -13,12 +13,12 @@ namespace {
 constexpr int kMaxThreads = 8;
 constexpr size_t kGrain = 16;  // what a thread takes at a time
 
+}  // namespace
+
 int choose_threads(int wanted) {
   if (wanted > 0) return wanted;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
 }
-
-}  // namespace
 
 void run_in_parts(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body) {
   std::atomic<size_t> next = 0;

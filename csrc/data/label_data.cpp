@@ -1,43 +1,122 @@
 #include "data/label_data.h"
 
+#include <atomic>
+#include <optional>
+
+#include "chat/bad_records.h"
+#include "chat/chunk_parser.h"
+#include "core/ordered_work.h"
+
 namespace fastsft {
 namespace {
 
-constexpr size_t kChunk = 4096;
-
-void append(const std::vector<LabelledRecord>& records, LabelledData& data) {
-  for (const LabelledRecord& record : records) {
-    if (!record.faults.empty()) {
-      data.faults.push_back(record.faults.front());
-      continue;
-    }
-    if (record.has_row()) data.dataset.append(record.labels.example);
-    data.report.add(record);
+void add(const LabelledRecord& record, bool is_first_copy, LabelSink& sink, LabelSummary& summary) {
+  if (record.faults.empty()) {
+    if (record.has_row()) sink.add(record.labels.example);
+    summary.report.add(record);
+    return;
   }
+  if (!is_first_copy) return;
+  ++summary.num_faults;
+  if (summary.faults.size() < kMaxFaults) summary.faults.push_back(record.faults.front());
 }
+
+class LabelWork : public OrderedWork {
+ public:
+  using Poll = std::function<void(const LabelProgress&)>;
+
+  LabelWork(std::vector<DataInput> inputs, const Labeller& labeller, LabelSink& sink,
+            const Poll& poll)
+      : inputs_(std::move(inputs)), labeller_(labeller), sink_(sink), poll_(poll) {}
+
+  std::unique_ptr<Piece> make() override {
+    auto piece = std::make_unique<LabelPiece>();
+    for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
+      DataInput& input = inputs_[input_];
+      if (!reader_) reader_.emplace(*input.source, input.name);
+      if (!reader_->next(piece->chunk)) continue;
+      piece->input = &input;
+      return piece;
+    }
+    return nullptr;
+  }
+
+  void work(Piece& base) override {
+    auto& piece = static_cast<LabelPiece&>(base);
+    ChunkParser(piece.input->name).parse(piece.chunk, piece.input->share, piece.records);
+    label(piece);
+    if (piece.input->has_places) {
+      for (size_t i = 0; i < piece.records.size(); ++i) {
+        place_findings(piece.chunk, piece.records[i], piece.input->name, piece.labelled[i],
+                       piece.bad_records);
+      }
+    }
+    num_bytes_ += static_cast<int64_t>(piece.chunk.text.size());
+    num_records_ += piece.chunk.num_records;
+  }
+
+  void take(Piece& base) override {
+    auto& piece = static_cast<LabelPiece&>(base);
+    for (size_t i = 0; i < piece.records.size(); ++i) {
+      const int64_t copies = piece.input->share.copies(piece.records[i].number);
+      for (int64_t k = 0; k < copies; ++k) add(piece.labelled[i], k == 0, sink_, summary);
+    }
+    if (!piece.bad_records.empty()) sink_.add_bad_records(piece.bad_records);
+  }
+
+  void poll() override {
+    if (poll_) poll_({num_bytes_, num_records_});
+  }
+
+  LabelSummary summary;
+
+ private:
+  struct LabelPiece : Piece {
+    const DataInput* input = nullptr;
+    RecordChunk chunk;
+    std::vector<Conversation> records;
+    std::vector<LabelledRecord> labelled;
+    std::string bad_records;
+  };
+
+  void label(LabelPiece& piece) const {
+    if (!labeller_.is_concurrent()) {
+      piece.labelled = labeller_.label(piece.records);
+      return;
+    }
+    thread_local Transcript transcript;
+    for (const Conversation& record : piece.records) {
+      piece.labelled.push_back(labeller_.label_one(record, transcript));
+    }
+  }
+
+  std::vector<DataInput> inputs_;
+  const Labeller& labeller_;
+  LabelSink& sink_;
+  const Poll& poll_;
+  size_t input_ = 0;
+  std::optional<RecordReader> reader_;
+  std::atomic<int64_t> num_bytes_ = 0;
+  std::atomic<int64_t> num_records_ = 0;
+};
 
 }  // namespace
 
 LabelledData label_conversations(const std::vector<Conversation>& conversations,
                                  const Labeller& labeller) {
-  LabelledData data;
-  append(labeller.label(conversations, 0), data);
-  return data;
+  MemorySink memory;
+  LabelSummary summary;
+  for (const LabelledRecord& record : labeller.label(conversations)) {
+    add(record, true, memory, summary);
+  }
+  return {std::move(memory.dataset), std::move(summary), ""};
 }
 
-LabelledData label_records(ConversationReader& reader, const Labeller& labeller) {
-  LabelledData data;
-  std::vector<Conversation> chunk;
-  int64_t first = 0;
-  for (bool more = true; more;) {
-    chunk.clear();
-    for (Conversation next; chunk.size() < kChunk && (more = reader.next(next));) {
-      chunk.push_back(std::move(next));
-    }
-    append(labeller.label(chunk, first), data);
-    first += static_cast<int64_t>(chunk.size());
-  }
-  return data;
+LabelSummary label_data(std::vector<DataInput> inputs, const Labeller& labeller, LabelSink& sink,
+                        const std::function<void(const LabelProgress&)>& poll) {
+  LabelWork work(std::move(inputs), labeller, sink, poll);
+  run_in_order(work, labeller.is_concurrent() ? labeller.options().num_threads : 1);
+  return std::move(work.summary);
 }
 
 }  // namespace fastsft

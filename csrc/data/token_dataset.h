@@ -1,24 +1,42 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "chat/example.h"
+#include "storage/mapped_file.h"
 
 namespace fastsft {
 
-// Tokenised conversations in three flat arrays: 4 bytes a token and 8 a learned span, no padding.
-// Row i belongs to record i of the data set; rows that teach nothing stay in their place.
+// The four flat arrays of a data set: 4 bytes a token and 8 a learned span, no padding. Row i has
+// ids [token_offsets[i], token_offsets[i + 1]) and spans likewise.
+struct TokenArrays {
+  std::span<const int32_t> ids;
+  std::span<const TokenSpan> spans;
+  std::span<const int64_t> token_offsets;
+  std::span<const int64_t> span_offsets;
+};
+
+// Tokenised conversations, in memory of its own or in a mapped file. Row i belongs to record i of
+// the data set, or to the i-th that was not excluded; rows that teach nothing stay in their place.
 class TokenDataset {
  public:
-  TokenDataset() : token_offsets_{0}, span_offsets_{0} {}
+  TokenDataset();
+  TokenDataset(TokenDataset&&) = default;
+  TokenDataset& operator=(TokenDataset&&) = default;
+  // Over arrays that lie in `file`. `checksum` is what `checksum()` returns.
+  TokenDataset(std::shared_ptr<const MappedFile> file, const TokenArrays& arrays, int32_t max_id,
+               uint32_t checksum);
 
+  // Not for a mapped data set: std::logic_error.
   void append(const Example& example);
   void append(std::span<const int32_t> ids, std::span<const TokenSpan> learned);
 
-  int64_t size() const { return static_cast<int64_t>(token_offsets_.size()) - 1; }
-  int64_t num_tokens() const { return static_cast<int64_t>(ids_.size()); }
+  int64_t size() const { return static_cast<int64_t>(arrays_.token_offsets.size()) - 1; }
+  int64_t num_tokens() const { return static_cast<int64_t>(arrays_.ids.size()); }
+  bool is_mapped() const { return file_ != nullptr; }
   // CRC-32C of all ids, spans and row ends: equal for equal data sets.
   uint32_t checksum() const;
   // The largest id, or -1: a model's vocabulary must hold it.
@@ -36,10 +54,17 @@ class TokenDataset {
   void check_row(int64_t row) const;
 
   int32_t max_id_ = -1;
+  uint32_t mapped_checksum_ = 0;
   std::vector<int32_t> ids_;
   std::vector<TokenSpan> spans_;
   std::vector<int64_t> token_offsets_;
   std::vector<int64_t> span_offsets_;
+  std::shared_ptr<const MappedFile> file_;
+  TokenArrays arrays_;  // of the vectors, or inside the file
 };
+
+// Throws std::invalid_argument unless the spans are in order, apart, not empty and inside a row of
+// `length` ids.
+void check_learned(std::span<const TokenSpan> learned, int64_t length);
 
 }  // namespace fastsft

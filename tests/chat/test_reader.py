@@ -52,7 +52,7 @@ def test_escapes_are_those_of_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ("", "not JSON at byte 0: expected a value"),
+        ("", "the file is empty"),
         (f"[{SOUND}", "not JSON at byte .*: expected .* got the end of the file"),
         (f"[{SOUND},]", "a value after the comma"),
         (f"[{SOUND}] x", "expected the end of the file"),

@@ -1,0 +1,154 @@
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+
+#include "bindings/bind.h"
+#include "bindings/message_lists.h"
+#include "core/error.h"
+#include "data/label_data.h"
+#include "data/token_cache.h"
+#include "data/token_cache_writer.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+using Read = std::function<py::bytes(size_t)>;
+using PollFunction = std::function<void(int64_t, int64_t)>;
+
+// What a Python object reads; may be called on any thread.
+class CalledSource : public ByteSource {
+ public:
+  explicit CalledSource(Read read) : read_(std::move(read)) {}
+  ~CalledSource() override {
+    const py::gil_scoped_acquire held;
+    read_ = nullptr;
+  }
+
+  size_t read(std::span<char> to) override {
+    const py::gil_scoped_acquire held;
+    const py::bytes bytes = read_(to.size());
+    const std::string_view text = bytes;
+    require(text.size() <= to.size(), "read(", to.size(), ") returned ", text.size(), " bytes");
+    text.copy(to.data(), text.size());
+    return text.size();
+  }
+
+ private:
+  Read read_;
+};
+
+struct PythonInput {
+  std::string name;
+  std::shared_ptr<ByteSource> source;
+  double weight = 1;
+};
+
+std::vector<DataInput> to_inputs(const std::vector<PythonInput>& inputs) {
+  std::vector<DataInput> result;
+  for (const auto& [name, source, weight] : inputs) {
+    result.push_back({name, source.get(), Share(weight)});
+  }
+  return result;
+}
+
+LabelledData label_inputs(const std::vector<PythonInput>& inputs, const Labeller& labeller,
+                          TokenCacheWriter* cache, const PollFunction& poll) {
+  MemorySink memory;
+  LabelSink& sink = cache != nullptr ? static_cast<LabelSink&>(*cache) : memory;
+  const auto poll_python = [&](const LabelProgress& progress) {
+    const py::gil_scoped_acquire held;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (poll) poll(progress.num_bytes, progress.num_records);
+  };
+  LabelSummary summary = label_data(to_inputs(inputs), labeller, sink, poll_python);
+  return {std::move(memory.dataset), std::move(summary), std::move(memory.bad_records)};
+}
+
+LabelledData label_text(std::string text, const Labeller& labeller, const std::string& where) {
+  TextSource source(std::move(text));
+  MemorySink memory;
+  LabelSummary summary = label_data({{where, &source, Share(), false}}, labeller, memory, nullptr);
+  return {std::move(memory.dataset), std::move(summary), std::move(memory.bad_records)};
+}
+
+LabelledData label_file(const std::string& path, const Labeller& labeller) {
+  return label_inputs({{path, std::make_shared<FileSource>(path, "data file"), 1}}, labeller,
+                      nullptr, nullptr);
+}
+
+std::optional<LabelledData> label_lists(const py::object& sources, const Labeller& labeller) {
+  const auto conversations = read_message_lists(sources);
+  if (!conversations) return std::nullopt;
+  const py::gil_scoped_release released;
+  return label_conversations(*conversations, labeller);
+}
+
+void bind_inputs(py::module_& module) {
+  py::class_<PythonInput>(module, "DataInput")
+      .def(py::init([](std::string name, const std::string& path, double weight) {
+             return PythonInput{std::move(name), std::make_shared<FileSource>(path, "data file"),
+                                weight};
+           }),
+           py::arg("name"), py::arg("path"), py::arg("weight") = 1.0)
+      .def(py::init([](std::string name, Read read, double weight) {
+             return PythonInput{std::move(name), std::make_shared<CalledSource>(std::move(read)),
+                                weight};
+           }),
+           py::arg("name"), py::arg("read"), py::arg("weight") = 1.0)
+      .def_readonly("name", &PythonInput::name);
+  py::class_<LabelledData>(module, "LabelledData")
+      .def_property_readonly(
+          "dataset", [](LabelledData& self) -> TokenDataset& { return self.dataset; },
+          py::return_value_policy::reference_internal)
+      .def_property_readonly("report", [](LabelledData& self) { return self.summary.report; })
+      .def_property_readonly("faults", [](LabelledData& self) { return self.summary.faults; })
+      .def_property_readonly("num_faults",
+                             [](LabelledData& self) { return self.summary.num_faults; })
+      .def_property_readonly("bad_records",
+                             [](LabelledData& self) { return py::bytes(self.bad_records); });
+}
+
+void bind_cache(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::register_exception<DamagedCache>(module, "DamagedCacheError", PyExc_RuntimeError);
+  py::register_exception<CacheWriteError>(module, "CacheWriteError", PyExc_RuntimeError);
+  py::class_<TokenCacheWriter>(module, "TokenCacheWriter")
+      .def(py::init([](const std::string& directory) {
+             return std::make_unique<TokenCacheWriter>(posix_file_system(), directory);
+           }),
+           py::arg("directory"))
+      .def("commit", &TokenCacheWriter::commit, py::arg("key"), py::arg("report"), release());
+  py::class_<TokenCache>(module, "TokenCache")
+      .def_property_readonly(
+          "dataset", [](TokenCache& self) -> TokenDataset& { return self.dataset; },
+          py::return_value_policy::reference_internal)
+      .def_property_readonly("report", [](TokenCache& self) { return py::bytes(self.report); })
+      .def_property_readonly("bad_records",
+                             [](TokenCache& self) { return py::bytes(self.bad_records); });
+  module.def("open_token_cache", &open_token_cache, py::arg("path"), py::arg("key"),
+             py::arg("verify") = true, release());
+  module.attr("cache_temporary_prefix") = kCacheTemporaryPrefix;
+}
+
+}  // namespace
+
+void bind_data_labels(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  bind_inputs(module);
+  bind_cache(module);
+  module.def("label_inputs", &label_inputs, py::arg("inputs"), py::arg("labeller"),
+             py::arg("cache") = nullptr, py::arg("poll") = nullptr, release());
+  module.def("label_file", &label_file, py::arg("path"), py::arg("labeller"), release());
+  module.def("label_text", &label_text, py::arg("text"), py::arg("labeller"),
+             py::arg("where") = "conversations", release());
+  module.def("label_lists", &label_lists, py::arg("sources"), py::arg("labeller"));
+  module.def(
+      "copies_of_record",
+      [](double weight, int64_t number) { return Share(weight).copies(number); }, py::arg("weight"),
+      py::arg("number"));
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "chat/chunk_parser.h"
+#include "chat/labeller.h"
+
+namespace fastsft {
+
+// Fills in where the faults of a record stand, and appends to `lines` what --report_bad lists of
+// it: one line of JSON for each fault and each finding that took something away, with file, record,
+// line, byte, id, field, remark, reason, action and excerpt.
+void place_findings(const RecordChunk& chunk, const Conversation& record, const std::string& file,
+                    LabelledRecord& labelled, std::string& lines);
+
+}  // namespace fastsft

@@ -1,0 +1,109 @@
+#include "chat/chunk_parser.h"
+
+#include <algorithm>
+
+#include "chat/data_fault.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+int64_t count_lines(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
+
+std::string_view view(const RecordChunk& chunk, const RecordSlice& slice) {
+  return std::string_view(chunk.text).substr(slice.begin, slice.end - slice.begin);
+}
+
+// What stands before `byte` in its chunk.
+std::string_view before(const RecordChunk& chunk, int64_t byte) {
+  return std::string_view(chunk.text).substr(0, static_cast<size_t>(byte - chunk.first_byte));
+}
+
+}  // namespace
+
+void ChunkParser::parse(const RecordChunk& chunk, const Share& share,
+                        std::vector<Conversation>& records) {
+  records.clear();
+  int64_t number = chunk.first_number, line = chunk.first_line;
+  for (const RecordSlice& slice : chunk.slices) {
+    const bool skips = slice.num_records == 1 && share.copies(number) == 0;
+    Conversation record;
+    record.number = number;
+    record.line = line;
+    if (chunk.is_array && (!skips || slice.is_last)) {
+      parse_items(chunk, slice, share, std::move(record), records);
+    } else if (!chunk.is_array && !skips && slice.num_records != 0) {
+      parse_line(chunk, slice, records.emplace_back(std::move(record)));
+    }
+    number += slice.num_records;
+    line += count_lines(view(chunk, slice));
+  }
+}
+
+void ChunkParser::parse_items(const RecordChunk& chunk, const RecordSlice& slice,
+                              const Share& share, Conversation next,
+                              std::vector<Conversation>& records) {
+  const std::string_view text = view(chunk, slice);
+  const int64_t first_byte = chunk.first_byte + static_cast<int64_t>(slice.begin);
+  JsonScanner scanner(text, first_byte, 1);
+  try {
+    scanner.resume_list(slice.is_first);
+    while (slice.is_last || !scanner.at_end()) {
+      if (!scanner.next_item()) return scanner.expect_end();
+      const int64_t number = next.number;
+      parser_.parse(scanner, next);
+      next.line += count_lines(text.substr(0, static_cast<size_t>(next.byte - first_byte)));
+      if (share.copies(number) != 0) records.push_back(std::move(next));
+      next = Conversation();
+      next.number = number + 1;
+      next.line =
+          chunk.first_line + count_lines(std::string_view(chunk.text).substr(0, slice.begin));
+    }
+  } catch (const JsonFault& fault) {
+    fail(chunk, fault, next);
+  }
+}
+
+void ChunkParser::parse_line(const RecordChunk& chunk, const RecordSlice& slice,
+                             Conversation& record) {
+  const std::string_view line = view(chunk, slice);
+  const int64_t number = record.number, line_number = record.line;
+  const int64_t first_byte = chunk.first_byte + static_cast<int64_t>(slice.begin);
+  try {
+    JsonScanner scanner(line, first_byte, 0, "the line");
+    parser_.parse(scanner, record);
+    scanner.expect_end();
+  } catch (const JsonFault& fault) {
+    std::string id = std::move(record.id);
+    record = Conversation();
+    record.id = std::move(id);
+    record.number = number;
+    record.line = line_number;
+    record.byte = fault.byte();
+    record.read_fault = fault.kind();
+    record.read_reason = fault.what();
+  }
+}
+
+void ChunkParser::fail(const RecordChunk& chunk, const JsonFault& fault,
+                       const Conversation& record) const {
+  constexpr size_t kBefore = 20;
+  const std::string_view text = before(chunk, fault.byte());
+  const size_t line_begin = text.rfind('\n') + 1;
+  const size_t from = text.size() - std::min(kBefore, text.size() - line_begin);
+  const std::string named = record.id.empty() ? "" : concat(" (id ", printable(record.id), ")");
+  throw_invalid(where_, ": record ", record.number, named, ": ", fault.what(), " [line ",
+                chunk.first_line + count_lines(text), ", column ", text.size() - line_begin + 1,
+                ": ", excerpt(std::string_view(chunk.text).substr(from)), "]");
+}
+
+Place find_place(const RecordChunk& chunk, const Conversation& record, int64_t message) {
+  const auto index = static_cast<size_t>(std::max<int64_t>(message, 0));
+  const bool is_inside = message >= 0 && index < record.messages.size();
+  const int64_t byte = is_inside ? record.messages[index].byte : record.byte;
+  const std::string_view text = before(chunk, byte);
+  return {chunk.first_line + count_lines(text), byte,
+          excerpt(std::string_view(chunk.text).substr(text.size()))};
+}
+
+}  // namespace fastsft

@@ -1,0 +1,159 @@
+#include "chat/record_reader.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "chat/record_parser.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+constexpr size_t kBlock = size_t{1} << 17;
+constexpr size_t kMaxRecord = (size_t{1} << 32) - 1;  // tokens point at bytes with 32 bits
+constexpr std::string_view kSpace = " \n\t\r";
+
+struct Signature {
+  std::string_view bytes;
+  const char* what;
+};
+
+constexpr Signature kOthers[] = {
+    {{"\x1F\x8B", 2}, "gzip; name it as a path, which is unpacked, or unpack it first"},
+    {{"\x28\xB5\x2F\xFD", 4},
+     "Zstandard; name it as a path, which is unpacked, or unpack it first"},
+    {{"PK\x03\x04", 4}, "a ZIP archive; unpack it first"},
+    {{"BZh", 3}, "bzip2; unpack it first"},
+    {{"\xFD"
+      "7zXZ",
+      5},
+     "xz; unpack it first"},
+    {{"PAR1", 4}, "Parquet; name it as a path, which is read with pyarrow"},
+    {{"\xFF\xFE", 2}, "UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
+    {{"\xFE\xFF", 2}, "UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
+    {{"\0", 1}, "UTF-16 or UTF-32 text, or binary; iconv -f UTF-16 -t UTF-8 makes UTF-8 of UTF-16"},
+};
+
+bool starts_like_utf16(std::string_view text) {
+  return text.size() >= 2 && text[0] != '\0' && text[1] == '\0';
+}
+
+}  // namespace
+
+RecordReader::RecordReader(ByteSource& source, std::string where)
+    : source_(source), where_(std::move(where)) {}
+
+void RecordReader::refuse_other_formats() const {
+  for (const Signature& other : kOthers) {
+    require(!text_.starts_with(other.bytes), where_, ": expected JSON in UTF-8, got ", other.what);
+  }
+  require(!starts_like_utf16(text_), where_,
+          ": expected JSON in UTF-8, got UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it");
+}
+
+bool RecordReader::read_block() {
+  if (is_over_) return false;
+  const size_t before = text_.size();
+  const size_t wanted = std::max(kBlock, before);  // doubles inside a long record
+  text_.resize(before + wanted);
+  size_t count = 0, got = 1;
+  while (count < wanted && got != 0) {
+    got = source_.read({text_.data() + before + count, wanted - count});
+    count += got;
+  }
+  text_.resize(before + count);
+  is_over_ = got == 0;
+  return count != 0;
+}
+
+void RecordReader::open() {
+  is_open_ = true;
+  read_block();
+  refuse_other_formats();
+  size_t at = text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  while ((at = text_.find_first_not_of(kSpace, at)) == std::string::npos) {
+    at = text_.size();
+    if (!read_block()) break;
+  }
+  require(at < text_.size(), where_,
+          ": expected an array of records or one record per line, got nothing: the file is empty");
+  is_array_ = text_[at] == '[';
+  if (!is_array_ && text_[at] != '{') {
+    const ValueKind kind = [&] {
+      try {
+        return JsonScanner(std::string_view(text_).substr(at), static_cast<int64_t>(at)).peek();
+      } catch (const JsonFault& fault) {
+        throw_invalid(where_, ": ", fault.what());
+      }
+    }();
+    throw_invalid(where_, ": expected an array of records or one record per line, got ",
+                  describe(kind));
+  }
+  const size_t skipped = is_array_ ? at + 1 : text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  line_ += std::count(text_.begin(), text_.begin() + static_cast<int64_t>(skipped), '\n');
+  text_.erase(0, skipped);
+  byte_ = static_cast<int64_t>(skipped);
+}
+
+// A quote too many makes the rest of a file look like one record: the fault is found here, before
+// all of it is in memory.
+void RecordReader::check_growth() const {
+  constexpr size_t kUsual = size_t{1} << 26;
+  constexpr int64_t kCutOff = 16;  // a fault that near the end may be the end's
+  require(text_.size() <= kMaxRecord, where_, ": record ", number_, ": longer than ", kMaxRecord,
+          " bytes");
+  if (!is_array_ || text_.size() < kUsual) return;
+  JsonScanner scanner(text_, byte_, 1);
+  Conversation record;
+  record.number = number_;
+  try {
+    scanner.resume_list(number_ == 0);
+    if (scanner.next_item()) RecordParser().parse(scanner, record);
+  } catch (const JsonFault& fault) {
+    if (fault.byte() + kCutOff >= byte_ + static_cast<int64_t>(text_.size())) return;
+    throw_invalid(where_, ": record ", number_, ": ", fault.what());
+  }
+}
+
+void RecordReader::split(std::vector<RecordSlice>& slices) {
+  if (is_array_) {
+    array_.split(text_, is_over_, slices);
+  } else {
+    lines_.split(text_, is_over_, slices);
+  }
+}
+
+bool RecordReader::next(RecordChunk& chunk) {
+  chunk.slices.clear();
+  if (!is_open_) {
+    open();
+    split(chunk.slices);
+  }
+  while (chunk.slices.empty()) {
+    if (is_array_ ? array_.is_done() : is_over_ && text_.empty()) return false;
+    if (!text_.empty()) check_growth();
+    read_block();
+    split(chunk.slices);
+  }
+  take_chunk(chunk);
+  return true;
+}
+
+void RecordReader::take_chunk(RecordChunk& chunk) {
+  const size_t cut = chunk.slices.back().end;
+  std::string rest = text_.substr(cut);
+  chunk.text = std::move(text_);
+  chunk.text.resize(cut);
+  text_ = std::move(rest);
+  chunk.is_array = is_array_;
+  chunk.first_byte = byte_;
+  chunk.first_line = line_;
+  chunk.first_number = number_;
+  chunk.num_records = 0;
+  for (const RecordSlice& slice : chunk.slices) chunk.num_records += slice.num_records;
+  byte_ += static_cast<int64_t>(cut);
+  line_ += std::count(chunk.text.begin(), chunk.text.end(), '\n');
+  number_ += chunk.num_records;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat/record_splitter.h"
+#include "storage/byte_source.h"
+
+namespace fastsft {
+
+// Some records as they stand in their file, not parsed yet.
+struct RecordChunk {
+  std::string text;
+  std::vector<RecordSlice> slices;
+  bool is_array = false;  // else lines
+  int64_t first_byte = 0;
+  int64_t first_line = 1;
+  int64_t first_number = 0;
+  int64_t num_records = 0;
+};
+
+// Reads a data file in chunks of whole records: a JSON array of records, or one record per line,
+// told apart by the first byte. UTF-8, a byte order mark skipped. Memory is bounded by a chunk, or
+// by the longest record.
+class RecordReader {
+ public:
+  // `where` begins the message of every fault; `source` must outlive the reader.
+  RecordReader(ByteSource& source, std::string where);
+
+  // False when there is nothing more. What no record can be read from throws
+  // std::invalid_argument: other formats and encodings, a top level that holds no records.
+  bool next(RecordChunk& chunk);
+
+ private:
+  void open();
+  void refuse_other_formats() const;
+  bool read_block();
+  void split(std::vector<RecordSlice>& slices);
+  void check_growth() const;
+  void take_chunk(RecordChunk& chunk);
+
+  ByteSource& source_;
+  std::string where_;
+  std::string text_;  // read and not handed out yet
+  int64_t byte_ = 0;  // of the text's beginning
+  int64_t line_ = 1;
+  int64_t number_ = 0;
+  bool is_open_ = false;
+  bool is_over_ = false;  // of the source
+  bool is_array_ = false;
+  ArraySplitter array_;
+  LineSplitter lines_;
+};
+
+}  // namespace fastsft

@@ -1,0 +1,116 @@
+#include "core/ordered_work.h"
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/run_in_parts.h"
+
+namespace fastsft {
+namespace {
+
+class Line {
+ public:
+  Line(OrderedWork& work, int num_threads) : work_(work), max_waiting_(2 * num_threads) {}
+
+  void run(bool is_caller) {
+    for (Done done; next(done);) {
+      try {
+        if (!done.error) work_.work(*done.piece);
+        if (is_caller) work_.poll();
+      } catch (...) {
+        done.error = std::current_exception();
+      }
+      hand_over(std::move(done));
+    }
+  }
+
+  void finish() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  struct Done {
+    int64_t number = 0;
+    std::unique_ptr<OrderedWork::Piece> piece;
+    std::exception_ptr error;
+  };
+
+  // Pieces that wait for an earlier one are bounded: a slow piece stops the making of more.
+  bool next(Done& done) {
+    std::unique_lock lock(make_mutex_);
+    if (is_over_) return false;
+    {
+      std::unique_lock waiting(take_mutex_);
+      room_.wait(waiting, [&] { return num_made_ - num_taken_ < max_waiting_ || error_; });
+      if (error_) return false;
+    }
+    done = {num_made_, nullptr, nullptr};
+    try {
+      done.piece = work_.make();
+      if (!done.piece) is_over_ = true;
+    } catch (...) {
+      done.error = std::current_exception();
+      is_over_ = true;
+    }
+    if (!done.piece && !done.error) return false;
+    ++num_made_;
+    return true;
+  }
+
+  // Whoever brings the piece that is next takes it and all that waited behind it.
+  void hand_over(Done done) {
+    std::unique_lock lock(take_mutex_);
+    waiting_.emplace(done.number, std::move(done));
+    while (!is_taking_ && !error_ && !waiting_.empty() && waiting_.begin()->first == num_taken_) {
+      Done first = std::move(waiting_.extract(waiting_.begin()).mapped());
+      is_taking_ = true;
+      lock.unlock();
+      take(first);
+      first.piece.reset();
+      lock.lock();
+      is_taking_ = false;
+      error_ = first.error;
+      ++num_taken_;
+      room_.notify_all();
+    }
+  }
+
+  void take(Done& done) {
+    if (done.error) return;
+    try {
+      work_.take(*done.piece);
+    } catch (...) {
+      done.error = std::current_exception();
+    }
+  }
+
+  OrderedWork& work_;
+  const int64_t max_waiting_;
+  std::mutex make_mutex_;
+  std::mutex take_mutex_;
+  std::condition_variable room_;
+  int64_t num_made_ = 0;
+  int64_t num_taken_ = 0;
+  bool is_over_ = false;
+  bool is_taking_ = false;
+  std::map<int64_t, Done> waiting_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+void run_in_order(OrderedWork& work, int num_threads) {
+  const int count = choose_threads(num_threads);
+  Line line(work, count);
+  std::vector<std::jthread> threads;
+  for (int i = 1; i < count; ++i) threads.emplace_back([&] { line.run(false); });
+  line.run(true);
+  threads.clear();
+  line.finish();
+}
+
+}  // namespace fastsft

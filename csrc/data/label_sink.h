@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "data/token_dataset.h"
+
+namespace fastsft {
+
+// Takes labelled rows in order.
+class LabelSink {
+ public:
+  virtual ~LabelSink() = default;
+  virtual void add(const Example& example) = 0;
+  // Lines of --report_bad, each with its newline.
+  virtual void add_bad_records(const std::string& lines) = 0;
+};
+
+// Keeps them in memory.
+class MemorySink : public LabelSink {
+ public:
+  void add(const Example& example) override { dataset.append(example); }
+  void add_bad_records(const std::string& lines) override { bad_records += lines; }
+
+  TokenDataset dataset;
+  std::string bad_records;
+};
+
+}  // namespace fastsft

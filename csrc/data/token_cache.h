@@ -1,0 +1,28 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "data/token_dataset.h"
+
+namespace fastsft {
+
+// A cache file that is cut, changed, of another version or of other inputs. Not the user's fault:
+// it is made anew.
+class DamagedCache : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct TokenCache {
+  TokenDataset dataset;     // over the mapped file
+  std::string report;       // as it was given to the writer
+  std::string bad_records;  // lines of --report_bad
+};
+
+// Maps a finished cache. `key` is what it must have been written for. `verify` reads all of it and
+// compares the checksums; without, only the trailer is checked. Throws DamagedCache, or
+// std::runtime_error when the file cannot be read.
+TokenCache open_token_cache(const std::string& path, const std::string& key, bool verify);
+
+}  // namespace fastsft

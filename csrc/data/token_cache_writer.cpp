@@ -1,0 +1,164 @@
+#include "data/token_cache_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/error.h"
+#include "storage/crc32c.h"
+#include "storage/mapped_file.h"
+
+namespace fastsft {
+namespace {
+
+constexpr size_t kBufferSize = size_t{1} << 20;
+
+}  // namespace
+
+// A file that grows: the cache itself for the ids, one beside it for each smaller section.
+class TokenCacheWriter::Part {
+ public:
+  Part(FileSystem& file_system, std::string path)
+      : path_(std::move(path)), file_(file_system.create_file(path_)) {
+    buffer_.reserve(kBufferSize);
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    if (buffer_.size() + bytes.size() > kBufferSize) flush();
+    if (bytes.size() > kBufferSize) {
+      file_->write(bytes);
+    } else {
+      buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    }
+    size_ += bytes.size();
+  }
+
+  void flush() {
+    if (!buffer_.empty()) file_->write(buffer_);
+    buffer_.clear();
+  }
+
+  void finish() {
+    flush();
+    file_->close();
+  }
+
+  void sync() {
+    flush();
+    file_->sync();
+    file_->close();
+  }
+
+  const std::string& path() const { return path_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  std::string path_;
+  std::unique_ptr<WritableFile> file_;
+  std::vector<std::byte> buffer_;
+  uint64_t size_ = 0;
+};
+
+TokenCacheWriter::TokenCacheWriter(FileSystem& file_system, const std::string& directory)
+    : file_system_(file_system),
+      directory_(directory),
+      base_(join_path(directory, kCacheTemporaryPrefix + random_suffix())) {
+  try {
+    for (int i = 0; i < kReportSection; ++i) {
+      parts_[i] = std::make_unique<Part>(file_system, concat(base_, "-", i));
+    }
+    parts_[kIdsSection]->write(std::as_bytes(std::span(kTokenCacheMagic)));
+    pad();
+    trailer_.sections[kIdsSection].offset = parts_[kIdsSection]->size();
+    const int64_t zero = 0;
+    for (const auto section : {kTokenOffsetsSection, kSpanOffsetsSection}) {
+      parts_[section]->write(std::as_bytes(std::span(&zero, 1)));
+    }
+  } catch (...) {
+    discard();
+    throw;
+  }
+}
+
+TokenCacheWriter::~TokenCacheWriter() { discard(); }
+
+void TokenCacheWriter::discard() noexcept {
+  for (auto& part : parts_) {
+    if (!part) continue;
+    const std::string path = part->path();
+    part.reset();
+    try {
+      if (file_system_.exists(path)) file_system_.remove_file(path);
+    } catch (const std::exception&) {
+      // The error that led here is the one to hear of; the next run clears the file away.
+    }
+  }
+}
+
+void TokenCacheWriter::add(const Example& example) {
+  check_learned(example.learned, static_cast<int64_t>(example.ids.size()));
+  for (const int32_t id : example.ids) trailer_.max_id = std::max(trailer_.max_id, id);
+  const auto ids = std::as_bytes(std::span(example.ids));
+  checksum_ = crc32c(ids, checksum_);
+  parts_[kIdsSection]->write(ids);
+  parts_[kSpansSection]->write(std::as_bytes(std::span(example.learned)));
+  num_tokens_ += static_cast<int64_t>(example.ids.size());
+  num_spans_ += static_cast<int64_t>(example.learned.size());
+  parts_[kTokenOffsetsSection]->write(std::as_bytes(std::span(&num_tokens_, 1)));
+  parts_[kSpanOffsetsSection]->write(std::as_bytes(std::span(&num_spans_, 1)));
+}
+
+void TokenCacheWriter::add_bad_records(const std::string& lines) {
+  parts_[kBadRecordsSection]->write(std::as_bytes(std::span(lines)));
+}
+
+void TokenCacheWriter::pad() {
+  constexpr std::array<std::byte, kTokenCacheAlignment> kZeros{};
+  Part& file = *parts_[kIdsSection];
+  const size_t over = file.size() % kTokenCacheAlignment;
+  if (over != 0) file.write(std::span(kZeros).first(kTokenCacheAlignment - over));
+}
+
+void TokenCacheWriter::append_section(TokenCacheSection section, const std::string& path) {
+  const MappedFile from(path);
+  pad();
+  checksum_ = crc32c(from.bytes(), checksum_);
+  trailer_.sections[section] = {parts_[kIdsSection]->size(), from.bytes().size(), checksum_};
+  for (auto bytes = from.bytes(); !bytes.empty();) {
+    const auto block = bytes.first(std::min(bytes.size(), kBufferSize));
+    parts_[kIdsSection]->write(block);
+    bytes = bytes.subspan(block.size());
+  }
+}
+
+std::string TokenCacheWriter::commit(const std::string& key, const std::string& report) {
+  FASTSFT_ASSERT(key.size() == trailer_.key.size(), "a key of ", key.size(), " characters");
+  Part& file = *parts_[kIdsSection];
+  auto& ids = trailer_.sections[kIdsSection];
+  ids.size = file.size() - ids.offset;
+  ids.crc32c = checksum_;
+  for (int i = kSpansSection; i < kReportSection; ++i) {
+    parts_[i]->finish();
+    append_section(static_cast<TokenCacheSection>(i), parts_[i]->path());
+    file_system_.remove_file(parts_[i]->path());
+    parts_[i].reset();
+  }
+  pad();
+  const auto text = std::as_bytes(std::span(report));
+  checksum_ = crc32c(text, checksum_);
+  trailer_.sections[kReportSection] = {file.size(), report.size(), checksum_};
+  file.write(text);
+  pad();
+  std::copy(key.begin(), key.end(), trailer_.key.begin());
+  const auto bytes = std::as_bytes(std::span(&trailer_, 1));
+  trailer_.crc32c = crc32c(bytes.first(bytes.size() - sizeof trailer_.crc32c));
+  file.write(bytes);
+  file.sync();
+  const std::string path = join_path(directory_, key + ".tokens");
+  file_system_.rename(file.path(), path);
+  parts_[kIdsSection].reset();
+  file_system_.sync_directory(directory_);
+  return path;
+}
+
+}  // namespace fastsft
