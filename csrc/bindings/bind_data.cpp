@@ -93,6 +93,7 @@ void bind_dataset(py::module_& module) {
       .def("target_counts", &target_counts)
       .def("checksum", &TokenDataset::checksum)
       .def_property_readonly("max_id", &TokenDataset::max_id)
+      .def_property_readonly("is_mapped", &TokenDataset::is_mapped)
       .def_property_readonly("num_tokens", &TokenDataset::num_tokens);
 }
 

@@ -6,7 +6,9 @@
 
 #include "bindings/bind.h"
 #include "bindings/message_lists.h"
+#include "chat/json_blocks.h"
 #include "core/error.h"
+#include "data/count_data.h"
 #include "data/label_data.h"
 #include "data/token_cache.h"
 #include "data/token_cache_writer.h"
@@ -86,6 +88,27 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
   return label_conversations(*conversations, labeller);
 }
 
+using BlockRow = std::tuple<uint64_t, uint64_t, uint64_t>;
+
+std::vector<BlockRow> classify(const py::bytes& bytes, bool portable) {
+  const std::string_view text = bytes;
+  std::vector<JsonBlock> blocks(text.size() / kJsonBlockSize);
+  (portable ? classify_json_portable : classify_json)(text.data(), blocks.size(), blocks.data());
+  std::vector<BlockRow> rows;
+  for (const auto& [quotes, backslashes, brackets] : blocks) {
+    rows.emplace_back(quotes, backslashes, brackets);
+  }
+  return rows;
+}
+
+std::pair<size_t, bool> find_special(const py::bytes& bytes, bool portable) {
+  const std::string_view text = bytes;
+  bool has_wide = false;
+  const auto find = portable ? find_string_special_portable : find_string_special;
+  const size_t at = find(text.data(), text.size(), &has_wide);
+  return {at, has_wide};
+}
+
 void bind_inputs(py::module_& module) {
   py::class_<PythonInput>(module, "DataInput")
       .def(py::init([](std::string name, const std::string& path, double weight) {
@@ -139,12 +162,24 @@ void bind_data_labels(py::module_& module) {
   using release = py::call_guard<py::gil_scoped_release>;
   bind_inputs(module);
   bind_cache(module);
+  py::class_<DataCounts>(module, "DataCounts")
+      .def_readonly("num_records", &DataCounts::num_records)
+      .def_readonly("num_messages", &DataCounts::num_messages)
+      .def_readonly("num_text_bytes", &DataCounts::num_text_bytes);
+  module.def(
+      "count_data",
+      [](const std::vector<PythonInput>& inputs, int num_threads) {
+        return count_data(to_inputs(inputs), num_threads);
+      },
+      py::arg("inputs"), py::arg("num_threads") = 0, release());
   module.def("label_inputs", &label_inputs, py::arg("inputs"), py::arg("labeller"),
              py::arg("cache") = nullptr, py::arg("poll") = nullptr, release());
   module.def("label_file", &label_file, py::arg("path"), py::arg("labeller"), release());
   module.def("label_text", &label_text, py::arg("text"), py::arg("labeller"),
              py::arg("where") = "conversations", release());
   module.def("label_lists", &label_lists, py::arg("sources"), py::arg("labeller"));
+  module.def("classify_json", &classify, py::arg("text"), py::arg("portable") = false);
+  module.def("find_string_special", &find_special, py::arg("text"), py::arg("portable") = false);
   module.def(
       "copies_of_record",
       [](double weight, int64_t number) { return Share(weight).copies(number); }, py::arg("weight"),

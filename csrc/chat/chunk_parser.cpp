@@ -45,6 +45,7 @@ void ChunkParser::parse_items(const RecordChunk& chunk, const RecordSlice& slice
                               std::vector<Conversation>& records) {
   const std::string_view text = view(chunk, slice);
   const int64_t first_byte = chunk.first_byte + static_cast<int64_t>(slice.begin);
+  const int64_t line = next.line;
   JsonScanner scanner(text, first_byte, 1);
   try {
     scanner.resume_list(slice.is_first);
@@ -52,12 +53,10 @@ void ChunkParser::parse_items(const RecordChunk& chunk, const RecordSlice& slice
       if (!scanner.next_item()) return scanner.expect_end();
       const int64_t number = next.number;
       parser_.parse(scanner, next);
-      next.line += count_lines(text.substr(0, static_cast<size_t>(next.byte - first_byte)));
+      next.line = line + count_lines(text.substr(0, static_cast<size_t>(next.byte - first_byte)));
       if (share.copies(number) != 0) records.push_back(std::move(next));
       next = Conversation();
       next.number = number + 1;
-      next.line =
-          chunk.first_line + count_lines(std::string_view(chunk.text).substr(0, slice.begin));
     }
   } catch (const JsonFault& fault) {
     fail(chunk, fault, next);
@@ -92,9 +91,11 @@ void ChunkParser::fail(const RecordChunk& chunk, const JsonFault& fault,
   const size_t line_begin = text.rfind('\n') + 1;
   const size_t from = text.size() - std::min(kBefore, text.size() - line_begin);
   const std::string named = record.id.empty() ? "" : concat(" (id ", printable(record.id), ")");
+  const int64_t column =
+      static_cast<int64_t>(text.size() - line_begin) + (line_begin == 0 ? chunk.first_column : 1);
   throw_invalid(where_, ": record ", record.number, named, ": ", fault.what(), " [line ",
-                chunk.first_line + count_lines(text), ", column ", text.size() - line_begin + 1,
-                ": ", excerpt(std::string_view(chunk.text).substr(from)), "]");
+                chunk.first_line + count_lines(text), ", column ", column, ": ",
+                excerpt(std::string_view(chunk.text).substr(from)), "]");
 }
 
 Place find_place(const RecordChunk& chunk, const Conversation& record, int64_t message) {

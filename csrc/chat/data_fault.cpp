@@ -41,14 +41,13 @@ std::string excerpt(std::string_view text) {
   constexpr size_t kNumCharacters = 40;
   std::string result;
   size_t at = 0;
-  for (size_t count = 0; at < text.size() && count < kNumCharacters; ++count) {
+  for (size_t count = 0; at < text.size() && text[at] != '\n' && count < kNumCharacters; ++count) {
     const std::string_view part =
         text.substr(at, utf8_char_size(static_cast<unsigned char>(text[at])));
     const bool shown = static_cast<unsigned char>(part[0]) >= 0x20 && part[0] != '\x7F' &&
                        find_invalid_utf8(part) == std::string_view::npos;
     result += shown ? part : std::string_view("?");
     at += shown ? part.size() : 1;
-    if (text[at - 1] == '\n') break;
   }
   return result;
 }

@@ -9,7 +9,6 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 17;
 constexpr size_t kMaxRecord = (size_t{1} << 32) - 1;  // tokens point at bytes with 32 bits
 constexpr std::string_view kSpace = " \n\t\r";
 
@@ -40,8 +39,8 @@ bool starts_like_utf16(std::string_view text) {
 
 }  // namespace
 
-RecordReader::RecordReader(ByteSource& source, std::string where)
-    : source_(source), where_(std::move(where)) {}
+RecordReader::RecordReader(ByteSource& source, std::string where, size_t block_size)
+    : source_(source), where_(std::move(where)), block_size_(block_size) {}
 
 void RecordReader::refuse_other_formats() const {
   for (const Signature& other : kOthers) {
@@ -54,7 +53,7 @@ void RecordReader::refuse_other_formats() const {
 bool RecordReader::read_block() {
   if (is_over_) return false;
   const size_t before = text_.size();
-  const size_t wanted = std::max(kBlock, before);  // doubles inside a long record
+  const size_t wanted = std::max(block_size_, before);  // doubles inside a long record
   text_.resize(before + wanted);
   size_t count = 0, got = 1;
   while (count < wanted && got != 0) {
@@ -90,9 +89,8 @@ void RecordReader::open() {
                   describe(kind));
   }
   const size_t skipped = is_array_ ? at + 1 : text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  line_ += std::count(text_.begin(), text_.begin() + static_cast<int64_t>(skipped), '\n');
+  pass(std::string_view(text_).substr(0, skipped));
   text_.erase(0, skipped);
-  byte_ = static_cast<int64_t>(skipped);
 }
 
 // A quote too many makes the rest of a file look like one record: the fault is found here, before
@@ -139,6 +137,15 @@ bool RecordReader::next(RecordChunk& chunk) {
   return true;
 }
 
+void RecordReader::pass(std::string_view text) {
+  byte_ += static_cast<int64_t>(text.size());
+  line_ += std::count(text.begin(), text.end(), '\n');
+  const size_t line_end = text.rfind('\n');
+  const bool stays = line_end == text.npos;
+  column_ =
+      static_cast<int64_t>(stays ? text.size() : text.size() - line_end) + (stays ? column_ : 0);
+}
+
 void RecordReader::take_chunk(RecordChunk& chunk) {
   const size_t cut = chunk.slices.back().end;
   std::string rest = text_.substr(cut);
@@ -148,11 +155,11 @@ void RecordReader::take_chunk(RecordChunk& chunk) {
   chunk.is_array = is_array_;
   chunk.first_byte = byte_;
   chunk.first_line = line_;
+  chunk.first_column = column_;
   chunk.first_number = number_;
   chunk.num_records = 0;
   for (const RecordSlice& slice : chunk.slices) chunk.num_records += slice.num_records;
-  byte_ += static_cast<int64_t>(cut);
-  line_ += std::count(chunk.text.begin(), chunk.text.end(), '\n');
+  pass(chunk.text);
   number_ += chunk.num_records;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat/record_splitter.h"
@@ -17,6 +18,7 @@ struct RecordChunk {
   bool is_array = false;  // else lines
   int64_t first_byte = 0;
   int64_t first_line = 1;
+  int64_t first_column = 1;  // in bytes
   int64_t first_number = 0;
   int64_t num_records = 0;
 };
@@ -26,8 +28,11 @@ struct RecordChunk {
 // by the longest record.
 class RecordReader {
  public:
-  // `where` begins the message of every fault; `source` must outlive the reader.
-  RecordReader(ByteSource& source, std::string where);
+  static constexpr size_t kBlockSize = size_t{1} << 17;
+
+  // `where` begins the message of every fault; `source` must outlive the reader. `block_size` bytes
+  // are read at a time.
+  RecordReader(ByteSource& source, std::string where, size_t block_size = kBlockSize);
 
   // False when there is nothing more. What no record can be read from throws
   // std::invalid_argument: other formats and encodings, a top level that holds no records.
@@ -40,12 +45,15 @@ class RecordReader {
   void split(std::vector<RecordSlice>& slices);
   void check_growth() const;
   void take_chunk(RecordChunk& chunk);
+  void pass(std::string_view text);
 
   ByteSource& source_;
   std::string where_;
+  size_t block_size_;
   std::string text_;  // read and not handed out yet
   int64_t byte_ = 0;  // of the text's beginning
   int64_t line_ = 1;
+  int64_t column_ = 1;
   int64_t number_ = 0;
   bool is_open_ = false;
   bool is_over_ = false;  // of the source

@@ -13,6 +13,15 @@ namespace {
 
 constexpr size_t kBufferSize = size_t{1} << 20;
 
+template <typename Call>
+auto as_write_error(Call&& call) {
+  try {
+    return call();
+  } catch (const std::runtime_error& error) {
+    throw CacheWriteError(error.what());
+  }
+}
+
 }  // namespace
 
 // A file that grows: the cache itself for the ids, one beside it for each smaller section.
@@ -64,19 +73,23 @@ TokenCacheWriter::TokenCacheWriter(FileSystem& file_system, const std::string& d
       directory_(directory),
       base_(join_path(directory, kCacheTemporaryPrefix + random_suffix())) {
   try {
-    for (int i = 0; i < kReportSection; ++i) {
-      parts_[i] = std::make_unique<Part>(file_system, concat(base_, "-", i));
-    }
-    parts_[kIdsSection]->write(std::as_bytes(std::span(kTokenCacheMagic)));
-    pad();
-    trailer_.sections[kIdsSection].offset = parts_[kIdsSection]->size();
-    const int64_t zero = 0;
-    for (const auto section : {kTokenOffsetsSection, kSpanOffsetsSection}) {
-      parts_[section]->write(std::as_bytes(std::span(&zero, 1)));
-    }
+    as_write_error([&] { open(); });
   } catch (...) {
     discard();
     throw;
+  }
+}
+
+void TokenCacheWriter::open() {
+  for (int i = 0; i < kReportSection; ++i) {
+    parts_[i] = std::make_unique<Part>(file_system_, concat(base_, "-", i));
+  }
+  parts_[kIdsSection]->write(std::as_bytes(std::span(kTokenCacheMagic)));
+  pad();
+  trailer_.sections[kIdsSection].offset = parts_[kIdsSection]->size();
+  const int64_t zero = 0;
+  for (const auto section : {kTokenOffsetsSection, kSpanOffsetsSection}) {
+    parts_[section]->write(std::as_bytes(std::span(&zero, 1)));
   }
 }
 
@@ -97,6 +110,10 @@ void TokenCacheWriter::discard() noexcept {
 
 void TokenCacheWriter::add(const Example& example) {
   check_learned(example.learned, static_cast<int64_t>(example.ids.size()));
+  as_write_error([&] { write(example); });
+}
+
+void TokenCacheWriter::write(const Example& example) {
   for (const int32_t id : example.ids) trailer_.max_id = std::max(trailer_.max_id, id);
   const auto ids = std::as_bytes(std::span(example.ids));
   checksum_ = crc32c(ids, checksum_);
@@ -109,7 +126,7 @@ void TokenCacheWriter::add(const Example& example) {
 }
 
 void TokenCacheWriter::add_bad_records(const std::string& lines) {
-  parts_[kBadRecordsSection]->write(std::as_bytes(std::span(lines)));
+  as_write_error([&] { parts_[kBadRecordsSection]->write(std::as_bytes(std::span(lines))); });
 }
 
 void TokenCacheWriter::pad() {
@@ -132,6 +149,10 @@ void TokenCacheWriter::append_section(TokenCacheSection section, const std::stri
 }
 
 std::string TokenCacheWriter::commit(const std::string& key, const std::string& report) {
+  return as_write_error([&] { return finish(key, report); });
+}
+
+std::string TokenCacheWriter::finish(const std::string& key, const std::string& report) {
   FASTSFT_ASSERT(key.size() == trailer_.key.size(), "a key of ", key.size(), " characters");
   Part& file = *parts_[kIdsSection];
   auto& ids = trailer_.sections[kIdsSection];

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "data/label_sink.h"
@@ -10,6 +11,12 @@
 #include "storage/staged_files.h"
 
 namespace fastsft {
+
+// The cache cannot be written (a full disk); the data may be sound.
+class CacheWriteError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // Writes a token cache while rows arrive: the file takes its name when it is whole and durable, and
 // nothing is left of it otherwise, but for temporary files after a kill. Memory does not grow with
@@ -28,6 +35,9 @@ class TokenCacheWriter : public LabelSink {
  private:
   class Part;
 
+  void open();
+  void write(const Example& example);
+  std::string finish(const std::string& key, const std::string& report);
   void append_section(TokenCacheSection section, const std::string& path);
   void pad();
   void discard() noexcept;

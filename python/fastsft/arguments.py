@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from fastsft.argument_views import ArgumentViews
+from fastsft.data_sources import data_files
 from fastsft.devices import choose_device
 from fastsft.launcher import launch
 from fastsft.model_directory import parse_size
@@ -61,7 +62,9 @@ class ModelArguments:
 class DataArguments:
     """Which conversations to learn from."""
 
-    data_path: str = field(default=None, metadata=_about("JSON array of conversations"))  # type: ignore[assignment]
+    data_path: str = field(
+        default=None, metadata=_about("files of conversations: a.json,b.jsonl:0.5,c/*.parquet; - is stdin")
+    )  # type: ignore[assignment]
     eval_data_path: str = field(default=None, metadata=_about("the same, for evaluation"))  # type: ignore[assignment]
     lazy_preprocess: bool = field(
         default=False, metadata=_about("keep the rows that were asked for; all are labelled at the start")
@@ -101,13 +104,22 @@ class DataArguments:
     )
     dump_masked: int = field(default=0, metadata=_about("print this many samples with learned text marked"))
 
+    report_bad: str | None = field(
+        default=None, metadata=_about("list bad records here, a line of JSON each: file, line, byte, reason")
+    )
+    data_cache: str | None = field(
+        default=None, metadata=_about("where labelled data is kept, or none; default ~/.cache/fastsft")
+    )
+
     def check_files(self) -> None:
         """ValueError when a file that is named does not exist, or none is named to train on."""
         for name, path in (("data_path", self.data_path), ("eval_data_path", self.eval_data_path)):
-            if path is not None and not os.path.isfile(path):
-                raise ValueError(f"--{name}: {path} is not a file")
+            try:
+                _ = data_files(path) if path is not None else []
+            except ValueError as error:
+                raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
-            raise ValueError("--data_path: expected a JSON file of conversations, got none")
+            raise ValueError("--data_path: expected a file of conversations, got none")
 
 
 @dataclass

@@ -17,6 +17,8 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.data_errors import DataError, raise_first
+from fastsft.data_sources import data_files, read_records
+from fastsft.label_files import FileOptions, label_files
 from fastsft.labelling import LabelSettings, describe, make_labeller
 from fastsft.native_tokenizer import called_tokenizer, native_of
 from fastsft.notices import rank0_print, tell, warn_once
@@ -225,14 +227,14 @@ def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any
 
 def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> SupervisedDataset | LazySupervisedDataset:
     settings = LabelSettings.from_arguments(data_args)
-    rows = _label_file(path, tokenizer, settings)
+    rows = _label_file(path, tokenizer, settings, FileOptions.from_arguments(data_args))
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             rank0_print(line)
     tell(f"{path}: {rows.report.summary()}")
     _check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
-        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: _read_json(path))
+        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: read_records(data_files(str(path))))
     return SupervisedDataset.from_rows(rows)
 
 
@@ -248,11 +250,11 @@ def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
 
-def _label_file(path: str, tokenizer: Any, settings: LabelSettings) -> LabelledRows:
+def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: FileOptions) -> LabelledRows:
     native = native_of(tokenizer)
     spans = settings.mask_policy == "spans"
     if native is None and not spans:
-        return _label_sources(_sources(_read_json(path)), tokenizer)
+        return _label_sources(_sources(read_records(data_files(str(path)))), tokenizer)
     if native is None:
         raise ValueError(
             f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
@@ -260,8 +262,7 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings) -> LabelledR
         )
     width, pad_id = _check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
-    labelled = _C.label_file(str(path), labeller)
-    raise_first(labelled.faults, str(path))
+    labelled = label_files(str(path), tokenizer, labeller, options)
     return LabelledRows(labelled, width, pad_id, mask_by_length=spans, labelling=describe(labeller))
 
 
@@ -346,8 +347,3 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _read_json(path: str) -> Any:
-    with open(path, encoding="utf-8-sig") as file:
-        return json.load(file)

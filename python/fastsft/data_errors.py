@@ -42,10 +42,15 @@ _KINDS: dict[str, type[DataError]] = {
 }
 
 
-def raise_first(faults: list[Any], source: str = "") -> None:
-    """Raise the fault that FastChat would meet first: it renders every text before it tokenises one."""
+def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
+    """Raise the fault that FastChat would meet first: it renders every text before it tokenises one.
+
+    num_faults: of all records, when `faults` are only the first of them.
+    """
     if not faults:
         return
     fault = next((f for f in faults if f.kind != "RuntimeError"), faults[0])
-    more = f" ({len(faults)} records are at fault)" if len(faults) > 1 else ""
+    count = len(faults) if num_faults is None else num_faults
+    more = f" ({count} records are at fault; --report_bad FILE lists them)" if count > 1 else ""
+    source = getattr(fault, "file", "")
     raise _KINDS[fault.kind](f"{source}: {fault}{more}" if source else f"{fault}{more}")

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from fastsft import _C
+from fastsft.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
 from golden_text import CONVERSATIONS, GOLDEN, human_gpt, read_records
 
 WIDTH, PAD = 256, 0
 NATIVE = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / "llama2_nonlegacy").native
+LABELLER = make_labeller(NATIVE, WIDTH, PAD)
 
 
 def outcome(labelled: Any) -> Any:
@@ -27,16 +29,16 @@ def outcome(labelled: Any) -> Any:
 
 def from_json(sources: Any) -> Any:
     records = [{"conversations": source} for source in sources]
-    return outcome(_C.label_text(json.dumps(records), NATIVE, WIDTH, PAD))
+    return outcome(_C.label_text(json.dumps(records), LABELLER))
 
 
 @pytest.mark.parametrize("name", [*CONVERSATIONS, "edge_cases"])
 def test_real_conversations(name: str) -> None:
     records = read_records(name)
     sources = [record["conversations"] for record in records if "conversations" in record]
-    plain = [source for source in sources if _C.label_lists([source], NATIVE, WIDTH, PAD) is not None]
+    plain = [source for source in sources if _C.label_lists([source], LABELLER) is not None]
     assert len(plain) > 0.9 * len(sources)
-    assert outcome(_C.label_lists(plain, NATIVE, WIDTH, PAD)) == from_json(plain)
+    assert outcome(_C.label_lists(plain, LABELLER)) == from_json(plain)
 
 
 ODD: dict[str, Any] = {
@@ -56,7 +58,7 @@ ODD: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_lists(name: str) -> None:
-    labelled = _C.label_lists(ODD[name], NATIVE, WIDTH, PAD)
+    labelled = _C.label_lists(ODD[name], LABELLER)
     assert labelled is not None
     assert outcome(labelled) == from_json(ODD[name])
 
@@ -80,4 +82,4 @@ class Text(str):
     ],
 )
 def test_what_is_not_plain_is_left_to_json(sources: Any) -> None:
-    assert _C.label_lists(sources, NATIVE, WIDTH, PAD) is None
+    assert _C.label_lists(sources, LABELLER) is None

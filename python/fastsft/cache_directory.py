@@ -1,0 +1,65 @@
+"""The directory of the token caches: where it is, who writes in it, what is cleared away."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastsft import _C
+from fastsft.notices import tell
+
+_FORGOTTEN_SECONDS = 24 * 3600.0  # a temporary file that nobody has written to for so long
+
+
+def cache_directory(choice: str | None) -> Path | None:
+    """The directory that `--data_cache` names; else `$XDG_CACHE_HOME/fastsft` or `~/.cache/fastsft`.
+
+    None for "none", and with a line that says so when the directory cannot be made or written to.
+    """
+    if choice == "none":
+        return None
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    directory = Path(choice or f"{home}/fastsft").expanduser()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            return directory
+        reason = "it cannot be written to"
+    except OSError as error:
+        reason = str(error)
+    tell(f"no token cache in {directory}: {reason}; --data_cache names another directory, or none")
+    return None
+
+
+@contextlib.contextmanager
+def only_writer(directory: Path, key: str) -> Iterator[None]:
+    """One run at a time labels for one key; others wait here, and find the cache when they come on.
+
+    The lock goes with its process. Where the file system knows no locks, runs label side by side, each
+    leaving a whole cache.
+    """
+    path = directory / f"{key}.lock"
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(path, "w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell(f"another run labels the same data; waiting for {directory / key}.tokens")
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+
+
+def remove_forgotten(directory: Path) -> None:
+    """Remove temporary files of runs that were killed long ago, as far as that is possible."""
+    oldest = time.time() - _FORGOTTEN_SECONDS
+    for path in directory.glob(f"{_C.cache_temporary_prefix}*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()

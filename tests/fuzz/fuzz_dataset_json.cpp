@@ -1,0 +1,91 @@
+// A data file: it is refused with std::invalid_argument or read, in small blocks as in large ones,
+// to records whose places lie inside it; and the vector and the plain scanner see the same.
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/chunk_parser.h"
+#include "chat/json_blocks.h"
+#include "chat/record_reader.h"
+
+namespace {
+
+using fastsft::Conversation;
+
+void check(bool ok) {
+  if (!ok) std::abort();
+}
+
+struct Outcome {
+  std::string error;
+  std::vector<Conversation> records;
+};
+
+Outcome read_all(std::string_view text, size_t block_size) {
+  Outcome outcome;
+  fastsft::TextSource source{std::string(text)};
+  fastsft::RecordReader reader(source, "data", block_size);
+  fastsft::ChunkParser parser("data");
+  fastsft::RecordChunk chunk;
+  std::vector<Conversation> records;
+  try {
+    while (reader.next(chunk)) {
+      parser.parse(chunk, fastsft::Share(), records);
+      check(static_cast<int64_t>(records.size()) == chunk.num_records);
+      for (Conversation& record : records) {
+        const auto place = fastsft::find_place(chunk, record, 0);
+        check(place.byte >= chunk.first_byte && place.line >= 1);
+        outcome.records.push_back(std::move(record));
+      }
+    }
+  } catch (const std::invalid_argument& error) {
+    outcome.error = error.what();
+  }
+  return outcome;
+}
+
+// What the excerpt shows ends with its block.
+std::string without_excerpt(const std::string& error) {
+  const size_t column = error.rfind(", column ");
+  return column == error.npos ? error : error.substr(0, error.find(':', column));
+}
+
+void check_records(const Outcome& outcome, size_t size) {
+  int64_t number = 0;
+  for (const Conversation& record : outcome.records) {
+    check(record.number == number++);
+    check(record.byte >= 0 && record.byte <= static_cast<int64_t>(size));
+    for (const fastsft::Message& message : record.messages) {
+      check(message.byte > record.byte && message.byte < static_cast<int64_t>(size));
+    }
+  }
+}
+
+void check_scanners(std::string_view text) {
+  const size_t count = text.size() / fastsft::kJsonBlockSize;
+  std::vector<fastsft::JsonBlock> vector(count), plain(count);
+  fastsft::classify_json(text.data(), count, vector.data());
+  fastsft::classify_json_portable(text.data(), count, plain.data());
+  for (size_t i = 0; i < count; ++i) {
+    check(vector[i].quotes == plain[i].quotes && vector[i].backslashes == plain[i].backslashes &&
+          vector[i].brackets == plain[i].brackets);
+  }
+  bool wide = false, plain_wide = false;
+  check(fastsft::find_string_special(text.data(), text.size(), &wide) ==
+        fastsft::find_string_special_portable(text.data(), text.size(), &plain_wide));
+  check(wide == plain_wide);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const Outcome whole = read_all(text, size + 64), parts = read_all(text, 61);
+  check(without_excerpt(whole.error) == without_excerpt(parts.error));
+  if (whole.error.empty()) check(whole.records.size() == parts.records.size());
+  check_records(whole, size);
+  check_scanners(text);
+  return 0;
+}
