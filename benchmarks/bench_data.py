@@ -1,11 +1,11 @@
-"""Data files: JSON to records, file to token cache, second start, memory; json.load and FastChat in the same run.
+"""Data files: JSON to records, file to token cache, second start, memory; peers are json.load and FastChat.
 
     python benchmarks/bench_data.py [--megabytes 1000] [--pairs 3] [--conversations 100000]
 
-`json`: records parsed and visited, ours on all cores against json.load, which is one thread; counts of records,
-messages and text bytes must agree. `preprocess`: file to labelled rows in a new token cache against json.load
-and fastchat.train.train.preprocess; ids and labels must agree. `second start`: the same call when the cache is
-there. `rss`: peak memory of a process that labels the large file into a cache.
+`json`: records parsed and visited, ours on all cores against json.load, which is one thread; counts of
+records, messages and text bytes must agree. `preprocess`: file to labelled rows in a new token cache against
+json.load and fastchat.train.train.preprocess; ids and labels must agree. `second start`: the same call when
+the cache is there. `rss`: peak memory of a process that labels the large file into a cache.
 """
 
 from __future__ import annotations
@@ -172,12 +172,9 @@ def main() -> None:
     write_result("bench_data", results, numbers)
     for name, ratio in results.items():
         print(f"{name:<40}{1 / ratio.median:8.1f} x the baseline")
-    print(
-        f"JSON to records: {speed:.0f} MB/s; memory of labelling {options.megabytes:.0f} MB: {memory / 1e6:.0f} MB"
-    )
-    print(
-        f"{start['conversations']} conversations: first start {start['first_seconds']:.2f} s, second {start['second_seconds']:.3f} s"
-    )
+    print(f"JSON to records: {speed:.0f} MB/s; memory of {options.megabytes:.0f} MB: {memory / 1e6:.0f} MB")
+    first, second = start["first_seconds"], start["second_seconds"]
+    print(f"{start['conversations']} conversations: first start {first:.2f} s, second {second:.3f} s")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ def golden() -> Path:
     return GOLDEN
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Token caches of tests, and of the programs that they start, are not the user's."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 def cuda_missing() -> str | None:
     """Why a test that needs a GPU cannot run here; None when it can."""
     if not torch.cuda.is_available():

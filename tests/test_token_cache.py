@@ -30,7 +30,9 @@ from fastsft.tokenizer import Tokenizer
 if len(sys.argv) > 3:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 tokenizer = Tokenizer.from_pretrained({folder!r}, model_max_length=64)
-options = SimpleNamespace(data_path=sys.argv[1], eval_data_path=None, lazy_preprocess=False, data_cache=sys.argv[2])
+options = SimpleNamespace(
+    data_path=sys.argv[1], eval_data_path=None, lazy_preprocess=False, data_cache=sys.argv[2]
+)
 native = data.make_supervised_data_module(tokenizer, options)["train_dataset"].native
 print("checksum", native.checksum(), native.is_mapped)
 """
