@@ -24,6 +24,15 @@ std::vector<int32_t> encode(const Tokenizer& self, const std::string& text, bool
   return ids;
 }
 
+// An array that owns what the list held; nothing is copied.
+template <typename T>
+py::array_t<T> to_array(std::vector<T> list) {
+  auto owner = std::make_unique<std::vector<T>>(std::move(list));
+  const py::capsule base(owner.get(), [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  const std::vector<T>* held = owner.release();
+  return py::array_t<T>(held->size(), held->data(), base);
+}
+
 // Ids of all texts end to end, and where each text's end: no Python object for an id.
 std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
     const Tokenizer& self, const std::vector<std::string_view>& texts, bool as_plain_text) {
@@ -40,8 +49,7 @@ std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
       ends.push_back(static_cast<int64_t>(ids.size()));
     }
   }
-  return {py::array_t<int32_t>(ids.size(), ids.data()),
-          py::array_t<int64_t>(ends.size(), ends.data())};
+  return {to_array(std::move(ids)), to_array(std::move(ends))};
 }
 
 std::vector<std::vector<int32_t>> encode_batch(const Tokenizer& self,

@@ -15,7 +15,8 @@ constexpr size_t kMaxPieces = size_t{1} << 24;  // what WordCache can hold
 // Whether one of the next eight bytes is not ASCII; a block would end there.
 bool is_high_soon(std::string_view text) {
   uint64_t bytes = 0;
-  std::memcpy(&bytes, text.data(), std::min(text.size(), sizeof bytes));
+  if (text.size() < sizeof bytes) return false;  // it is cheap to find out
+  std::memcpy(&bytes, text.data(), sizeof bytes);
   return (bytes & 0x8080808080808080ull) != 0;
 }
 

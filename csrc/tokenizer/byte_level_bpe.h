@@ -69,7 +69,7 @@ class ByteLevelBpe::Scratch {
 
  private:
   friend class ByteLevelBpe;
-  static constexpr size_t kBuckets = size_t{1} << 16;  // 4 MiB
+  static constexpr size_t kBuckets = size_t{1} << 18;  // 16 MiB where they are used
   static constexpr size_t kPieces = 256;               // at a time
 
   WordCache cache_;
