@@ -38,4 +38,12 @@ ZeroedPages::ZeroedPages(ZeroedPages&& other) noexcept
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
+ZeroedPages& ZeroedPages::operator=(ZeroedPages&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(mapped_, other.mapped_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
 }  // namespace fastsft

@@ -11,8 +11,8 @@ class ZeroedPages {
   explicit ZeroedPages(size_t size);
   ~ZeroedPages();
   ZeroedPages(ZeroedPages&& other) noexcept;
+  ZeroedPages& operator=(ZeroedPages&& other) noexcept;
   ZeroedPages(const ZeroedPages&) = delete;
-  ZeroedPages& operator=(const ZeroedPages&) = delete;
 
   void* data() const { return data_; }
   size_t size() const { return size_; }

@@ -63,10 +63,10 @@ std::span<const WordToken> ByteLevelBpe::merge_piece(std::string_view piece,
 }
 
 template <typename Output>
-void ByteLevelBpe::encode_short(const WordCache::Key& key, size_t bucket, std::string_view piece,
+void ByteLevelBpe::encode_short(const WordCache::Key& key, uint32_t hash, std::string_view piece,
                                 Scratch& scratch, TokenWriter<Output>& writer) const {
   WordCache& cache = scratch.cache_;
-  if (const WordCache::Entry* entry = cache.find(key, bucket)) {
+  if (const WordCache::Entry* entry = cache.find(key, hash)) {
     if (entry->count() <= WordCache::kInline) {
       writer.put_inline(entry->tokens, entry->count());
     } else {
@@ -79,7 +79,7 @@ void ByteLevelBpe::encode_short(const WordCache::Key& key, size_t bucket, std::s
     scratch.packed_.push_back(pack_token(token.id, token.size));
   }
   writer.put(scratch.packed_);
-  cache.insert(key, bucket, scratch.packed_);
+  cache.insert(key, hash, scratch.packed_);
 }
 
 template <typename Output>
@@ -87,7 +87,7 @@ void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
                                TokenWriter<Output>& writer) const {
   if (piece.size() <= WordCache::kMaxWord) {
     const auto key = WordCache::make_key(piece.data(), piece.size());
-    return encode_short(key, scratch.cache_.bucket_of(key), piece, scratch, writer);
+    return encode_short(key, WordCache::hash_of(key), piece, scratch, writer);
   }
   auto tokens = scratch.long_pieces_.find(piece);
   if (tokens.empty()) {
@@ -129,8 +129,8 @@ void ByteLevelBpe::encode_pieces(std::string_view text, size_t begin, Scratch& s
     const size_t size = scratch.ends_[i] - at;
     const bool is_loadable = size <= WordCache::kMaxWord && at + WordCache::kLoaded <= text.size();
     scratch.keys_[i] = is_loadable ? WordCache::load_key(text.data() + at, size) : WordCache::Key();
-    scratch.buckets_[i] = static_cast<uint32_t>(scratch.cache_.bucket_of(scratch.keys_[i]));
-    scratch.cache_.prefetch(scratch.buckets_[i]);
+    scratch.hashes_[i] = WordCache::hash_of(scratch.keys_[i]);
+    scratch.cache_.prefetch(scratch.hashes_[i]);
     at = scratch.ends_[i];
   }
   at = begin;
@@ -138,7 +138,7 @@ void ByteLevelBpe::encode_pieces(std::string_view text, size_t begin, Scratch& s
     const std::string_view piece = text.substr(at, scratch.ends_[i] - at);
     at = scratch.ends_[i];
     if (scratch.keys_[i].high != 0) {
-      encode_short(scratch.keys_[i], scratch.buckets_[i], piece, scratch, writer);
+      encode_short(scratch.keys_[i], scratch.hashes_[i], piece, scratch, writer);
     } else {
       encode_long(piece, scratch, writer);
     }

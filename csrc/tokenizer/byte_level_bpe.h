@@ -45,7 +45,7 @@ class ByteLevelBpe {
   void encode_pieces(std::string_view text, size_t begin, Scratch& scratch,
                      TokenWriter<Output>& writer) const;
   template <typename Output>
-  void encode_short(const WordCache::Key& key, size_t bucket, std::string_view piece,
+  void encode_short(const WordCache::Key& key, uint32_t hash, std::string_view piece,
                     Scratch& scratch, TokenWriter<Output>& writer) const;
   template <typename Output>
   void encode_long(std::string_view piece, Scratch& scratch, TokenWriter<Output>& writer) const;
@@ -79,7 +79,7 @@ class ByteLevelBpe::Scratch {
   std::vector<PackedToken> packed_;
   size_t num_ends_ = 0;
   std::array<uint32_t, kPieces> ends_;  // of the pieces that are encoded next
-  std::array<uint32_t, kPieces> buckets_;
+  std::array<uint32_t, kPieces> hashes_;
   std::array<WordCache::Key, kPieces> keys_;
 };
 

@@ -104,10 +104,10 @@ size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) 
 }
 
 template <typename Output>
-void SentencePieceBpe::encode_short(const WordCache::Key& key, size_t bucket, std::string_view word,
+void SentencePieceBpe::encode_short(const WordCache::Key& key, uint32_t hash, std::string_view word,
                                     Scratch& scratch, TokenWriter<Output>& writer) const {
   WordCache& cache = scratch.cache_;
-  if (const WordCache::Entry* entry = cache.find(key, bucket)) {
+  if (const WordCache::Entry* entry = cache.find(key, hash)) {
     if (entry->count() <= WordCache::kInline) {
       writer.put_inline(entry->tokens, entry->count());
     } else {
@@ -117,7 +117,7 @@ void SentencePieceBpe::encode_short(const WordCache::Key& key, size_t bucket, st
   }
   const auto tokens = merge_short(word, scratch);
   writer.put(tokens);
-  cache.insert(key, bucket, tokens);
+  cache.insert(key, hash, tokens);
 }
 
 template <typename Output>
@@ -129,7 +129,7 @@ void SentencePieceBpe::encode_long(std::string_view word, Scratch& scratch,
     at = end;
     if (fragment.size() <= WordCache::kMaxWord) {
       const auto key = WordCache::make_key(fragment.data(), fragment.size());
-      encode_short(key, scratch.cache_.bucket_of(key), fragment, scratch, writer);
+      encode_short(key, WordCache::hash_of(key), fragment, scratch, writer);
       continue;
     }
     auto tokens = scratch.long_words_.find(fragment);
@@ -147,7 +147,7 @@ void SentencePieceBpe::encode_word(std::string_view word, Scratch& scratch,
   if (word.size() > WordCache::kMaxWord) return encode_long(word, scratch, writer);
   if (word.empty()) return;
   const auto key = WordCache::make_key(word.data(), word.size());
-  encode_short(key, scratch.cache_.bucket_of(key), word, scratch, writer);
+  encode_short(key, WordCache::hash_of(key), word, scratch, writer);
 }
 
 // Words [begin, ends[0]), [ends[0], ends[1]), ... Keys first, so that the cache lines are on their
@@ -157,14 +157,14 @@ void SentencePieceBpe::encode_words(std::string_view text, size_t begin,
                                     std::span<const uint32_t> ends, Scratch& scratch,
                                     TokenWriter<Output>& writer) const {
   std::array<WordCache::Key, WordStarts::kPart> keys;
-  std::array<uint32_t, WordStarts::kPart> buckets;
+  std::array<uint32_t, WordStarts::kPart> hashes;
   size_t at = begin;
   for (size_t i = 0; i < ends.size(); ++i) {
     const size_t size = ends[i] - at;
     const bool loadable = size <= WordCache::kMaxWord && at + WordCache::kLoaded <= text.size();
     keys[i] = loadable ? WordCache::load_key(text.data() + at, size) : WordCache::Key();
-    buckets[i] = static_cast<uint32_t>(scratch.cache_.bucket_of(keys[i]));
-    scratch.cache_.prefetch(buckets[i]);
+    hashes[i] = WordCache::hash_of(keys[i]);
+    scratch.cache_.prefetch(hashes[i]);
     at = ends[i];
   }
   at = begin;
@@ -172,7 +172,7 @@ void SentencePieceBpe::encode_words(std::string_view text, size_t begin,
     const std::string_view word = text.substr(at, ends[i] - at);
     at = ends[i];
     if (keys[i].high != 0) {
-      encode_short(keys[i], buckets[i], word, scratch, writer);
+      encode_short(keys[i], hashes[i], word, scratch, writer);
     } else {
       encode_word(word, scratch, writer);
     }

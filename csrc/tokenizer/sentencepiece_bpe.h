@@ -64,7 +64,7 @@ class SentencePieceBpe {
   template <typename Output>
   void encode_long(std::string_view word, Scratch& scratch, TokenWriter<Output>& writer) const;
   template <typename Output>
-  void encode_short(const WordCache::Key& key, size_t bucket, std::string_view word,
+  void encode_short(const WordCache::Key& key, uint32_t hash, std::string_view word,
                     Scratch& scratch, TokenWriter<Output>& writer) const;
   size_t find_fragment_end(std::string_view word, size_t begin) const;
   std::span<const WordToken> merge_word(std::string_view word, Scratch& scratch) const;

@@ -6,15 +6,17 @@
 namespace fastsft {
 namespace {
 
+constexpr size_t kFirstBuckets = size_t{1} << 10;
 constexpr size_t kChunk = 16;
 constexpr size_t kMaxMore = size_t{1} << 20;  // 4 MiB
 
 }  // namespace
 
-WordCache::WordCache(size_t num_buckets)
-    : pages_(num_buckets * 2 * sizeof(Entry)),
+WordCache::WordCache(size_t max_buckets)
+    : pages_(std::min(max_buckets, kFirstBuckets) * 2 * sizeof(Entry)),
       entries_(static_cast<Entry*>(pages_.data())),
-      mask_(num_buckets - 1) {
+      mask_(std::min(max_buckets, kFirstBuckets) - 1),
+      max_buckets_(max_buckets) {
   static_assert(sizeof(Entry) == 32 && std::endian::native == std::endian::little);
 }
 
@@ -31,8 +33,25 @@ bool WordCache::place_rest(Entry& entry, std::span<const PackedToken> tokens) {
   return true;
 }
 
-void WordCache::insert(const Key& key, size_t bucket, std::span<const PackedToken> tokens) {
-  Entry* entry = entries_ + 2 * bucket;
+// Words that shared a bucket part or stay together, so none is lost.
+void WordCache::grow() {
+  const ZeroedPages old_pages = std::move(pages_);
+  const Entry* old = entries_;
+  const size_t count = 2 * (mask_ + 1);
+  pages_ = ZeroedPages(2 * count * sizeof(Entry));
+  entries_ = static_cast<Entry*>(pages_.data());
+  mask_ = count - 1;
+  num_inserted_ = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (old[i].count() == 0) continue;
+    Entry* entry = bucket_of(hash_of({old[i].key.low, old[i].key.high & ~(uint64_t{15} << 60)}));
+    entry[entry->count() != 0] = old[i];
+  }
+}
+
+void WordCache::insert(const Key& key, uint32_t hash, std::span<const PackedToken> tokens) {
+  if (++num_inserted_ > mask_ && mask_ + 1 < max_buckets_) grow();
+  Entry* entry = bucket_of(hash);
   if (entry->count() != 0) ++entry;
   if (tokens.size() > kInline) {
     if (!place_rest(*entry, tokens)) return;

@@ -43,22 +43,23 @@ class WordCache {
   static constexpr size_t kInline = 4;
   static constexpr size_t kLoaded = 16;  // bytes that `load_key` reads
 
-  // `num_buckets` is a power of two.
-  explicit WordCache(size_t num_buckets);
+  // Grows from 64 KiB to `max_buckets` of 64 bytes, a power of two.
+  explicit WordCache(size_t max_buckets);
 
   // The first `size` of the kLoaded bytes at `bytes`.
   static Key load_key(const char* bytes, size_t size);
   static Key make_key(const char* bytes, size_t size);  // reads `size` bytes only
 
-  size_t bucket_of(const Key& key) const {
+  static uint32_t hash_of(const Key& key) {
     __extension__ using Wide = unsigned __int128;
     const Wide product =
         static_cast<Wide>(key.low ^ 0x9E3779B97F4A7C15ull) * (key.high ^ 0xD6E8FEB86659FD93ull);
-    return (static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product)) & mask_;
+    return static_cast<uint32_t>(static_cast<uint64_t>(product >> 64) ^
+                                 static_cast<uint64_t>(product));
   }
-  void prefetch(size_t bucket) const { __builtin_prefetch(entries_ + 2 * bucket); }
-  const Entry* find(const Key& key, size_t bucket) const {
-    const Entry* entry = entries_ + 2 * bucket;
+  void prefetch(uint32_t hash) const { __builtin_prefetch(bucket_of(hash)); }
+  const Entry* find(const Key& key, uint32_t hash) const {
+    const Entry* entry = bucket_of(hash);
     if (entry->holds(key)) return entry;
     return entry[1].holds(key) ? entry + 1 : nullptr;
   }
@@ -69,14 +70,18 @@ class WordCache {
   }
 
   // `tokens`: 1 to 15 of them.
-  void insert(const Key& key, size_t bucket, std::span<const PackedToken> tokens);
+  void insert(const Key& key, uint32_t hash, std::span<const PackedToken> tokens);
 
  private:
+  Entry* bucket_of(uint32_t hash) const { return entries_ + 2 * (hash & mask_); }
+  void grow();
   bool place_rest(Entry& entry, std::span<const PackedToken> tokens);
 
   ZeroedPages pages_;
   Entry* entries_;
   size_t mask_;
+  size_t max_buckets_;
+  size_t num_inserted_ = 0;        // since the last growth
   std::vector<PackedToken> more_;  // chunks of 16 for the entries that need them
 };
 
