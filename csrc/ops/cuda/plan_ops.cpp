@@ -1,0 +1,52 @@
+#include <torch/library.h>
+
+#include "ops/cuda/attention_choice.h"
+#include "ops/cuda/logits_plan.h"
+#include "ops/cuda/row_plan.h"
+
+// What the CUDA kernels decide on the host, as torch.ops.fastsft.plan_*: plain arithmetic that
+// needs no GPU, so tests hold it everywhere.
+namespace fastsft {
+namespace {
+
+// Threads of one row, rows of one block, accesses of each thread (0: the wide kernel).
+std::vector<int64_t> plan_row(int64_t columns, int64_t width) {
+  const cuda::RowPlan plan = cuda::plan_row(columns, static_cast<int>(width));
+  return {plan.threads, plan.rows_per_block, plan.packs};
+}
+
+int64_t plan_access(int64_t columns, int64_t element_size, int64_t alignment) {
+  return cuda::access_width(columns, static_cast<int>(element_size),
+                            static_cast<uint64_t>(alignment));
+}
+
+// Rows of one chunk of logits, elements between rows.
+std::vector<int64_t> plan_logits(int64_t tokens, int64_t vocab) {
+  const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
+  return {plan.rows, plan.stride};
+}
+
+bool plan_flash(bool bfloat16, int64_t head_dim, int64_t alignment, int64_t capability) {
+  const auto dtype = bfloat16 ? cuda::Dtype::kBFloat16 : cuda::Dtype::kFloat;
+  return cuda::choose_attention(dtype, head_dim, static_cast<uint64_t>(alignment),
+                                static_cast<int>(capability)) == cuda::AttentionKernel::kFlash;
+}
+
+// Width that a head is computed with, tokens of one tile.
+std::vector<int64_t> plan_tiles(int64_t head_dim) {
+  const int padded = cuda::tiled_head_dim(head_dim);
+  return {padded, cuda::tiled_rows(padded)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def("plan_row(int columns, int width) -> int[]", &plan_row);
+  m.def("plan_access(int columns, int element_size, int alignment) -> int", &plan_access);
+  m.def("plan_logits(int tokens, int vocab) -> int[]", &plan_logits);
+  m.def("plan_flash(bool bfloat16, int head_dim, int alignment, int capability) -> bool",
+        &plan_flash);
+  m.def("plan_tiles(int head_dim) -> int[]", &plan_tiles);
+}
+
+}  // namespace fastsft
