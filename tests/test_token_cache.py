@@ -146,7 +146,7 @@ def test_padding_bytes_are_the_only_ones_that_may_change(source: Path, tmp_path:
     content = path.read_bytes()
     key = path.stem
     unnoticed = []
-    for at in range(0, len(content), 37):
+    for at in range(0, len(content), 331):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         try:
             _C.open_token_cache(str(path), key)

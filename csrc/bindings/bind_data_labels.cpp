@@ -57,13 +57,14 @@ std::vector<DataInput> to_inputs(const std::vector<PythonInput>& inputs) {
 }
 
 LabelledData label_inputs(const std::vector<PythonInput>& inputs, const Labeller& labeller,
-                          TokenCacheWriter* cache, const PollFunction& poll) {
+                          std::optional<TokenCacheWriter*> cache,
+                          const std::optional<PollFunction>& poll) {
   MemorySink memory;
-  LabelSink& sink = cache != nullptr ? static_cast<LabelSink&>(*cache) : memory;
+  LabelSink& sink = cache ? static_cast<LabelSink&>(**cache) : memory;
   const auto poll_python = [&](const LabelProgress& progress) {
     const py::gil_scoped_acquire held;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (poll) poll(progress.num_bytes, progress.num_records);
+    if (poll) (*poll)(progress.num_bytes, progress.num_records);
   };
   LabelSummary summary = label_data(to_inputs(inputs), labeller, sink, poll_python);
   return {std::move(memory.dataset), std::move(summary), std::move(memory.bad_records)};
@@ -78,7 +79,7 @@ LabelledData label_text(std::string text, const Labeller& labeller, const std::s
 
 LabelledData label_file(const std::string& path, const Labeller& labeller) {
   return label_inputs({{path, std::make_shared<FileSource>(path, "data file"), 1}}, labeller,
-                      nullptr, nullptr);
+                      std::nullopt, std::nullopt);
 }
 
 std::optional<LabelledData> label_lists(const py::object& sources, const Labeller& labeller) {
@@ -173,7 +174,7 @@ void bind_data_labels(py::module_& module) {
       },
       py::arg("inputs"), py::arg("num_threads") = 0, release());
   module.def("label_inputs", &label_inputs, py::arg("inputs"), py::arg("labeller"),
-             py::arg("cache") = nullptr, py::arg("poll") = nullptr, release());
+             py::arg("cache") = py::none(), py::arg("poll") = py::none(), release());
   module.def("label_file", &label_file, py::arg("path"), py::arg("labeller"), release());
   module.def("label_text", &label_text, py::arg("text"), py::arg("labeller"),
              py::arg("where") = "conversations", release());

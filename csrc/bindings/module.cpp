@@ -10,8 +10,8 @@ PYBIND11_MODULE(_C, module) {
   bind_optim(module);
   bind_tokenizer(module);
   bind_tokenizer_json(module);
-  bind_chat_labels(module);
   bind_chat(module);
+  bind_chat_labels(module);
   bind_model(module);
   bind_data_labels(module);
   bind_train(module);
