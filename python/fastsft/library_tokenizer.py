@@ -22,7 +22,7 @@ def library_tokenizer(text: str, settings: TokenizerSettings) -> Any:
     Byte ranges are the library's, widened so that they cover the text. ValueError for a file that the library
     refuses, for a pattern that may take exponential time, and for more around a text than BOS and EOS.
     """
-    import tokenizers
+    import tokenizers  # type: ignore[import-untyped]
 
     check_patterns(json.loads(text))
     finds, plain = _load(tokenizers, text, settings), _load(tokenizers, text, settings)
