@@ -174,10 +174,9 @@ TokenizerFiles read_tokenizer_files(const std::string& directory, const Sentence
 
 SentencePieceModel read_sentencepiece_model(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  require(
-      file.good(), "cannot read ", path,
-      ": fastsft needs a SentencePiece vocabulary (tokenizer.model); tokenizer.json alone is not "
-      "supported yet");
+  require(file.good(), "cannot read ", path,
+          ": the directory holds neither a tokenizer.model nor a tokenizer.json; one of them must "
+          "be there");
   std::ostringstream bytes;
   bytes << file.rdbuf();
   return parse_sentencepiece_model(bytes.str(), path);
