@@ -21,7 +21,7 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
-MEMORY_LIMIT = 1 << 30
+MEMORY_LIMIT = 1 << 29
 Span = tuple[int, int]
 Message = tuple[str, str, bool]  # role, text, whether it is learned
 

@@ -2,6 +2,8 @@
 // was given, and tokens of data are never special.
 #include <cstdint>
 #include <cstdlib>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,7 +87,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       size % 2 == 0 ? fastsft::OnBadSample::kSkip : fastsft::OnBadSample::kRepair;
   fastsft::Conversation conversation;
   try {
-    fastsft::JsonScanner scanner({reinterpret_cast<const char*>(data), size});
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    fastsft::JsonScanner scanner(text);
     fastsft::RecordParser().parse(scanner, conversation);
   } catch (const std::invalid_argument&) {
     return 0;
