@@ -58,8 +58,8 @@ void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
                                   .width = width,
                                   .plan = plan},
                                  cuda::dtype_of(x), stream);
-  cuda::launch_column_sums(parts.data_ptr<float>(), parts.size(0), hidden,
-                           static_cast<float>(beta), grad_weight.data_ptr<float>(), stream);
+  cuda::launch_column_sums(parts.data_ptr<float>(), parts.size(0), hidden, static_cast<float>(beta),
+                           grad_weight.data_ptr<float>(), stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

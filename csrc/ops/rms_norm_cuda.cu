@@ -9,7 +9,9 @@ namespace {
 constexpr int kWideThreads = 1024;
 
 // A row is one warp of a block with several rows, or a whole block.
-__device__ float row_sum(float value) { return blockDim.y > 1 ? warp_sum(value) : block_sum(value); }
+__device__ float row_sum(float value) {
+  return blockDim.y > 1 ? warp_sum(value) : block_sum(value);
+}
 
 __device__ int64_t first_row() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -186,8 +188,8 @@ dim3 threads_of(const RowPlan& plan) {
 
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
-  const auto blocks = static_cast<unsigned>(
-      blocks_for(args.rows, args.plan.rows_per_block, int64_t{1} << 31));
+  const auto blocks =
+      static_cast<unsigned>(blocks_for(args.rows, args.plan.rows_per_block, int64_t{1} << 31));
   const dim3 threads = threads_of(args.plan);
   dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
     if (args.plan.packs == 2)

@@ -8,8 +8,7 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 template <typename T>
 __device__ inline T warp_sum(T value) {
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    value += __shfl_xor_sync(kAllLanes, value, offset);
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
   return value;
 }
 
