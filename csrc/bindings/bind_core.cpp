@@ -1,6 +1,7 @@
 #include <c10/util/Exception.h>
 
 #include "bindings/bind.h"
+#include "core/whereabouts.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -21,6 +22,8 @@ void translate(std::exception_ptr pointer) {
 
 void bind_core(pybind11::module_& module) {
   pybind11::register_exception_translator(&translate);
+  pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
+  module.def("whereabouts", [] { return Whereabouts::instance().text(); });
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
 }

@@ -19,6 +19,12 @@ std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::for
   return {array.data(), static_cast<size_t>(array.size())};
 }
 
+at::ScalarType float_dtype(const char* option, const std::string& name) {
+  require(name == "float32" || name == "bfloat16", option, " is \"", name,
+          "\", expected \"float32\" or \"bfloat16\"");
+  return name == "float32" ? at::kFloat : at::kBFloat16;
+}
+
 at::Device parse_device(const std::string& name) {
   const bool known = name == "cpu" || name == "cuda" || name.starts_with("cuda:");
   require(known, "device is \"", name, "\", expected \"cpu\" or \"cuda:<number>\"");
@@ -32,9 +38,7 @@ at::Device parse_device(const std::string& name) {
 std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& device,
                                     const std::string& compute_dtype, EngineOptions options) {
   options.device = parse_device(device);
-  require(compute_dtype == "float32" || compute_dtype == "bfloat16", "compute_dtype is \"",
-          compute_dtype, "\", expected \"float32\" or \"bfloat16\"");
-  options.compute_dtype = compute_dtype == "float32" ? at::kFloat : at::kBFloat16;
+  options.compute_dtype = float_dtype("compute_dtype", compute_dtype);
   const py::gil_scoped_release released;
   return std::make_unique<Engine>(config_json, options);
 }
@@ -72,6 +76,14 @@ at::Tensor logits(Engine& self, const Rows& input_ids, const Rows& lengths) {
   return self.logits(ids, sizes);
 }
 
+std::map<std::string, std::vector<int64_t>> parameter_shapes(const Engine& self) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& unit : self.units()) {
+    for (const auto& slot : unit.slots()) shapes[slot.name] = slot.shape;
+  }
+  return shapes;
+}
+
 std::vector<std::string> unit_names(const Engine& self) {
   std::vector<std::string> names;
   for (const auto& unit : self.units()) names.push_back(unit.name());
@@ -101,12 +113,23 @@ void bind_train(py::module_& module) {
       .def_readonly("grad_norm", &StepResult::grad_norm)
       .def_readonly("finite", &StepResult::finite);
 
+  py::class_<trace::RecordedSpan>(module, "RecordedSpan")
+      .def_property_readonly(
+          "lane", [](const trace::RecordedSpan& span) { return trace::lane_name(span.lane); })
+      .def_readonly("name", &trace::RecordedSpan::name)
+      .def_readonly("began", &trace::RecordedSpan::began)
+      .def_readonly("ended", &trace::RecordedSpan::ended)
+      .def_readonly("begin_ns", &trace::RecordedSpan::begin_ns)
+      .def_readonly("end_ns", &trace::RecordedSpan::end_ns);
+  module.def("trace_dropped", [] { return trace::Recorder::instance().dropped(); });
+
   py::class_<Engine>(module, "Engine")
       .def(py::init([](const std::string& config_json, const std::string& device,
                        const std::string& compute_dtype, const std::string& strategy,
                        const std::string& recompute, const std::string& gather_group,
                        const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
-                       std::optional<size_t> results_behind) {
+                       std::optional<size_t> results_behind, const std::string& grad_dtype,
+                       bool prefetch, double timeout_seconds) {
              return make_engine(config_json, device, compute_dtype,
                                 {.strategy = strategy,
                                  .recompute = recompute,
@@ -114,13 +137,17 @@ void bind_train(py::module_& module) {
                                  .reduce_group = reduce_group,
                                  .num_threads = num_threads,
                                  .max_positions = max_positions,
+                                 .grad_dtype = float_dtype("grad_dtype", grad_dtype),
+                                 .prefetch = prefetch,
+                                 .timeout_seconds = timeout_seconds,
                                  .results_behind = results_behind});
            }),
            py::arg("config_json"), py::kw_only(), py::arg("device") = "cpu",
            py::arg("compute_dtype") = "float32", py::arg("strategy") = "no_shard",
            py::arg("recompute") = "selective", py::arg("gather_group") = "",
            py::arg("reduce_group") = "", py::arg("num_threads") = 0, py::arg("max_positions") = 0,
-           py::arg("results_behind") = py::none())
+           py::arg("results_behind") = py::none(), py::arg("grad_dtype") = "float32",
+           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0)
       .def(
           "train_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
@@ -160,8 +187,12 @@ void bind_train(py::module_& module) {
       .def("set_parameter", &Engine::set_parameter, py::arg("name"), py::arg("value"),
            py::call_guard<py::gil_scoped_release>())
       .def("publish", &Engine::publish, py::call_guard<py::gil_scoped_release>())
+      .def("start_trace", &Engine::start_trace, py::kw_only(), py::arg("capacity"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("stop_trace", &Engine::stop_trace, py::call_guard<py::gil_scoped_release>())
       .def("memory", &Engine::memory)
       .def_property("step_count", &Engine::step_count, &Engine::set_step_count)
+      .def_property_readonly("parameter_shapes", &parameter_shapes)
       .def_property_readonly("config_json", &Engine::config_json)
       .def_property_readonly("device", [](const Engine& self) { return self.device().str(); })
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })

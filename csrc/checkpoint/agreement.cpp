@@ -11,7 +11,7 @@ void Agreement::settle(Communicator& communicator, at::Device device,
   if (communicator.world_size() > 1) {
     const at::Tensor failures =
         at::full({1}, failure_ ? 1.0 : 0.0, at::TensorOptions().device(device).dtype(at::kFloat));
-    communicator.all_reduce_sum(failures)->wait();
+    communicator.all_reduce_sum(failures, "outcome of " + what)->wait();
     const auto count = static_cast<int>(failures.item<float>());
     if (count > 0 && !failure_) {
       throw_runtime(what, ": ", count, " of ", communicator.world_size(),

@@ -1,8 +1,7 @@
 #include "checkpoint/local_range.h"
 
-#include <ATen/ops/empty.h>
-
 #include "checkpoint/float_conversion.h"
+#include "checkpoint/host_copy.h"
 
 namespace fastsft {
 
@@ -23,14 +22,14 @@ void store_owned(const UnitState& state, at::Tensor& target, ElementRange source
   const int64_t skipped = (part.begin - source.begin) * dtype_bits(dtype) / 8;
   at::Tensor destination = target.narrow(0, part.begin - state.begin, part.size());
   const bool direct = destination.device().is_cpu();
-  at::Tensor values = direct ? destination : at::empty({part.size()}, at::kFloat);
+  at::Tensor values = direct ? destination : host_buffer(part.size(), destination.device());
   read_floats(dtype, data + skipped,
               {values.mutable_data_ptr<float>(), static_cast<size_t>(part.size())});
   if (!direct) destination.copy_(values);
 }
 
 at::Tensor load_owned(const UnitState& state, const at::Tensor& source) {
-  return source.narrow(0, 0, owned_range(state).size()).cpu().contiguous();
+  return host_copy(source.narrow(0, 0, owned_range(state).size())).contiguous();
 }
 
 }  // namespace fastsft

@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
 
+#include <string>
+
+#include "core/trace.h"
 #include "data/batch_layout.h"
 
 namespace fastsft {
@@ -10,7 +13,11 @@ namespace fastsft {
 BatchUpload::BatchUpload(at::Device device) : device_(device), stream_(side_stream(device)) {}
 
 void BatchUpload::make_room(Block& block, int64_t bytes, size_t batches) {
-  for (const auto& event : block.copied) event.synchronize();  // the host block is written again
+  for (const auto& event : block.copied) {  // the host block is written again
+    if (event.passed()) continue;
+    const trace::Span span(trace::Lane::kHost, "synchronize upload");
+    event.synchronize();
+  }
   while (block.copied.size() < batches) block.copied.emplace_back(device_);
   if (block.host.defined() && block.host.numel() >= bytes) return;
   const auto options = at::TensorOptions().dtype(at::kByte);
@@ -22,11 +29,13 @@ void BatchUpload::make_room(Block& block, int64_t bytes, size_t batches) {
   block.free.emplace_back(device_).record();
 }
 
-void BatchUpload::copy(Block& block, size_t index, int64_t begin, int64_t end) {
+void BatchUpload::copy(Block& block, const HostBatch& batch, size_t index, int64_t begin) {
+  const c10::OptionalStreamGuard guard(stream_);
+  const trace::Span span(trace::Lane::kUpload, "micro-batch", std::to_string(index));
+  pack(batch, reinterpret_cast<std::byte*>(block.host.data_ptr<uint8_t>()) + begin);
   if (!stream_) return;
-  const c10::StreamGuard guard(*stream_);
-  block.device.narrow(0, begin, end - begin)
-      .copy_(block.host.narrow(0, begin, end - begin), /*non_blocking=*/true);
+  const int64_t size = packed_bytes(batch);
+  block.device.narrow(0, begin, size).copy_(block.host.narrow(0, begin, size), true);
   block.copied[index].record(stream_);
 }
 
@@ -40,11 +49,9 @@ std::vector<Batch> BatchUpload::begin(std::span<const HostBatch> batches) {
   std::vector<Batch> result;
   int64_t offset = 0;
   for (const auto& batch : batches) {
-    const int64_t end = offset + packed_bytes(batch);
-    pack(batch, reinterpret_cast<std::byte*>(block.host.data_ptr<uint8_t>()) + offset);
-    copy(block, result.size(), offset, end);
+    copy(block, batch, result.size(), offset);
     result.push_back(unpack(batch, block.device, offset));
-    offset = end;
+    offset += packed_bytes(batch);
   }
   return result;
 }

@@ -38,7 +38,7 @@ class BatchUpload {
   };
 
   void make_room(Block& block, int64_t bytes, size_t batches);
-  void copy(Block& block, size_t index, int64_t begin, int64_t end);
+  void copy(Block& block, const HostBatch& batch, size_t index, int64_t begin);
 
   at::Device device_;
   std::optional<c10::Stream> stream_;

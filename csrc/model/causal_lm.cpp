@@ -8,6 +8,8 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/trace.h"
+#include "core/whereabouts.h"
 #include "ops/embedding.h"
 #include "ops/gemm.h"
 #include "ops/linear_cross_entropy.h"
@@ -65,6 +67,7 @@ void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& o
   const size_t unit = layout_.embedding_unit();
   const at::Tensor weights = strategy.gather(unit);
   strategy.prefetch(layout_.block_unit(0));
+  const trace::Span span(trace::Lane::kCompute, "forward", layout_.units()[unit].name());
   embedding(head_.embedding.view(weights), batch.input_ids, out);
   if (!layout_.tied()) strategy.release(unit);
 }
@@ -75,6 +78,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
     return buffers_.get("stream." + std::to_string(name), {batch.num_tokens(), config_.hidden_size},
                         dtype_);
   };
+  const Phase phase("forward");
   cover_positions(batch);
   embed(batch, strategy, stream(0));
   const BlockContext shared = context(batch);
@@ -83,6 +87,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
     const bool last = layer + 1 == config_.num_layers;
     const at::Tensor weights = strategy.gather(unit);
     strategy.prefetch(last ? layout_.head_unit() : layout_.block_unit(layer + 1));
+    const trace::Span span(trace::Lane::kCompute, "forward", layout_.units()[unit].name());
     saved_[static_cast<size_t>(layer)] =
         block_forward(shared, blocks_[static_cast<size_t>(layer)], weights, stream(layer),
                       stream(layer + 1), training ? slot(layer) : "block");
@@ -95,6 +100,7 @@ void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double l
                                 const at::Tensor& loss) {
   const at::Tensor stream = run_blocks(batch, strategy, true);
   const at::Tensor grad = head_and_loss(batch, strategy, label_smoothing, stream, loss);
+  const Phase phase("backward");
   backward_blocks(batch, strategy, grad);
   embedding_backward_and_reduce(batch, strategy, grad);
 }
@@ -103,6 +109,7 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
                                    const at::Tensor& stream, const at::Tensor& loss) {
   const size_t unit = layout_.head_unit();
   const at::Tensor weights = strategy.gather(unit), norm = head_.norm.view(weights);
+  const trace::Span span(trace::Lane::kCompute, "loss", layout_.units()[unit].name());
   UnitGradient& gradient = strategy.gradients().whole(unit);
   const std::array<int64_t, 2> shape = {batch.num_labels(), config_.hidden_size};
   at::Tensor rows = buffers_.get("labelled", shape, dtype_);
@@ -133,25 +140,32 @@ void CausalLM::backward_blocks(const Batch& batch, Strategy& strategy, const at:
   const BlockContext shared = context(batch);
   for (int64_t layer = config_.num_layers - 1; layer >= 0; --layer) {
     const size_t unit = layout_.block_unit(layer);
-    const auto index = static_cast<size_t>(layer);
     const at::Tensor weights = strategy.gather(unit);
     if (layer > 0) strategy.prefetch(layout_.block_unit(layer - 1));
-    if (recompute_ == Recompute::kBlock) {
-      const at::Tensor out = buffers_.get("recomputed", grad.sizes(), dtype_);
-      saved_[index] =
-          block_forward(shared, blocks_[index], weights, saved_[index].input, out, slot(layer));
-    }
-    block_backward(shared, blocks_[index], weights, saved_[index], grad,
-                   strategy.gradients().whole(unit));
+    backward_block(shared, weights, strategy.gradients().whole(unit), layer, grad);
     strategy.gradients().reduce(unit);
     strategy.release(unit);
   }
+}
+
+void CausalLM::backward_block(const BlockContext& context, const at::Tensor& weights,
+                              UnitGradient& gradient, int64_t layer, const at::Tensor& grad) {
+  const auto index = static_cast<size_t>(layer);
+  const trace::Span span(trace::Lane::kCompute, "backward",
+                         layout_.units()[layout_.block_unit(layer)].name());
+  if (recompute_ == Recompute::kBlock) {
+    const at::Tensor out = buffers_.get("recomputed", grad.sizes(), dtype_);
+    saved_[index] =
+        block_forward(context, blocks_[index], weights, saved_[index].input, out, slot(layer));
+  }
+  block_backward(context, blocks_[index], weights, saved_[index], grad, gradient);
 }
 
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                              const at::Tensor& grad) {
   const size_t unit = layout_.embedding_unit();
   UnitGradient& gradient = strategy.gradients().whole(unit);
+  const trace::Span span(trace::Lane::kCompute, "backward", layout_.units()[unit].name());
   at::Tensor table = head_.embedding.view(gradient.flat());
   if (gradient.beta(head_.embedding.offset) == 0.0) table.zero_();
   embedding_backward(grad, batch.input_ids, table);

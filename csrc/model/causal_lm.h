@@ -51,6 +51,8 @@ class CausalLM {
   at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                            const at::Tensor& stream, const at::Tensor& loss);
   void backward_blocks(const Batch& batch, Strategy& strategy, const at::Tensor& grad);
+  void backward_block(const BlockContext& context, const at::Tensor& weights,
+                      UnitGradient& gradient, int64_t layer, const at::Tensor& grad);
   void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                      const at::Tensor& grad);
   BlockContext context(const Batch& batch);

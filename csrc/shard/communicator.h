@@ -6,9 +6,12 @@
 #include <memory>
 #include <string>
 
+#include "core/watchdog.h"
+
 namespace fastsft {
 
-// A collective under way. `wait` returns when its output may be read and its input reused.
+// A collective under way. What is given to the device after `wait` may read its output and write
+// its input again; on the CPU `wait` returns when it is done, on a device the host does not wait.
 // The tensors of the call are kept alive until then. Waiting twice is allowed.
 class Pending {
  public:
@@ -18,7 +21,8 @@ class Pending {
 using PendingPtr = std::unique_ptr<Pending>;
 
 // The ranks that train together. Collectives are enqueued by the step thread only, in the same
-// order on every rank. Tensors are flat and contiguous.
+// order on every rank. Tensors are flat and contiguous. `what` names the tensor in messages and
+// timelines. A peer that died, a timeout or an error of the network is a CollectiveError.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -27,20 +31,25 @@ class Communicator {
   virtual int world_size() const = 0;
 
   // whole [world * n] <- shard [n] of every rank. `shard` may be this rank's part of `whole`.
-  virtual PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard) = 0;
+  virtual PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
+                                const std::string& what) = 0;
   // shard [n] <- the sum over ranks of this rank's part of whole [world * n]. `whole` may be
   // overwritten.
-  virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole) = 0;
-  virtual PendingPtr all_reduce_sum(const at::Tensor& tensor) = 0;
+  virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole,
+                                        const std::string& what) = 0;
+  virtual PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) = 0;
   // whole [world * n] on rank 0 <- shard [n] of every rank; `whole` is undefined elsewhere.
-  virtual void gather_to_first(const at::Tensor& whole, const at::Tensor& shard) = 0;
-  virtual void broadcast_from_first(const at::Tensor& tensor) = 0;
+  virtual void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,
+                               const std::string& what) = 0;
+  virtual void broadcast_from_first(const at::Tensor& tensor, const std::string& what) = 0;
   virtual void barrier() = 0;
 };
 
 // Two groups over the same ranks, by their c10d names, so that a gather never waits behind a
 // reduction. Empty names: one rank, nothing to communicate.
+// `watchdog` (outlives the communicator) watches the waits of the host.
 std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
-                                                const std::string& reduce_group);
+                                                const std::string& reduce_group,
+                                                Watchdog& watchdog);
 
 }  // namespace fastsft

@@ -11,23 +11,25 @@ class FullShard : public Strategy {
   explicit FullShard(const StrategyContext& context)
       : Strategy(context),
         buffers_(context_.units, communicator().world_size(), 2 + context.resident_units,
-                 context.compute()),
+                 context.compute(), trace::Lane::kParameters),
         pending_(context.units.size()) {
     for (const auto& unit : context_.units) {
       const int64_t size = unit.shard_numel(communicator().world_size());
       add_state(size * communicator().rank(), at::zeros({size}, context_.compute()));
     }
-    gradients_ = std::make_unique<ShardedGradients>(context_.units, communicator(), context_.wide(),
-                                                    1 + context_.resident_units);
+    gradients_ = std::make_unique<ReducedGradients>(
+        context_.units, communicator(),
+        ReducedGradients::Options{.keep = Reduction::kRange,
+                                  .accumulated = context_.gradient(),
+                                  .open_units = 1 + context_.resident_units});
   }
 
   void prefetch(size_t unit) override {
-    if (buffers_.holds(unit)) return;
-    pending_[unit] = communicator().all_gather(buffers_.take(unit), ranges_[unit]);
+    if (context_.prefetch) begin_gather(unit);
   }
 
   at::Tensor gather(size_t unit) override {
-    prefetch(unit);
+    begin_gather(unit);
     if (pending_[unit]) pending_[unit]->wait();
     pending_[unit].reset();
     return buffers_.take(unit);
@@ -45,6 +47,14 @@ class FullShard : public Strategy {
   }
 
  private:
+  // A buffer that was given back is written at once: on a device the collective comes behind the
+  // computation that reads it, which is in the stream already; on the CPU that is over.
+  void begin_gather(size_t unit) {
+    if (buffers_.holds(unit)) return;
+    pending_[unit] =
+        communicator().all_gather(buffers_.take(unit), ranges_[unit], context_.units[unit].name());
+  }
+
   UnitBuffers buffers_;
   std::vector<PendingPtr> pending_;
 };

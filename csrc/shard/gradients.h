@@ -24,20 +24,28 @@ class Gradients {
   virtual void reduce(size_t unit) = 0;
   // After the last micro-batch: `local` then holds the sum over ranks and micro-batches.
   virtual void finish() = 0;
-  // This rank's range, float32.
+  // This rank's range, float32 or bfloat16.
   virtual at::Tensor local(size_t unit) const = 0;
   // After the update: everything is empty again.
   virtual void clear() = 0;
   virtual int64_t nbytes() const = 0;
 };
 
-// Reduce-scattered after every micro-batch and added to the rank's range, one reduction at a time
-// behind the next block's backward. `open_units`: how many units are written before their reduction
-// begins.
-class ShardedGradients : public Gradients {
+// What a rank keeps of a sum over ranks: its range, or the whole.
+enum class Reduction { kRange, kWhole };
+
+// Reduced after every micro-batch and added to what the rank keeps, one reduction at a time behind
+// the next block's backward. Sums over ranks and the addition are float32; a bfloat16 sum is
+// rounded once a micro-batch.
+class ReducedGradients : public Gradients {
  public:
-  ShardedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
-                   const at::TensorOptions& options, size_t open_units);
+  struct Options {
+    Reduction keep;
+    at::TensorOptions accumulated;  // float32 or bfloat16, and the device
+    size_t open_units;              // units that are written before their reduction begins
+  };
+  ReducedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
+                   const Options& options);
 
   void begin_micro_batch(bool last) override {}
   UnitGradient& whole(size_t unit) override;
@@ -49,14 +57,17 @@ class ShardedGradients : public Gradients {
 
  private:
   void finish_pending();
+  // The summed float32 values of what is kept of `unit`.
+  at::Tensor reduced(size_t unit) const;
 
   const std::vector<ParamUnit>& units_;
   Communicator& communicator_;
+  Reduction keep_;
   UnitBuffers buffers_;
   std::vector<UnitGradient> whole_;
   std::vector<at::Tensor> local_;
   std::vector<bool> filled_;
-  at::Tensor reduced_;  // the range of the unit under way
+  at::Tensor range_;  // the reduced range of the unit under way
   PendingPtr pending_;
   size_t pending_unit_ = 0;
 };
@@ -76,6 +87,7 @@ class ReplicatedGradients : public Gradients {
   int64_t nbytes() const override;
 
  private:
+  const std::vector<ParamUnit>& units_;
   Communicator& communicator_;
   std::vector<UnitGradient> whole_;
   PendingPtr pending_;

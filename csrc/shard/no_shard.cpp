@@ -12,8 +12,15 @@ class NoShard : public Strategy {
     for (const auto& unit : context_.units) {
       add_state(0, at::zeros({unit.padded_numel(1)}, context_.compute()));
     }
-    gradients_ =
-        std::make_unique<ReplicatedGradients>(context_.units, communicator(), context_.wide());
+    if (context_.grad_dtype == at::kFloat)
+      gradients_ =
+          std::make_unique<ReplicatedGradients>(context_.units, communicator(), context_.wide());
+    else
+      gradients_ = std::make_unique<ReducedGradients>(
+          context_.units, communicator(),
+          ReducedGradients::Options{.keep = Reduction::kWhole,
+                                    .accumulated = context_.gradient(),
+                                    .open_units = 1 + context_.resident_units});
   }
 
   void prefetch(size_t) override {}

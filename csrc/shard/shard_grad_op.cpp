@@ -16,8 +16,11 @@ class ShardGradOp : public Strategy {
       whole_.push_back(at::zeros({size * world_size}, context_.compute()));
       add_state(begin, whole_.back().narrow(0, begin, size));
     }
-    gradients_ = std::make_unique<ShardedGradients>(context_.units, communicator(), context_.wide(),
-                                                    1 + context_.resident_units);
+    gradients_ = std::make_unique<ReducedGradients>(
+        context_.units, communicator(),
+        ReducedGradients::Options{.keep = Reduction::kRange,
+                                  .accumulated = context_.gradient(),
+                                  .open_units = 1 + context_.resident_units});
   }
 
   void prefetch(size_t) override {}
@@ -28,7 +31,7 @@ class ShardGradOp : public Strategy {
 
   void after_update() override {
     for (size_t unit = 0; unit < num_units(); ++unit) {
-      communicator().all_gather(whole_[unit], ranges_[unit])->wait();
+      communicator().all_gather(whole_[unit], ranges_[unit], context_.units[unit].name())->wait();
     }
   }
 

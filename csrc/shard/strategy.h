@@ -21,10 +21,13 @@ struct StrategyContext {
   at::Device device;                    // of parameters, gradients and optimizer state
   // Units that are whole at once besides the one computed and its neighbour (1 when tied).
   size_t resident_units;
+  at::ScalarType grad_dtype = at::kFloat;  // of the accumulated gradient: float32 or bfloat16
+  bool prefetch = true;  // false: every gather is waited for at once, for comparison
 
   at::TensorOptions compute() const {
     return at::TensorOptions().dtype(compute_dtype).device(device);
   }
+  at::TensorOptions gradient() const { return wide().dtype(grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
 };
 

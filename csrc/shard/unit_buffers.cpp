@@ -3,14 +3,15 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
 namespace fastsft {
 
 UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
-                         const at::TensorOptions& options)
-    : units_(units), world_size_(world_size), owners_(count, kFree) {
+                         const at::TensorOptions& options, trace::Lane lane)
+    : units_(units), world_size_(world_size), owners_(count, kFree), lane_(lane), spans_(count, 0) {
   int64_t largest = 0;
   for (const auto& unit : units) largest = std::max(largest, unit.padded_numel(world_size));
   for (size_t i = 0; i < count; ++i) {
@@ -26,13 +27,20 @@ at::Tensor UnitBuffers::take(size_t unit) {
   auto owner = std::find(owners_.begin(), owners_.end(), unit);
   if (owner == owners_.end()) owner = std::find(owners_.begin(), owners_.end(), kFree);
   FASTSFT_ASSERT(owner != owners_.end(), "no free buffer for unit ", units_[unit].name());
-  *owner = unit;
   const auto index = static_cast<size_t>(owner - owners_.begin());
+  if (*owner == kFree && trace::Recorder::on()) {
+    spans_[index] = trace::Recorder::instance().begin(lane_, units_[unit].name());
+  }
+  *owner = unit;
   return buffers_[index].narrow(0, 0, units_[unit].padded_numel(world_size_));
 }
 
 void UnitBuffers::give_back(size_t unit) {
-  std::replace(owners_.begin(), owners_.end(), unit, kFree);
+  const auto owner = std::find(owners_.begin(), owners_.end(), unit);
+  if (owner == owners_.end()) return;
+  *owner = kFree;
+  const auto index = static_cast<size_t>(owner - owners_.begin());
+  trace::Recorder::instance().end(std::exchange(spans_[index], 0));
 }
 
 int64_t UnitBuffers::nbytes() const {

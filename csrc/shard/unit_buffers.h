@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/trace.h"
 #include "shard/param_unit.h"
 
 namespace fastsft {
@@ -13,7 +14,7 @@ namespace fastsft {
 class UnitBuffers {
  public:
   UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
-              const at::TensorOptions& options);
+              const at::TensorOptions& options, trace::Lane lane);
 
   // The padded flat buffer of `unit`; the same one until `give_back`. Asking for more than there
   // are is a broken promise of the caller.
@@ -28,6 +29,8 @@ class UnitBuffers {
   int world_size_;
   std::vector<at::Tensor> buffers_;
   std::vector<size_t> owners_;
+  trace::Lane lane_;
+  std::vector<uint64_t> spans_;  // while a buffer is lent
 };
 
 }  // namespace fastsft

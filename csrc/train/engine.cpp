@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/whereabouts.h"
 #include "ops/clip_control.h"
 #include "optim/clip.h"
 
@@ -32,7 +33,8 @@ std::optional<at::Device> other_than_cpu(at::Device device) {
 Engine::Engine(const std::string& config_json, const EngineOptions& options)
     : config_json_(config_json),
       options_(options),
-      communicator_(make_communicator(options.gather_group, options.reduce_group)),
+      watchdog_(options.gather_group.empty() ? 0 : options.timeout_seconds),
+      communicator_(make_communicator(options.gather_group, options.reduce_group, watchdog_)),
       model_(parse_model_config(config_json), options.compute_dtype, options.device,
              parse_recompute(options.recompute), first_positions(options.max_positions)),
       control_(
@@ -45,7 +47,9 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
                                                .communicator = *communicator_,
                                                .compute_dtype = options.compute_dtype,
                                                .device = options.device,
-                                               .resident_units = model_.layout().tied() ? 1u : 0u});
+                                               .resident_units = model_.layout().tied() ? 1u : 0u,
+                                               .grad_dtype = options.grad_dtype,
+                                               .prefetch = options.prefetch});
 }
 
 template <typename Work>
@@ -105,23 +109,49 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
   std::vector<HostBatch> batches;
   for (const auto& micro_batch : micro_batches) batches.push_back(batch_of(dataset, micro_batch));
   guarded([&] {
+    const trace::Span span(trace::Lane::kHost, "step");
+    Whereabouts::instance().set_step(++begun_steps_);
     const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
-    const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
+    const at::Tensor loss = totals.narrow(0, 0, 1);
     totals.zero_();
     accumulate(batches, label_smoothing, loss);
-    add_local_norm_squared(*strategy_, norm);
-    communicator_->all_reduce_sum(strategy_->replicated() ? loss : totals)->wait();
-    clip_control(control_, max_grad_norm);
-    adamw_update(*strategy_, options, control_);
-    strategy_->after_update();
-    strategy_->gradients().clear();
+    update(options, max_grad_norm, totals);
     results_.push(control_);
     return 0;
   });
 }
 
+void Engine::update(const AdamWOptions& options, double max_grad_norm, const at::Tensor& totals) {
+  const Phase phase("update");
+  const trace::Span span(trace::Lane::kCompute, "update");
+  add_local_norm_squared(*strategy_, totals.narrow(0, 1, 1));
+  const at::Tensor shared = strategy_->replicated() ? totals.narrow(0, 0, 1) : totals;
+  communicator_->all_reduce_sum(shared, "loss and gradient norm")->wait();
+  clip_control(control_, max_grad_norm);
+  adamw_update(*strategy_, options, control_);
+  strategy_->after_update();
+  strategy_->gradients().clear();
+}
+
 std::vector<StepResult> Engine::take_results(bool all) {
-  return guarded([&] { return results_.take(all); });
+  return guarded([&] {
+    const Phase phase("waiting for a step's result");
+    const Watchdog::Wait watched(watchdog_);
+    return results_.take(all);
+  });
+}
+
+void Engine::start_trace(size_t capacity) {
+  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
+  if (!options_.device.is_cpu()) clock_ = std::make_unique<DeviceClock>(options_.device);
+  trace::Recorder::instance().start(capacity, clock_.get());
+}
+
+std::vector<trace::RecordedSpan> Engine::stop_trace() {
+  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
+  auto spans = trace::Recorder::instance().stop();
+  clock_.reset();
+  return spans;
 }
 
 StepResult Engine::train_step(const TokenDataset& dataset,
@@ -160,7 +190,7 @@ std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
   return guarded([&] {
     const at::Tensor sum = zero_sum();
     accumulate({&host, 1}, label_smoothing, sum);
-    communicator_->all_reduce_sum(sum)->wait();
+    communicator_->all_reduce_sum(sum, "loss")->wait();
     auto tensors = gather_slots(true);
     strategy_->gradients().clear();
     return std::make_pair(*sum.cpu().data_ptr<double>(), std::move(tensors));
@@ -179,9 +209,9 @@ std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
     at::Tensor whole = range;
     if (!strategy_->replicated()) {
       whole = at::empty({range.numel() * communicator_->world_size()}, range.options());
-      communicator_->all_gather(whole, range)->wait();
+      communicator_->all_gather(whole, range, units()[i].name())->wait();
     }
-    whole = whole.cpu();
+    whole = whole.cpu().to(at::kFloat);
     for (const auto& slot : units()[i].slots()) {
       result[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
     }
@@ -221,6 +251,7 @@ int64_t Engine::step_count() const {
 
 void Engine::set_step_count(int64_t count) {
   control_.narrow(0, kControlStep, 1).fill_(static_cast<double>(count));
+  begun_steps_ = count;
 }
 
 int64_t Engine::num_parameters() const { return model_.layout().num_parameters(); }

@@ -9,12 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "core/trace.h"
+#include "core/watchdog.h"
 #include "data/batch_upload.h"
 #include "data/token_dataset.h"
 #include "model/causal_lm.h"
 #include "optim/optimizer.h"
 #include "shard/communicator.h"
 #include "shard/strategy.h"
+#include "train/device_clock.h"
 #include "train/step_results.h"
 
 namespace fastsft {
@@ -26,8 +29,12 @@ struct EngineOptions {
   std::string recompute = "selective";
   std::string gather_group;  // names of two c10d groups over the same ranks; empty for one rank
   std::string reduce_group;
-  int64_t num_threads = 0;    // 0: as torch is set
-  int64_t max_positions = 0;  // longest example, if known
+  int64_t num_threads = 0;                 // 0: as torch is set
+  int64_t max_positions = 0;               // longest example, if known
+  at::ScalarType grad_dtype = at::kFloat;  // of the accumulated gradient
+  bool prefetch = true;                    // gathers one unit ahead
+  // Seconds after which a process that waits for other ranks ends with a message; 0: never.
+  double timeout_seconds = 0;
   // How many of the newest steps `take_results` leaves under way; none: 0 on the CPU, else 1.
   std::optional<size_t> results_behind;
 };
@@ -82,6 +89,11 @@ class Engine {
   // Good steps so far.
   int64_t step_count() const;
   void set_step_count(int64_t count);
+
+  // Records spans of this process (core/trace.h), the newest `capacity` of them, until `stop`,
+  // which waits for the device.
+  void start_trace(size_t capacity);
+  std::vector<trace::RecordedSpan> stop_trace();
   int64_t num_parameters() const;
   int64_t num_non_embedding_parameters() const;
   // Bytes held now: parameters, gradients, optimizer, buffers (whole units), activations
@@ -95,6 +107,7 @@ class Engine {
   // hanging.
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
+  void update(const AdamWOptions& options, double max_grad_norm, const at::Tensor& totals);
   void accumulate(std::span<const HostBatch> batches, double label_smoothing,
                   const at::Tensor& loss);
   // One batch on the device for `work`.
@@ -105,12 +118,15 @@ class Engine {
 
   std::string config_json_;
   EngineOptions options_;
+  Watchdog watchdog_;  // before the communicator, which uses it
   std::unique_ptr<Communicator> communicator_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
   at::Tensor control_;  // ops/control_slots.h
   BatchUpload upload_;
   StepResults results_;
+  std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device
+  int64_t begun_steps_ = 0;
   bool broken_ = false;
 };
 

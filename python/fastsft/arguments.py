@@ -17,6 +17,7 @@ from fastsft.devices import choose_device
 from fastsft.launcher import launch
 from fastsft.model_directory import parse_size
 from fastsft.notices import warn_once
+from fastsft.profile import parse_steps
 from fastsft.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
 
 Interval = Literal["no", "steps", "epoch"]
@@ -192,6 +193,14 @@ class TrainingArguments(ArgumentViews):
         default=None, metadata=_about("tokens of one padding-free micro-batch")
     )
     recompute: Literal["auto", "selective", "gate_up", "block"] = "auto"
+    grad_dtype: Literal["float32", "bfloat16"] = field(
+        default="float32",
+        metadata=_about("dtype of the accumulated gradient; bfloat16 saves 2 bytes a parameter"),
+    )
+    profile: str | None = field(
+        default=None, metadata=_about("file for a timeline of --profile_steps, for https://ui.perfetto.dev")
+    )
+    profile_steps: str = field(default="3-5", metadata=_about("optimizer steps to record, from 1"))
     save_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     max_shard_size: str = "5GB"
     no_resume: bool = field(default=False, metadata=_about("ignore checkpoints in output_dir"))
@@ -201,6 +210,7 @@ class TrainingArguments(ArgumentViews):
         self._name_fields_without_effect()
         self._check_choices()
         parse_size(self.max_shard_size)
+        parse_steps(self.profile_steps)
         self._settle_resume()
         self._settle_evaluation()
         self._settle_cadences()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -82,7 +83,9 @@ def join(timeout_seconds: float = 1800, device: str = "cpu") -> Groups:
             "gloo", rank=place.rank, world_size=place.world_size, init_method="env://", timeout=timeout
         )
     backend = "gloo" if device == "cpu" else "nccl"
-    names = [dist.new_group(backend=backend, timeout=timeout).group_name for _ in range(2)]
+    # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
+    slack = timedelta(seconds=0 if backend == "gloo" else 20)
+    names = [dist.new_group(backend=backend, timeout=timeout + slack).group_name for _ in range(2)]
     _groups = Groups(*names)
     return _groups
 
@@ -112,7 +115,8 @@ def barrier() -> None:
     if launch().world_size > 1:
         import torch.distributed as dist
 
-        dist.barrier()
+        with host_collective("barrier"):
+            dist.barrier()
 
 
 def gather_objects(value: Any) -> list[Any]:
@@ -123,5 +127,22 @@ def gather_objects(value: Any) -> list[Any]:
     import torch.distributed as dist
 
     values: list[Any] = [None] * place.world_size
-    dist.all_gather_object(values, value)
+    with host_collective("exchange of objects"):
+        dist.all_gather_object(values, value)
     return values
+
+
+@contextlib.contextmanager
+def host_collective(what: str) -> Iterator[None]:
+    """Errors of torch inside become a CollectiveError that names rank, step, phase and `what`."""
+    try:
+        yield
+    except RuntimeError as error:
+        from fastsft import _C
+
+        reason = str(error).splitlines()[0]
+        raise _C.CollectiveError(
+            f"{_C.whereabouts()}: {what} failed: {reason}; another rank died or is stuck: look for the "
+            "first message of another rank, then start the same command again: it resumes from the newest "
+            "checkpoint"
+        ) from error

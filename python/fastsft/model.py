@@ -151,6 +151,9 @@ class CausalLM:
         engine = {
             "device": args.device,
             "compute_dtype": "bfloat16" if args.bf16 else "float32",
+            "grad_dtype": args.grad_dtype,
+            # Later than the groups' own timeout, whose message names the collective's fault.
+            "timeout_seconds": args.ddp_timeout + 15.0,
             "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
             "recompute": recompute,
             "gather_group": groups.gather,

@@ -45,7 +45,8 @@ class SignalGuard:
             import torch.distributed as dist
 
             flag = torch.tensor([noted])
-            dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+            with launcher.host_collective("agreement on signals"):
+                dist.all_reduce(flag, op=dist.ReduceOp.MAX)
             noted = int(flag.item())
         if noted == self.only_save:
             self._noted = 0

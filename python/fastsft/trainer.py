@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +15,12 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.devices import use_device
 from fastsft.evaluation import evaluation_loss
+from fastsft.late_results import LateResults, NotFiniteError
 from fastsft.loss_meter import LossMeter
 from fastsft.model import CausalLM
 from fastsft.model_directory import prepare_output_directory
 from fastsft.preflight import check_before_training
+from fastsft.profile import Profile
 from fastsft.reporting.progress import Progress
 from fastsft.run_plan import EpochGroups, RunPlan, step_source
 from fastsft.signals import EXIT_BASE, SignalGuard
@@ -32,13 +32,6 @@ _OF_THIS_RUN = (
     "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps", "train_batch_size",
     "is_local_process_zero", "is_world_process_zero",
 )  # fmt: skip
-
-
-class _Begun(NamedTuple):
-    """A step whose result is still to come."""
-
-    step: int
-    rate: float
 
 
 class Trainer:
@@ -74,7 +67,7 @@ class Trainer:
         self.progress = Progress(args)
         self.callbacks = CallbackHandler([DefaultFlow(), *(callbacks or ()), self.progress], args)
         self.state = self._new_state()
-        self._losses, self._under_way = LossMeter(), deque[_Begun]()
+        self._losses, self._results = LossMeter(), LateResults()
         self._saved: Path | None = None
         if train_dataset is not None:
             self.train_rows = TokenRows.of(train_dataset, args.model_max_length)
@@ -129,15 +122,15 @@ class Trainer:
         self.state.set_cadences(self.args)
         if checkpoint is not None:
             self._resume(checkpoint)
-        schedule = self._schedule()
         self._losses, self._saved = LossMeter(self.state.global_step), None
-        self._under_way.clear()
+        self._results.clear()
+        self._profile = Profile(self.args.profile, self.args.profile_steps)
         started = time.monotonic()
         with SignalGuard() as guard:
             self._fire("on_train_begin")
             if self.args.eval_on_start:
                 self.evaluate()
-            self._run_epochs(schedule, guard)
+            self._run_epochs(self._schedule(), guard)
         return self._finish(started)
 
     def _run_epochs(self, schedule: Any, guard: SignalGuard) -> None:
@@ -167,6 +160,7 @@ class Trainer:
         """One optimizer step on one accumulation group of all ranks."""
         args, plan = self.args, groups.plan(step)
         rate = schedule.rate(self.state.global_step)
+        self._profile.before_step(self.engine, self.state.global_step + 1)
         self.engine.begin_step(
             self.train_rows.native,
             plan.micro_batches,
@@ -187,7 +181,8 @@ class Trainer:
             * self.train_rows.padded_length
             * self.engine.num_non_embedding_parameters
         )
-        self._under_way.append(_Begun(self.state.global_step, rate))
+        self._profile.after_step(self.engine, self.state.global_step)
+        self._results.begun(self.state.global_step, rate)
         self._take_results(all=False)
         self._fire(
             "on_step_end",
@@ -196,20 +191,12 @@ class Trainer:
         )
 
     def _take_results(self, *, all: bool) -> None:
-        """Losses of the steps begun: a GPU is one step behind, unless `all` waits for it.
-
-        RuntimeError for a step that is not finite.
-        """
-        for result in self.engine.take_results(all=all):
-            begun = self._under_way.popleft()
-            if not (result.finite and math.isfinite(result.loss)):
-                self.state.global_step = begun.step - 1
-                raise RuntimeError(
-                    f"step {begun.step}: loss {result.loss}, gradient norm {result.grad_norm}: not finite; "
-                    "it changed no weight; lower --learning_rate or --max_grad_norm, then start the same "
-                    "command again: it resumes from the newest checkpoint"
-                )
-            self._losses.add(result.loss, result.grad_norm if self.args.max_grad_norm else None, begun.rate)
+        """Losses of the steps begun: a GPU is one step behind, unless `all` waits for it."""
+        try:
+            self._results.take(self.engine, self._losses, clipped=bool(self.args.max_grad_norm), all=all)
+        except NotFiniteError as error:
+            self.state.global_step = error.step - 1
+            raise
 
     def _log_evaluate_save(self) -> None:
         if self.control.should_log or self.control.should_evaluate or self.control.should_save:
@@ -235,6 +222,7 @@ class Trainer:
 
     def _finish(self, started: float) -> TrainOutput:
         self._take_results(all=True)
+        self._profile.finish(self.engine)
         runtime = time.monotonic() - started
         train_loss = self._losses.total() / max(self.state.global_step, 0.001)
         metrics = {

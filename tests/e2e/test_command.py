@@ -156,7 +156,7 @@ def test_diverging_run_stops_and_names_the_step(tmp_path):
     flags = {**SHORT, "learning_rate": 1e30, "warmup_ratio": 0, "max_grad_norm": 0}
     done = start(flags, tmp_path / "out", check=False)
     assert done.returncode != 0
-    assert re.search(r"RuntimeError: step \d+: loss \S+, gradient norm \S+: not finite", done.stderr)
+    assert re.search(r"NotFiniteError: step \d+: loss \S+, gradient norm \S+: not finite", done.stderr)
     assert not list((tmp_path / "out").glob("model*.safetensors"))
 
 

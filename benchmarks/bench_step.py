@@ -1,0 +1,181 @@
+"""Speed and memory of optimizer steps of a model with random weights, on a GPU or, for a look, on the CPU.
+
+usage: python benchmarks/bench_step.py --model vicuna-7b --workload W1 [--profile trace.json]
+
+Counting: performance.md, section 2. FLOPs a token = 6 x (linear parameters + head), attention
+6 x layers x heads x head_dim x sum(len^2) / tokens; MFU against 989 TFLOP/s (dense bf16, H100/H200 SXM).
+Tokens are those of the conversations (nothing is padded); the window holds everything of a step, upload and
+optimizer included. W1: full rows. W2: lengths and learned tokens of 800 recorded conversations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import harness
+from fastsft import _C
+from fastsft.profile import chrome_trace
+
+HERE = Path(__file__).parent
+PEAK_FLOPS = 989e12
+LENGTHS = HERE / "lengths_multi_turn_2048.json"
+
+
+def workload(name: str, rows: int, longest: int, vocab_size: int) -> tuple[Any, list[int]]:
+    """Random tokens with the lengths and learned tokens of a workload, and the lengths. W1 learns all."""
+    random = np.random.default_rng(0)
+    pairs = [(longest, longest - 1)] * rows
+    if name == "W2":
+        recorded = json.loads(LENGTHS.read_text())
+        order = random.permutation(len(recorded))
+        chosen = [recorded[order[i % len(order)]] for i in range(rows)]
+        pairs = [(min(n, longest), min(learned, n - 1, longest - 1)) for n, learned in chosen]
+    dataset = _C.TokenDataset()
+    for length, learned in pairs:
+        ids = random.integers(0, vocab_size, length).astype(np.int32)
+        dataset.append(ids, [(length - learned, length)])
+    return dataset, [length for length, _ in pairs]
+
+
+def micro_batches(lengths: list[int], budget: int) -> list[np.ndarray]:
+    """Rows in order, at most `budget` tokens together."""
+    batches: list[list[int]] = []
+    room = 0
+    for row, length in enumerate(lengths):
+        if not batches or length > room:
+            batches.append([])
+            room = budget
+        batches[-1].append(row)
+        room -= length
+    return [np.array(batch, dtype=np.int64) for batch in batches]
+
+
+def initialise(engine: Any, device: str) -> None:
+    """Normal weights of deviation 0.02, norms one, made on the device tensor by tensor."""
+    torch.manual_seed(0)
+    for name, shape in engine.parameter_shapes.items():
+        value = torch.ones(shape, device=device)
+        if len(shape) > 1:
+            value = torch.randn(shape, device=device) * 0.02
+        engine.set_parameter(name, value)
+    engine.publish()
+
+
+def step_flops(config: dict[str, Any], shapes: dict[str, list[int]], lengths: list[int]) -> float:
+    """FLOPs of forward and backward, counted as performance.md does."""
+    matrices = sum(
+        int(np.prod(s)) for name, s in shapes.items() if len(s) == 2 and "embed_tokens" not in name
+    )
+    if "lm_head.weight" not in shapes:
+        matrices += int(np.prod(shapes["model.embed_tokens.weight"]))
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    attention = 6.0 * config["num_hidden_layers"] * heads * head_dim * sum(n * n for n in lengths)
+    return 6.0 * matrices * sum(lengths) + attention
+
+
+def peak_memory(device: str) -> int:
+    """Bytes in use on the device as its driver sees it; of the process on the CPU."""
+    if device == "cpu":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Times `options.steps` steps after `options.warm_up`; the record of one row."""
+    config = json.loads((HERE / "configs" / f"{options.model}.json").read_text())
+    dtype = "bfloat16" if options.bf16 else "float32"
+    engine = _C.Engine(
+        json.dumps(config), device=options.device, compute_dtype=dtype, recompute=options.recompute,
+        grad_dtype=options.grad_dtype, max_positions=options.longest,
+    )  # fmt: skip
+    initialise(engine, options.device)
+    dataset, lengths = workload(options.workload, options.rows, options.longest, config["vocab_size"])
+    batches = micro_batches(lengths, options.micro_batch_tokens)
+    targets = dataset.target_counts()
+    weights = [np.full(len(batch), 1.0 / targets.sum()) for batch in batches]
+
+    def step() -> Any:
+        engine.begin_step(dataset, batches, weights, learning_rate=1e-6)
+        return engine.take_results(all=False)
+
+    for _ in range(options.warm_up):
+        step()
+    engine.take_results(all=True)
+    times, results = [], []
+    for _ in range(options.repeats):
+        started = time.perf_counter()
+        for _ in range(options.steps):
+            results = step() or results
+        results = engine.take_results(all=True) or results
+        times.append((time.perf_counter() - started) / options.steps)
+    if options.profile:
+        engine.start_trace(capacity=1_000_000)
+        step()
+        trace = chrome_trace(engine.stop_trace(), 0, _C.trace_dropped())
+        Path(options.profile).write_text(json.dumps(trace))
+        engine.take_results(all=True)
+    seconds, tokens = statistics.median(times), sum(lengths)
+    flops = step_flops(config, engine.parameter_shapes, lengths)
+    return {
+        "model": options.model, "workload": options.workload, "device": options.device,
+        "compute_dtype": dtype, "master_dtype": "float32", "moments_dtype": "float32",
+        "grad_dtype": options.grad_dtype, "recompute": options.recompute, "parameters": engine.num_parameters,
+        "micro_batches": len(batches), "tokens_per_step": tokens, "mean_length": tokens / len(lengths),
+        "seconds_per_step": seconds, "fastest": min(times), "slowest": max(times),
+        "tokens_per_second": tokens / seconds, "tflops_per_second": flops / seconds / 1e12,
+        "mfu_of_989_tflops": flops / seconds / PEAK_FLOPS,
+        "peak_memory_gib": peak_memory(options.device) / 2**30,
+        "engine_memory": engine.memory(), "loss": results[-1].loss, "finite": results[-1].finite,
+    }  # fmt: skip
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", default="tiny", help="a file of benchmarks/configs, without .json")
+    parser.add_argument("--workload", choices=["W1", "W2"], default="W1")
+    parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() and _C.with_cuda else "cpu")
+    parser.add_argument("--rows", type=int, default=32, help="conversations a step")
+    parser.add_argument("--longest", type=int, default=2048)
+    parser.add_argument("--micro_batch_tokens", type=int, default=8192)
+    parser.add_argument("--recompute", default="selective")
+    parser.add_argument("--grad_dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--bf16", type=lambda text: text == "True", default=True)
+    parser.add_argument("--warm_up", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5, help="steps a repeat")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--profile", help="a file for the timeline of one more step")
+    parser.add_argument("--out", help="a file for the record; default: results/step_<model>_<workload>.json")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    options = parse(arguments)
+    record = {**run(options), "command": " ".join(["python", *sys.argv])}
+    record |= {"versions": harness.versions(harness.PACKAGES), "hardware": harness.hardware()}
+    if options.device != "cpu":
+        record["gpu"] = torch.cuda.get_device_name(options.device)
+    default = harness.RESULTS / f"step_{options.model}_{options.workload}.json"
+    path = Path(options.out) if options.out else default
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    for name, value in record.items():
+        if name not in ("versions", "hardware"):
+            print(f"{name:<20} {value}")
+    return record
+
+
+if __name__ == "__main__":
+    main()

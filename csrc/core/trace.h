@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fastsft::trace {
+
+// What happens beside what: one lane a kind of work.
+enum class Lane : uint8_t {
+  kHost,        // what the calling thread does; "synchronize ..." where it waits for the device
+  kCompute,     // blocks, and the ops inside them
+  kGather,      // from the start of a collective to where its result may be used
+  kReduce,      // the same
+  kUpload,      // micro-batches to the device
+  kParameters,  // a unit's parameters are whole
+  kGradients,   // a unit's gradient is whole
+};
+const char* lane_name(Lane lane);
+
+struct RecordedSpan {
+  Lane lane = Lane::kHost;
+  std::string name;
+  uint64_t began = 0, ended = 0;  // place in the order of all begins and ends, from 1; 0: not yet
+  int64_t begin_ns = 0, end_ns = 0;        // steady clock; a device's work in the device's time
+  int64_t begin_mark = -1, end_mark = -1;  // of the clock; -1: host time
+};
+
+// Reads the time of a device whose work is only enqueued.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  // Notes the point behind all work enqueued so far. Does not wait.
+  virtual int64_t mark() = 0;
+  // When that point was reached; waits for it. Nanoseconds of the steady clock.
+  virtual int64_t nanoseconds(int64_t mark) = 0;
+};
+
+// The spans of this process, the newest `capacity` of them. Costs one relaxed load when off.
+class Recorder {
+ public:
+  static Recorder& instance();
+  static bool on() { return on_.load(std::memory_order_relaxed); }
+
+  // Forgets what was recorded. `clock` (null: host time for all lanes) lives until `stop`.
+  void start(size_t capacity, Clock* clock);
+  // The finished spans in the order in which they began. Later `end`s are ignored.
+  std::vector<RecordedSpan> stop();
+  // Spans that were pushed out by newer ones since `start`.
+  uint64_t dropped() const { return dropped_; }
+
+  uint64_t begin(Lane lane, std::string name);  // the span's number, from 1; 0 when off
+  void end(uint64_t span);                      // 0 is ignored
+
+ private:
+  int64_t mark_of(Lane lane);
+
+  static inline std::atomic<bool> on_{false};
+  std::mutex mutex_;
+  std::deque<RecordedSpan> spans_;
+  size_t capacity_ = 0;
+  uint64_t next_span_ = 1, first_span_ = 1, order_ = 0, dropped_ = 0;
+  Clock* clock_ = nullptr;
+};
+
+// Ranges of an outside profiler around the spans of the calling thread; set before main, by a file
+// of the device's build.
+struct Ranges {
+  void (*push)(const char* name) = nullptr;
+  void (*pop)() = nullptr;
+};
+Ranges& outside_ranges();
+
+// Records from here to the end of the scope: "<what> <which>".
+class Span {
+ public:
+  Span(Lane lane, std::string_view what, std::string_view which = {}) {
+    if (Recorder::on() || outside_ranges().push != nullptr) open(lane, what, which);
+  }
+  ~Span() {
+    if (opened_) close();
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  void open(Lane lane, std::string_view what, std::string_view which);
+  void close();
+
+  bool opened_ = false;
+  uint64_t span_ = 0;
+};
+
+}  // namespace fastsft::trace

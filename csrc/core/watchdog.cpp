@@ -1,0 +1,57 @@
+#include "core/watchdog.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/error.h"
+#include "core/whereabouts.h"
+
+namespace fastsft {
+namespace {
+
+int64_t now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+[[noreturn]] void end_process(double seconds) {
+  const std::string line = concat("error: ", Whereabouts::instance().text(), ": waited ", seconds,
+                                  " s in vain (--ddp_timeout); another rank died or is stuck\n");
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+  std::_Exit(1);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(double timeout_seconds)
+    : timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)) {
+  if (timeout_ns_ > 0) thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  stop_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Watchdog::Wait::Wait(Watchdog& watchdog) : watchdog_(watchdog) {
+  if (watchdog.timeout_ns_ > 0) {
+    watchdog.deadline_.store(now() + watchdog.timeout_ns_, std::memory_order_relaxed);
+  }
+}
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, std::chrono::milliseconds(500), [this] { return stopped_; })) {
+    if (now() > deadline_.load(std::memory_order_relaxed)) {
+      end_process(static_cast<double>(timeout_ns_) / 1e9);
+    }
+  }
+}
+
+}  // namespace fastsft

@@ -1,0 +1,35 @@
+"""bench_step.py on a tiny model: it runs, and counts what performance.md counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bench_step
+
+
+@pytest.mark.parametrize("workload", ["W1", "W2"])
+def test_a_tiny_model_on_the_cpu(workload: str, tmp_path: Path) -> None:
+    flags = {
+        "model": "tiny", "workload": workload, "device": "cpu", "rows": 6, "longest": 64, "warm_up": 1,
+        "micro_batch_tokens": 128, "steps": 1, "repeats": 1, "grad_dtype": "bfloat16",
+        "profile": tmp_path / "trace.json", "out": tmp_path / "record.json",
+    }  # fmt: skip
+    bench_step.main([word for name, value in flags.items() for word in (f"--{name}", str(value))])
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["finite"] and record["tokens_per_second"] > 0 and record["micro_batches"] > 1
+    assert (record["compute_dtype"], record["grad_dtype"]) == ("bfloat16", "bfloat16")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize("length, gflop", [(1024, 40.4), (2048, 41.3), (8192, 46.1)])
+def test_flops_of_vicuna_7b(length: int, gflop: float) -> None:
+    """performance.md, section 3.1."""
+    config = {"num_attention_heads": 32, "hidden_size": 4096, "num_hidden_layers": 32}
+    block = {"qkv": [3 * 4096, 4096], "o": [4096, 4096], "gate_up": [22016, 4096], "down": [4096, 11008]}
+    shapes = {f"{layer}.{name}": shape for layer in range(32) for name, shape in block.items()}
+    shapes |= {"model.embed_tokens.weight": [32000, 4096], "lm_head.weight": [32000, 4096]}
+    flops = bench_step.step_flops(config, shapes, [length]) / length
+    assert flops / 1e9 == pytest.approx(gflop, abs=0.06)

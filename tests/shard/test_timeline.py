@@ -1,0 +1,135 @@
+"""What runs beside what, from the recorded order of a step on gloo ranks: no clock is looked at."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from fastsft import _C
+from ranks import run_ranks
+from runs import random_dataset
+from shard.test_strategies import ROWS, VOCAB, config, initialise
+
+LAYERS = 4
+
+
+class Span(NamedTuple):
+    lane: str
+    name: str
+    began: int
+    ended: int
+
+    def around(self, other: Span) -> bool:
+        return self.began < other.began and other.ended < self.ended
+
+
+def record(
+    groups: dict[str, str], strategy: str, tied: bool, prefetch: bool = True, micro_batches: int = 2
+) -> list[Span]:
+    """The second step of a run, so that nothing of a start is in it."""
+    engine = _C.Engine(config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, **groups)
+    initialise(engine)
+    dataset = random_dataset(ROWS, VOCAB, 40)
+    mine = np.array_split(np.arange(ROWS)[engine.rank :: engine.world_size], micro_batches)
+    weights = [np.full(len(part), 1 / 200) for part in mine]
+    spans: list[Any] = []
+    for step in range(2):
+        if step == 1:
+            engine.start_trace(capacity=100_000)
+        engine.begin_step(dataset, mine, weights, learning_rate=1e-3)
+    spans = engine.stop_trace()
+    engine.take_results(all=True)
+    assert _C.trace_dropped() == 0
+    return [Span(span.lane, span.name, span.began, span.ended) for span in spans]
+
+
+def of(spans: list[Span], lane: str, name: str = "") -> list[Span]:
+    return [span for span in spans if span.lane == lane and name in span.name]
+
+
+def whole_at_once(spans: list[Span]) -> int:
+    """The most spans that are open at any point."""
+    points = sorted([(s.began, 1) for s in spans] + [(s.ended, -1) for s in spans])
+    return int(np.cumsum([change for _, change in points]).max())
+
+
+def check_gathers_overlap(spans: list[Span], tied: bool) -> None:
+    """While a block computes, the next unit that is not whole yet is under way."""
+    names = [f"block.{layer}" for layer in range(LAYERS)]
+    forward = [*names, *([] if tied else ["head"])]
+    pairs = [("forward", here, there) for here, there in itertools.pairwise(forward)]
+    pairs += [("backward", here, there) for here, there in itertools.pairwise(names[::-1])]
+    for what, here, there in pairs:
+        computes = of(spans, "compute", f"{what} {here}")
+        assert computes
+        for compute in computes:
+            gathers = [s for s in of(spans, "gather", f"all_gather {there}") if s.around(compute)]
+            assert gathers, f"{what} {here} ran without the gather of {there} beside it"
+
+
+def check_reductions_overlap(spans: list[Span], micro_batches: slice = slice(None)) -> None:
+    """The reduction of a block runs beside the backward of the block below."""
+    for layer in range(1, LAYERS):
+        for compute in of(spans, "compute", f"backward block.{layer - 1}")[micro_batches]:
+            reductions = [s for s in of(spans, "reduce", f"block.{layer}") if s.around(compute)]
+            assert reductions, f"backward block.{layer - 1} ran without the reduction of block.{layer}"
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_full_shard_gathers_and_reduces_behind_compute(world_size: int, tied: bool) -> None:
+    for spans in run_ranks(world_size, record, "full_shard", tied):
+        check_gathers_overlap(spans, tied)
+        check_reductions_overlap(spans)
+        assert whole_at_once(of(spans, "parameters")) == (3 if tied else 2)
+        (step,) = of(spans, "host", "step")
+        assert not [s for s in of(spans, "host", "synchronize") if step.around(s)]
+
+
+def test_the_check_sees_gathers_that_are_not_ahead() -> None:
+    for spans in run_ranks(2, record, "full_shard", False, False):
+        with pytest.raises(AssertionError, match="ran without the gather"):
+            check_gathers_overlap(spans, False)
+
+
+@pytest.mark.parametrize("strategy", ["shard_grad_op", "full_shard"])
+def test_every_unit_is_reduced_once_a_micro_batch(strategy: str) -> None:
+    for spans in run_ranks(2, record, strategy, False, True, 3):
+        for layer in range(LAYERS):
+            assert len(of(spans, "reduce", f"reduce_scatter block.{layer}")) == 3
+        check_reductions_overlap(spans)
+        assert whole_at_once(of(spans, "gradients")) == 2
+        assert len(of(spans, "gather", "all_gather block.1")) == (6 if strategy == "full_shard" else 1)
+
+
+def test_no_shard_reduces_each_unit_once_a_step() -> None:
+    for spans in run_ranks(2, record, "no_shard", False):
+        names = sorted(span.name for span in of(spans, "reduce", "all_reduce"))
+        units = [
+            "embedding",
+            "head",
+            *(f"block.{layer}" for layer in range(LAYERS)),
+            "loss and gradient norm",
+        ]
+        assert names == sorted(f"all_reduce {unit}" for unit in units)
+        check_reductions_overlap(spans, slice(-1, None))
+
+
+def test_uploads_ops_and_updates_are_in_the_timeline() -> None:
+    (spans,) = run_ranks(1, record, "no_shard", False)
+    assert len(of(spans, "upload")) == 2 and len(of(spans, "compute", "update")) == 1
+    for block in of(spans, "compute", "forward block."):
+        assert [s for s in of(spans, "compute", "attention") if block.around(s)]
+
+
+def test_a_full_ring_drops_the_oldest_and_says_so() -> None:
+    engine = _C.Engine(config(False))
+    engine.start_trace(capacity=3)
+    rows = np.arange(4)
+    engine.begin_step(random_dataset(4, VOCAB, 20), [rows], [np.ones(4)], learning_rate=1e-3)
+    spans = engine.stop_trace()
+    assert len(spans) <= 3 and _C.trace_dropped() > 10
+    assert engine.stop_trace() == []
