@@ -50,8 +50,8 @@ def chrome_trace(spans: Iterable[Any], rank: int, dropped: int) -> dict[str, Any
             }
         )  # fmt: skip
     for tid in {e["tid"] for e in events if e["ph"] == "X" and e["tid"] >= 100}:
-        name = {"name": f"{_LANES[tid % 100]} ({tid // 100 + 1})"}
-        events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": tid, "args": name})
+        title = {"name": f"{_LANES[tid % 100]} ({tid // 100 + 1})"}
+        events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": tid, "args": title})
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"dropped_spans": dropped}}
 
 
