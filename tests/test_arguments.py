@@ -176,7 +176,7 @@ REFUSED = {
     "--ddp_backend mpi": "use gloo or nccl",
     "--report_to wandb": "use --report_to none",
     "--evaluation_strategy steps --eval_strategy epoch": "old name of --eval_strategy",
-    "--fsdp hybrid_shard": "does not support --fsdp hybrid_shard",
+    '--fsdp hybrid_shard --fsdp_config {"hybrid_shard_size":0}': "at least 1, got 0",
     "--fsdp full": "unknown option 'full'",
     "--lr_scheduler_kwargs [1]": "expected a JSON object",
     "--per_device_train_batch_size 0": "at least 1",
@@ -245,10 +245,36 @@ def test_warmup_steps(words, total, steps):
 @pytest.mark.parametrize(
     ("value", "strategy"),
     [(None, "no_shard"), (True, "full_shard"), (["shard_grad_op"], "shard_grad_op"), ("no_shard", "no_shard"),
-     ("auto_wrap", "full_shard"), ("shard_grad_op auto_wrap", "shard_grad_op")],
+     ("auto_wrap", "full_shard"), ("shard_grad_op auto_wrap", "shard_grad_op"),
+     ("hybrid_shard auto_wrap", "hybrid_shard"), ("hybrid_shard_zero2 offload", "hybrid_shard_zero2")],
 )  # fmt: skip
 def test_sharding_strategy(value, strategy):
     assert TrainingArguments(output_dir="x", fsdp=value).sharding_strategy == strategy
+
+
+def test_offload():
+    assert TrainingArguments(output_dir="x", fsdp="full_shard auto_wrap offload").offload
+    assert TrainingArguments(output_dir="x", fsdp="full_shard", fsdp_config='{"cpu_offload": "true"}').offload
+    assert not TrainingArguments(output_dir="x", fsdp="full_shard").offload
+
+
+def test_node_size(monkeypatch):
+    for name, value in {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    assert TrainingArguments(output_dir="x", fsdp="full_shard").node_size == 0
+    assert TrainingArguments(output_dir="x", fsdp="hybrid_shard").node_size == 2
+    for size, expected in [(1, 1), ("4", 4)]:
+        chosen = {"hybrid_shard_size": size}
+        assert (
+            TrainingArguments(output_dir="x", fsdp="hybrid_shard", fsdp_config=chosen).node_size == expected
+        )
+    with pytest.raises(ValueError, match="4 ranks do not make nodes of 3 ranks"):
+        _ = TrainingArguments(
+            output_dir="x", fsdp="hybrid_shard", fsdp_config={"hybrid_shard_size": 3}
+        ).node_size
+    monkeypatch.setenv("LOCAL_RANK", "0")  # dealt round the machines
+    with pytest.raises(ValueError, match="must follow each other"):
+        _ = TrainingArguments(output_dir="x", fsdp="hybrid_shard").node_size
 
 
 def test_fsdp_config(tmp_path):

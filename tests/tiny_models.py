@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fastsft import _C
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "untied": {"model_type": "llama", "num_key_value_heads": 2},
     "tied": {"model_type": "llama", "num_key_value_heads": 4, "tie_word_embeddings": True},
@@ -19,7 +21,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
 }  # fmt: skip
-STRATEGIES = ["full_shard", "shard_grad_op", "no_shard"]
+STRATEGIES = _C.strategies()
 
 
 def write_model(directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB") -> Path:
@@ -42,8 +44,6 @@ def write_model(directory: Path, kind: str, dtype: str = "float32", max_shard_si
 
 def make_engine(directory: Path, **options: Any) -> Any:
     """An engine with the weights of `directory`."""
-    from fastsft import _C
-
     engine = _C.Engine((directory / "config.json").read_text(), **options)
     _C.load_model(engine, str(directory))
     return engine
@@ -51,8 +51,6 @@ def make_engine(directory: Path, **options: Any) -> Any:
 
 def conversations() -> Any:
     """Eight rows of random tokens whose second half is learned."""
-    from fastsft import _C
-
     generator, dataset = np.random.default_rng(0), _C.TokenDataset()
     for length in [5, 9, 12, 6, 20, 3, 11, 8]:
         ids = generator.integers(0, 70, length).astype(np.int32)

@@ -18,25 +18,27 @@ namespace {
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 std::vector<std::string> load_engine_model(Engine& engine, const std::string& directory) {
-  auto notes = load_model(engine.strategy().states(), engine.communicator(), directory);
+  engine.await_states();
+  auto notes = load_model(engine.strategy(), engine.communicator(), directory);
   engine.publish();
   return notes;
 }
 
 std::vector<FileDigest> save_engine_model(Engine& engine, const std::string& directory,
                                           const std::string& dtype, uint64_t max_shard_size) {
-  return save_model(engine.strategy().states(), engine.communicator(), directory,
+  engine.await_states();
+  return save_model(engine.strategy(), engine.communicator(), directory,
                     {weight_dtype(dtype), max_shard_size});
 }
 
 std::vector<FileDigest> save_engine_state(Engine& engine, const std::string& directory) {
-  const Communicator& communicator = engine.communicator();
-  return save_training_state(engine.strategy().states(), communicator.rank(),
-                             communicator.world_size(), directory);
+  engine.await_states();
+  return save_training_state(engine.strategy(), directory);
 }
 
 void load_engine_state(Engine& engine, const std::string& directory) {
-  load_training_state(engine.strategy().states(), engine.communicator(), directory);
+  engine.await_states();
+  load_training_state(engine.strategy(), engine.communicator(), directory);
   engine.publish();
 }
 

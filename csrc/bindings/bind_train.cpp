@@ -108,6 +108,8 @@ void bind_train(py::module_& module) {
   module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
              py::call_guard<py::gil_scoped_release>());
 
+  module.def("strategies", &strategy_names);
+
   py::class_<StepResult>(module, "StepResult")
       .def_readonly("loss", &StepResult::loss)
       .def_readonly("grad_norm", &StepResult::grad_norm)
@@ -129,16 +131,19 @@ void bind_train(py::module_& module) {
                        const std::string& recompute, const std::string& gather_group,
                        const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
                        std::optional<size_t> results_behind, const std::string& grad_dtype,
-                       bool prefetch, double timeout_seconds) {
+                       bool prefetch, double timeout_seconds, bool offload,
+                       const std::string& node_gather_group, const std::string& node_reduce_group,
+                       const std::string& across_group) {
              return make_engine(config_json, device, compute_dtype,
                                 {.strategy = strategy,
                                  .recompute = recompute,
-                                 .gather_group = gather_group,
-                                 .reduce_group = reduce_group,
+                                 .groups = {gather_group, reduce_group, node_gather_group,
+                                            node_reduce_group, across_group},
                                  .num_threads = num_threads,
                                  .max_positions = max_positions,
                                  .grad_dtype = float_dtype("grad_dtype", grad_dtype),
                                  .prefetch = prefetch,
+                                 .offload = offload,
                                  .timeout_seconds = timeout_seconds,
                                  .results_behind = results_behind});
            }),
@@ -147,7 +152,9 @@ void bind_train(py::module_& module) {
            py::arg("recompute") = "selective", py::arg("gather_group") = "",
            py::arg("reduce_group") = "", py::arg("num_threads") = 0, py::arg("max_positions") = 0,
            py::arg("results_behind") = py::none(), py::arg("grad_dtype") = "float32",
-           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0)
+           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0, py::arg("offload") = false,
+           py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
+           py::arg("across_group") = "")
       .def(
           "train_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,

@@ -8,16 +8,16 @@
 
 namespace fastsft {
 
-at::Tensor gather_master(const UnitState& state, Communicator& communicator) {
-  const bool first = communicator.rank() == 0;
+at::Tensor gather_master(const UnitState& state, Communicator& shards, at::Device device) {
+  const bool first = shards.rank() == 0;
   if (owns_whole(state)) return first ? host_copy(state.master) : at::Tensor();
   const Phase phase("gathering the weights");
+  const at::Tensor range = state.master.to(device);
   at::Tensor whole;
   if (first) {
-    whole =
-        at::empty({state.unit->padded_numel(communicator.world_size())}, state.master.options());
+    whole = at::empty({state.unit->padded_numel(shards.world_size())}, range.options());
   }
-  communicator.gather_to_first(whole, state.master, state.unit->name());
+  shards.gather_to_first(whole, range, state.unit->name());
   return first ? host_copy(whole) : at::Tensor();
 }
 

@@ -54,13 +54,12 @@ std::vector<std::string> read_directory(std::span<UnitState> units, const std::s
 
 }  // namespace
 
-std::vector<std::string> load_model(std::span<UnitState> units, Communicator& communicator,
+std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory) {
-  FASTSFT_ASSERT(!units.empty());
   std::vector<std::string> notes;
   Agreement agreement;
-  agreement.attempt([&] { notes = read_directory(units, directory); });
-  agreement.settle(communicator, units.front().master.device(), "loading the model " + directory);
+  agreement.attempt([&] { notes = read_directory(strategy.states(), directory); });
+  agreement.settle(all, strategy.device(), "loading the model " + directory);
   return notes;
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shard/communicator.h"
+#include "shard/strategy.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {
@@ -12,7 +12,7 @@ namespace fastsft {
 // Collective: reads the safetensors weights of a Hugging Face directory into the master weights.
 // Files are mapped, and each rank touches only the bytes of its own ranges. All ranks throw when
 // one fails. Returns sentences that the user should see, such as a head that a tied model ignores.
-std::vector<std::string> load_model(std::span<UnitState> units, Communicator& communicator,
+std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory);
 
 }  // namespace fastsft

@@ -94,13 +94,10 @@ void read_directory(std::span<UnitState> units, const std::string& directory) {
 
 }  // namespace
 
-void load_training_state(std::span<UnitState> units, Communicator& communicator,
-                         const std::string& directory) {
-  FASTSFT_ASSERT(!units.empty());
+void load_training_state(Strategy& strategy, Communicator& all, const std::string& directory) {
   Agreement agreement;
-  agreement.attempt([&] { read_directory(units, directory); });
-  agreement.settle(communicator, units.front().master.device(),
-                   "loading the training state " + directory);
+  agreement.attempt([&] { read_directory(strategy.states(), directory); });
+  agreement.settle(all, strategy.device(), "loading the training state " + directory);
 }
 
 }  // namespace fastsft

@@ -15,10 +15,11 @@ std::span<const float> elements_of(const at::Tensor& unit, const ParamSlot& slot
 
 }  // namespace
 
-std::vector<FileDigest> save_model(std::span<const UnitState> units, Communicator& communicator,
+std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
                                    const std::string& directory, const SaveOptions& options) {
+  const std::span<const UnitState> units = strategy.states();
   FASTSFT_ASSERT(!units.empty());
-  const bool first = communicator.rank() == 0;
+  const bool first = all.rank() == 0;
   const auto places = state_dict_order(units);
   Agreement agreement;
   std::optional<ModelWriter> writer;
@@ -27,14 +28,14 @@ std::vector<FileDigest> save_model(std::span<const UnitState> units, Communicato
     agreement.attempt([&] { writer.emplace(posix_file_system(), directory, places, options); });
   }
   at::Tensor unit;
-  for (size_t i = 0; i < places.size(); ++i) {
+  for (size_t i = 0; i < places.size() && strategy.copy() == 0; ++i) {
     if (i == 0 || places[i].unit != places[i - 1].unit) {
-      unit = gather_master(units[places[i].unit], communicator);
+      unit = gather_master(units[places[i].unit], strategy.shards(), strategy.device());
     }
     if (first) agreement.attempt([&] { writer->write(elements_of(unit, *places[i].slot)); });
   }
   if (first) agreement.attempt([&] { digests = writer->commit(); });
-  agreement.settle(communicator, units.front().master.device(), "saving the model to " + directory);
+  agreement.settle(all, strategy.device(), "saving the model to " + directory);
   return digests;
 }
 

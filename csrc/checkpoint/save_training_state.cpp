@@ -31,8 +31,10 @@ void write_owned(SafetensorsWriter& writer, const UnitState& state, const at::Te
 
 }  // namespace
 
-std::vector<FileDigest> save_training_state(std::span<const UnitState> units, int rank,
-                                            int world_size, const std::string& directory) {
+std::vector<FileDigest> save_training_state(Strategy& strategy, const std::string& directory) {
+  if (strategy.copy() != 0) return {};
+  const std::span<const UnitState> units = strategy.states();
+  const int rank = strategy.shards().rank(), world_size = strategy.shards().world_size();
   bool replicated = world_size > 1;
   for (const auto& state : units) replicated = replicated && owns_whole(state);
   if (replicated && rank != 0) return {};

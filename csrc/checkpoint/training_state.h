@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shard/communicator.h"
+#include "shard/strategy.h"
 #include "shard/unit_state.h"
 #include "storage/checksummed_file.h"
 
@@ -14,15 +14,14 @@ namespace fastsft {
 // holds, for every unit that a rank owns a part of, "<unit>.master", ".exp_avg" and ".exp_avg_sq";
 // which elements they are and the hash of the unit's layout stand in the metadata.
 
-// Writes this rank's file into an existing directory, durable on return; a strategy that replicates
-// writes one file on rank 0. Returns the files written. No collectives.
-std::vector<FileDigest> save_training_state(std::span<const UnitState> units, int rank,
-                                            int world_size, const std::string& directory);
+// Writes this rank's file into an existing directory, durable on return; of several copies only the
+// first is written, a strategy that replicates writes one file on rank 0. Returns the files
+// written. No collectives.
+std::vector<FileDigest> save_training_state(Strategy& strategy, const std::string& directory);
 
 // Collective: reads this rank's elements from the files of any number of ranks and any strategy.
 // All ranks throw when one fails: std::invalid_argument when files are missing or the layout
 // differs.
-void load_training_state(std::span<UnitState> units, Communicator& communicator,
-                         const std::string& directory);
+void load_training_state(Strategy& strategy, Communicator& all, const std::string& directory);
 
 }  // namespace fastsft

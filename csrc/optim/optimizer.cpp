@@ -13,12 +13,11 @@ struct Segment {
   double weight_decay;
 };
 
-void update(Strategy& strategy, size_t unit, const Segment& segment, const AdamWOptions& options,
-            const at::Tensor& control) {
+void update(Strategy& strategy, size_t unit, const UnitState& state, const Segment& segment,
+            const AdamWOptions& options, const at::Tensor& control) {
   const int64_t size = segment.end - segment.begin;
   if (size <= 0) return;
   const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, segment.begin, size); };
-  const UnitState& state = strategy.states()[unit];
   std::optional<at::Tensor> copy = strategy.compute_range(unit);
   if (copy) copy = part(*copy);
   adamw(part(state.master), copy, part(strategy.gradients().local(unit)), part(state.exp_avg),
@@ -30,12 +29,14 @@ void update(Strategy& strategy, size_t unit, const Segment& segment, const AdamW
 
 void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& control) {
   for (size_t unit = 0; unit < strategy.states().size(); ++unit) {
-    const UnitState& state = strategy.states()[unit];
+    const UnitState state = strategy.begin_update(unit);
     const int64_t size = state.end - state.begin;
     const int64_t boundary = std::clamp<int64_t>(state.unit->decay_end() - state.begin, 0, size);
-    update(strategy, unit, {0, boundary, options.weight_decay}, options, control);
-    update(strategy, unit, {boundary, size, 0.0}, options, control);
+    update(strategy, unit, state, {0, boundary, options.weight_decay}, options, control);
+    update(strategy, unit, state, {boundary, size, 0.0}, options, control);
+    strategy.end_update(unit);
   }
+  strategy.finish_update();
 }
 
 }  // namespace fastsft

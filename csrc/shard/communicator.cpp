@@ -56,7 +56,6 @@ class GroupCommunicator : public Communicator {
       : gather_(std::move(gather)), reduce_(std::move(reduce)), watchdog_(watchdog) {
     require(gather_->getRank() == reduce_->getRank() && gather_->getSize() == reduce_->getSize(),
             "the gather and the reduce group must hold the same ranks in the same order");
-    Whereabouts::instance().set_rank(rank(), world_size());
   }
 
   int rank() const override { return gather_->getRank(); }
@@ -165,7 +164,9 @@ std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
   require(gather_group.empty() == reduce_group.empty(), "give both group names or neither, got \"",
           gather_group, "\" and \"", reduce_group, "\"");
   if (gather_group.empty()) return std::make_unique<AloneCommunicator>();
-  return std::make_unique<GroupCommunicator>(c10d::resolve_process_group(gather_group),
+  auto gather = c10d::resolve_process_group(gather_group);
+  if (gather->getSize() == 1) return std::make_unique<AloneCommunicator>();
+  return std::make_unique<GroupCommunicator>(std::move(gather),
                                              c10d::resolve_process_group(reduce_group), watchdog);
 }
 

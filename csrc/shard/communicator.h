@@ -20,7 +20,7 @@ class Pending {
 };
 using PendingPtr = std::unique_ptr<Pending>;
 
-// The ranks that train together. Collectives are enqueued by the step thread only, in the same
+// Ranks that exchange tensors. Collectives are enqueued by the step thread only, in the same
 // order on every rank. Tensors are flat and contiguous. `what` names the tensor in messages and
 // timelines. A peer that died, a timeout or an error of the network is a CollectiveError.
 class Communicator {
@@ -46,7 +46,7 @@ class Communicator {
 };
 
 // Two groups over the same ranks, by their c10d names, so that a gather never waits behind a
-// reduction. Empty names: one rank, nothing to communicate.
+// reduction. Empty names, or groups of one rank: nothing to communicate.
 // `watchdog` (outlives the communicator) watches the waits of the host.
 std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
                                                 const std::string& reduce_group,

@@ -19,23 +19,26 @@ int parts_of(Reduction keep, const Communicator& communicator) {
 
 }  // namespace
 
-ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
+ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
                                    const Options& options)
     : units_(units),
-      communicator_(communicator),
+      ranks_(ranks),
       keep_(options.keep),
-      buffers_(units, parts_of(options.keep, communicator), options.open_units + 1,
+      buffers_(units, parts_of(options.keep, ranks.shards), options.open_units + 1,
                options.accumulated.dtype(at::kFloat), trace::Lane::kGradients),
       whole_(units.size()),
       filled_(units.size(), false) {
   int64_t largest = 0;
   for (const auto& unit : units) {
-    const int64_t size = unit.shard_numel(parts_of(keep_, communicator));
+    const int64_t size = unit.shard_numel(parts_of(keep_, ranks.shards));
     local_.push_back(at::empty({size}, options.accumulated));
     largest = std::max(largest, size);
   }
-  if (keep_ == Reduction::kWhole) return;  // then the sum stays in the buffer
-  range_ = at::empty({largest}, options.accumulated.dtype(at::kFloat));
+  const at::TensorOptions wide = options.accumulated.dtype(at::kFloat);
+  const bool narrow = options.accumulated.dtype() != at::kFloat;
+  // A whole sum stays in its buffer.
+  if (keep_ == Reduction::kRange) range_ = at::empty({largest}, wide);
+  if (narrow && ranks.copies.world_size() > 1) copies_range_ = at::empty({largest}, wide);
 }
 
 UnitGradient& ReducedGradients::whole(size_t unit) {
@@ -54,30 +57,65 @@ void ReducedGradients::reduce(size_t unit) {
   const std::string& name = units_[unit].name();
   const at::Tensor& flat = whole_[unit].flat();
   pending_ = keep_ == Reduction::kWhole
-                 ? communicator_.all_reduce_sum(flat, name)
-                 : communicator_.reduce_scatter_sum(reduced(unit), flat, name);
+                 ? ranks_.shards.all_reduce_sum(flat, name)
+                 : ranks_.shards.reduce_scatter_sum(reduced(unit), flat, name);
   pending_unit_ = unit;
+  pending_last_ = last_;
 }
 
 void ReducedGradients::finish_pending() {
   if (!pending_) return;
   pending_->wait();
   pending_.reset();
-  const at::Tensor sum = reduced(pending_unit_);
-  if (filled_[pending_unit_])
-    local_[pending_unit_].add_(sum);
-  else
-    local_[pending_unit_].copy_(sum);
+  const at::Tensor sum = reduced(pending_unit_), &local = local_[pending_unit_];
+  const bool filled = filled_[pending_unit_];
+  if (pending_last_ && ranks_.copies.world_size() > 1) {
+    if (filled) sum.add_(local);
+    begin_copies(pending_unit_, sum);
+  } else if (filled) {
+    local.add_(sum);
+  } else {
+    local.copy_(sum);
+  }
   filled_[pending_unit_] = true;
   // What writes the buffer or the range next is enqueued behind this addition.
   buffers_.give_back(pending_unit_);
 }
 
+// Another micro-batch of the step would find a sum that holds the other copies already: this is
+// done for the last one only.
+void ReducedGradients::begin_copies(size_t unit, const at::Tensor& sum) {
+  finish_copies();
+  const at::Tensor& local = local_[unit];
+  const at::Tensor target =
+      copies_range_.defined() ? copies_range_.narrow(0, 0, local.numel()) : local;
+  target.copy_(sum);
+  copies_unit_ = unit;
+  copies_pending_ = ranks_.copies.all_reduce_sum(target, "copies of " + units_[unit].name());
+}
+
+void ReducedGradients::finish_copies() {
+  if (!copies_pending_) return;
+  copies_pending_->wait();
+  copies_pending_.reset();
+  if (!copies_range_.defined()) return;
+  const at::Tensor& local = local_[copies_unit_];
+  local.copy_(copies_range_.narrow(0, 0, local.numel()));
+}
+
+void ReducedGradients::finish() {
+  finish_pending();
+  finish_copies();
+}
+
 void ReducedGradients::clear() { std::fill(filled_.begin(), filled_.end(), false); }
 
 int64_t ReducedGradients::nbytes() const {
-  const auto range = range_.defined() ? static_cast<int64_t>(range_.nbytes()) : 0;
-  return total_bytes(local_) + buffers_.nbytes() + range;
+  int64_t ranges = 0;
+  for (const auto& range : {range_, copies_range_}) {
+    if (range.defined()) ranges += static_cast<int64_t>(range.nbytes());
+  }
+  return total_bytes(local_) + buffers_.nbytes() + ranges;
 }
 
 ReplicatedGradients::ReplicatedGradients(const std::vector<ParamUnit>& units,

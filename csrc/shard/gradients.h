@@ -7,6 +7,7 @@
 
 #include "shard/communicator.h"
 #include "shard/param_unit.h"
+#include "shard/rank_groups.h"
 #include "shard/unit_buffers.h"
 #include "shard/unit_gradient.h"
 
@@ -36,7 +37,8 @@ enum class Reduction { kRange, kWhole };
 
 // Reduced after every micro-batch and added to what the rank keeps, one reduction at a time behind
 // the next block's backward. Sums over ranks and the addition are float32; a bfloat16 sum is
-// rounded once a micro-batch.
+// rounded once a micro-batch. With several copies, the sum over the micro-batches is reduced over
+// them, behind the last micro-batch's backward.
 class ReducedGradients : public Gradients {
  public:
   struct Options {
@@ -44,24 +46,26 @@ class ReducedGradients : public Gradients {
     at::TensorOptions accumulated;  // float32 or bfloat16, and the device
     size_t open_units;              // units that are written before their reduction begins
   };
-  ReducedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
+  ReducedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
                    const Options& options);
 
-  void begin_micro_batch(bool last) override {}
+  void begin_micro_batch(bool last) override { last_ = last; }
   UnitGradient& whole(size_t unit) override;
   void reduce(size_t unit) override;
-  void finish() override { finish_pending(); }
+  void finish() override;
   at::Tensor local(size_t unit) const override { return local_[unit]; }
   void clear() override;
   int64_t nbytes() const override;
 
  private:
   void finish_pending();
+  void begin_copies(size_t unit, const at::Tensor& sum);
+  void finish_copies();
   // The summed float32 values of what is kept of `unit`.
   at::Tensor reduced(size_t unit) const;
 
   const std::vector<ParamUnit>& units_;
-  Communicator& communicator_;
+  Sharding ranks_;
   Reduction keep_;
   UnitBuffers buffers_;
   std::vector<UnitGradient> whole_;
@@ -70,6 +74,11 @@ class ReducedGradients : public Gradients {
   at::Tensor range_;  // the reduced range of the unit under way
   PendingPtr pending_;
   size_t pending_unit_ = 0;
+  bool pending_last_ = true;  // the reduction under way belongs to the last micro-batch
+  at::Tensor copies_range_;   // the float32 sum under way over the copies, when `local` is narrower
+  PendingPtr copies_pending_;
+  size_t copies_unit_ = 0;
+  bool last_ = true;
 };
 
 // Whole on every rank over the accumulation group, one all-reduce at its end.

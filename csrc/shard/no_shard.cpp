@@ -8,19 +8,14 @@ namespace {
 // Every rank holds all parameters, gradients and optimizer state.
 class NoShard : public Strategy {
  public:
-  explicit NoShard(const StrategyContext& context) : Strategy(context) {
+  explicit NoShard(const StrategyContext& context) : Strategy(context, context.groups.over_all()) {
     for (const auto& unit : context_.units) {
       add_state(0, at::zeros({unit.padded_numel(1)}, context_.compute()));
     }
     if (context_.grad_dtype == at::kFloat)
-      gradients_ =
-          std::make_unique<ReplicatedGradients>(context_.units, communicator(), context_.wide());
+      gradients_ = std::make_unique<ReplicatedGradients>(context_.units, shards(), context_.wide());
     else
-      gradients_ = std::make_unique<ReducedGradients>(
-          context_.units, communicator(),
-          ReducedGradients::Options{.keep = Reduction::kWhole,
-                                    .accumulated = context_.gradient(),
-                                    .open_units = 1 + context_.resident_units});
+      reduce_gradients(Reduction::kWhole);
   }
 
   void prefetch(size_t) override {}

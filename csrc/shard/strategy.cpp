@@ -6,7 +6,7 @@ namespace fastsft {
 
 void Strategy::add_state(int64_t begin, at::Tensor range) {
   const int64_t size = range.numel();
-  const at::TensorOptions wide = context_.wide();
+  const at::TensorOptions wide = context_.offload ? context_.offloaded() : context_.wide();
   UnitState state;
   state.unit = &context_.units[states_.size()];
   state.begin = begin;
@@ -16,6 +16,28 @@ void Strategy::add_state(int64_t begin, at::Tensor range) {
   state.exp_avg_sq = at::zeros({size}, wide);
   states_.push_back(std::move(state));
   ranges_.push_back(std::move(range));
+}
+
+void Strategy::reduce_gradients(Reduction keep) {
+  gradients_ = std::make_unique<ReducedGradients>(
+      context_.units, ranks_,
+      ReducedGradients::Options{.keep = keep,
+                                .accumulated = context_.gradient(),
+                                .open_units = 1 + context_.resident_units});
+}
+
+UnitState Strategy::begin_update(size_t unit) {
+  if (!context_.offload) return states_[unit];
+  if (!staged_) staged_ = std::make_unique<StagedStates>(states_, context_.device, narrow());
+  return staged_->begin(unit);
+}
+
+void Strategy::end_update(size_t unit) {
+  if (staged_) staged_->end(unit);
+}
+
+void Strategy::finish_update() {
+  if (staged_) staged_->finish();
 }
 
 std::optional<at::Tensor> Strategy::compute_range(size_t unit) const {
@@ -31,6 +53,13 @@ void Strategy::publish() {
 }
 
 int64_t Strategy::optimizer_bytes() const {
+  if (!context_.offload) return state_bytes();
+  return staged_ ? staged_->nbytes() : 0;
+}
+
+int64_t Strategy::offloaded_bytes() const { return context_.offload ? state_bytes() : 0; }
+
+int64_t Strategy::state_bytes() const {
   int64_t sum = 0;
   for (const auto& state : states_) {
     sum += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
@@ -39,9 +68,11 @@ int64_t Strategy::optimizer_bytes() const {
   return sum;
 }
 
+std::vector<std::string> strategy_names() { return StrategyRegistry::instance().names(); }
+
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context) {
   const auto& make = StrategyRegistry::instance().get(name);
-  if (context.communicator.world_size() > 1) return make(context);
+  if (context.groups.all().world_size() > 1) return make(context);
   return StrategyRegistry::instance().get("no_shard")(context);
 }
 

@@ -8,27 +8,33 @@
 #include <vector>
 
 #include "core/registry.h"
-#include "shard/communicator.h"
 #include "shard/gradients.h"
+#include "shard/rank_groups.h"
+#include "shard/staged_states.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {
 
 struct StrategyContext {
   const std::vector<ParamUnit>& units;  // outlives the strategy
-  Communicator& communicator;           // likewise
+  RankGroups& groups;                   // likewise
   at::ScalarType compute_dtype;         // float32 or bfloat16
   at::Device device;                    // of parameters, gradients and optimizer state
   // Units that are whole at once besides the one computed and its neighbour (1 when tied).
   size_t resident_units;
   at::ScalarType grad_dtype = at::kFloat;  // of the accumulated gradient: float32 or bfloat16
   bool prefetch = true;  // false: every gather is waited for at once, for comparison
+  bool offload = false;  // moments, and the masters of bfloat16, live on the host
 
   at::TensorOptions compute() const {
     return at::TensorOptions().dtype(compute_dtype).device(device);
   }
   at::TensorOptions gradient() const { return wide().dtype(grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
+  // Page-locked when it is not the host's own work that reads it.
+  at::TensorOptions offloaded() const {
+    return wide().device(at::kCPU).pinned_memory(!device.is_cpu());
+  }
 };
 
 // Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the
@@ -36,7 +42,8 @@ struct StrategyContext {
 // by AdamW.
 class Strategy {
  public:
-  explicit Strategy(const StrategyContext& context) : context_(context) {}
+  Strategy(const StrategyContext& context, const Sharding& ranks)
+      : context_(context), ranks_(ranks) {}
   virtual ~Strategy() = default;
 
   // Begins to make `unit` whole behind the current compute; nothing when it is whole already.
@@ -58,20 +65,39 @@ class Strategy {
   std::vector<UnitState>& states() { return states_; }
   // The bfloat16 range beside master; none in float32.
   std::optional<at::Tensor> compute_range(size_t unit) const;
-  int64_t optimizer_bytes() const;
+
+  // The ranks that hold one copy of the state together, and which copy this is. Ranks of different
+  // copies that have the same range hold the same bits.
+  Communicator& shards() const { return ranks_.shards; }
+  int copy() const { return ranks_.copies.rank(); }
+  at::Device device() const { return context_.device; }  // of what is communicated
+
+  // The unit's state where the update runs, units in their order; between `end_update` and the end
+  // of `finish_update`, what is on the host is behind it.
+  UnitState begin_update(size_t unit);
+  void end_update(size_t unit);
+  void finish_update();
+
+  int64_t optimizer_bytes() const;  // on the device: offloaded, what passes through it
+  int64_t offloaded_bytes() const;
 
  protected:
   size_t num_units() const { return context_.units.size(); }
-  Communicator& communicator() const { return context_.communicator; }
   bool narrow() const { return context_.compute_dtype != at::kFloat; }
   // Makes the state of one unit; `range` is this rank's compute range (the master itself in
   // float32).
   void add_state(int64_t begin, at::Tensor range);
+  void reduce_gradients(Reduction keep);
 
   StrategyContext context_;
+  Sharding ranks_;
   std::unique_ptr<Gradients> gradients_;
   std::vector<UnitState> states_;
   std::vector<at::Tensor> ranges_;  // in the compute dtype
+
+ private:
+  int64_t state_bytes() const;
+  std::unique_ptr<StagedStates> staged_;  // offloaded states, from the first update on
 };
 
 struct StrategyTag {
@@ -79,6 +105,7 @@ struct StrategyTag {
 };
 using StrategyRegistry =
     Registry<StrategyTag, std::function<std::unique_ptr<Strategy>(const StrategyContext&)>>;
+std::vector<std::string> strategy_names();
 
 // By name; on one rank every strategy is no_shard.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context);

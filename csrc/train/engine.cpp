@@ -33,8 +33,8 @@ std::optional<at::Device> other_than_cpu(at::Device device) {
 Engine::Engine(const std::string& config_json, const EngineOptions& options)
     : config_json_(config_json),
       options_(options),
-      watchdog_(options.gather_group.empty() ? 0 : options.timeout_seconds),
-      communicator_(make_communicator(options.gather_group, options.reduce_group, watchdog_)),
+      watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
+      groups_(options.groups, watchdog_),
       model_(parse_model_config(config_json), options.compute_dtype, options.device,
              parse_recompute(options.recompute), first_positions(options.max_positions)),
       control_(
@@ -44,12 +44,13 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options.device));
   if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
   strategy_ = make_strategy(options.strategy, {.units = units(),
-                                               .communicator = *communicator_,
+                                               .groups = groups_,
                                                .compute_dtype = options.compute_dtype,
                                                .device = options.device,
                                                .resident_units = model_.layout().tied() ? 1u : 0u,
                                                .grad_dtype = options.grad_dtype,
-                                               .prefetch = options.prefetch});
+                                               .prefetch = options.prefetch,
+                                               .offload = options.offload});
 }
 
 template <typename Work>
@@ -75,7 +76,7 @@ HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_
     return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
   } catch (
       ...) {  // the other ranks have begun: whatever this one called next would meet their step
-    broken_ = communicator_->world_size() > 1;
+    broken_ = communicator().world_size() > 1;
     throw;
   }
 }
@@ -124,9 +125,10 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
 void Engine::update(const AdamWOptions& options, double max_grad_norm, const at::Tensor& totals) {
   const Phase phase("update");
   const trace::Span span(trace::Lane::kCompute, "update");
-  add_local_norm_squared(*strategy_, totals.narrow(0, 1, 1));
+  // One copy of the gradients counts in the sum over all ranks.
+  if (strategy_->copy() == 0) add_local_norm_squared(*strategy_, totals.narrow(0, 1, 1));
   const at::Tensor shared = strategy_->replicated() ? totals.narrow(0, 0, 1) : totals;
-  communicator_->all_reduce_sum(shared, "loss and gradient norm")->wait();
+  communicator().all_reduce_sum(shared, "loss and gradient norm")->wait();
   clip_control(control_, max_grad_norm);
   adamw_update(*strategy_, options, control_);
   strategy_->after_update();
@@ -190,7 +192,7 @@ std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
   return guarded([&] {
     const at::Tensor sum = zero_sum();
     accumulate({&host, 1}, label_smoothing, sum);
-    communicator_->all_reduce_sum(sum, "loss")->wait();
+    communicator().all_reduce_sum(sum, "loss")->wait();
     auto tensors = gather_slots(true);
     strategy_->gradients().clear();
     return std::make_pair(*sum.cpu().data_ptr<double>(), std::move(tensors));
@@ -201,15 +203,25 @@ std::map<std::string, at::Tensor> Engine::named_parameters() {
   return guarded([&] { return gather_slots(false); });
 }
 
+void Engine::await_states() {
+  if (strategy_->offloaded_bytes() == 0) return;
+  DeviceEvent written(options_.device);
+  written.record();
+  written.synchronize();
+}
+
 std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
+  await_states();
   std::map<std::string, at::Tensor> result;
   for (size_t i = 0; i < units().size(); ++i) {
-    const at::Tensor range =
+    const at::Tensor& held =
         gradients ? strategy_->gradients().local(i) : strategy_->states()[i].master;
+    const at::Tensor range = held.to(options_.device);
     at::Tensor whole = range;
     if (!strategy_->replicated()) {
-      whole = at::empty({range.numel() * communicator_->world_size()}, range.options());
-      communicator_->all_gather(whole, range, units()[i].name())->wait();
+      Communicator& shards = strategy_->shards();
+      whole = at::empty({range.numel() * shards.world_size()}, range.options());
+      shards.all_gather(whole, range, units()[i].name())->wait();
     }
     whole = whole.cpu().to(at::kFloat);
     for (const auto& slot : units()[i].slots()) {
@@ -222,6 +234,7 @@ std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
 void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
+  await_states();
   for (const UnitState& state : strategy_->states()) {
     for (const auto& slot : state.unit->slots()) {
       if (slot.name != name) continue;
@@ -264,6 +277,7 @@ std::map<std::string, int64_t> Engine::memory() const {
   return {{"parameters", strategy_->parameter_bytes()},
           {"gradients", strategy_->gradients().nbytes()},
           {"optimizer", strategy_->optimizer_bytes()},
+          {"offloaded", strategy_->offloaded_bytes()},
           {"buffers", strategy_->buffer_bytes()},
           {"activations", model_.buffer_bytes() + upload_.nbytes()}};
 }

@@ -15,7 +15,7 @@
 #include "data/token_dataset.h"
 #include "model/causal_lm.h"
 #include "optim/optimizer.h"
-#include "shard/communicator.h"
+#include "shard/rank_groups.h"
 #include "shard/strategy.h"
 #include "train/device_clock.h"
 #include "train/step_results.h"
@@ -27,12 +27,12 @@ struct EngineOptions {
   at::ScalarType compute_dtype = at::kFloat;
   std::string strategy = "no_shard";
   std::string recompute = "selective";
-  std::string gather_group;  // names of two c10d groups over the same ranks; empty for one rank
-  std::string reduce_group;
+  GroupNames groups;
   int64_t num_threads = 0;                 // 0: as torch is set
   int64_t max_positions = 0;               // longest example, if known
   at::ScalarType grad_dtype = at::kFloat;  // of the accumulated gradient
   bool prefetch = true;                    // gathers one unit ahead
+  bool offload = false;                    // optimizer state on the host
   // Seconds after which a process that waits for other ranks ends with a message; 0: never.
   double timeout_seconds = 0;
   // How many of the newest steps `take_results` leaves under way; none: 0 on the CPU, else 1.
@@ -84,8 +84,11 @@ class Engine {
   at::Device device() const { return options_.device; }
   const ModelConfig& config() const { return model_.config(); }
   const std::vector<ParamUnit>& units() const { return model_.layout().units(); }
-  Communicator& communicator() { return *communicator_; }
+  // All ranks.
+  Communicator& communicator() { return groups_.all(); }
   Strategy& strategy() { return *strategy_; }
+  // Waits until the host may read what the steps begun wrote into states on the host.
+  void await_states();
   // Good steps so far.
   int64_t step_count() const;
   void set_step_count(int64_t count);
@@ -96,8 +99,8 @@ class Engine {
   std::vector<trace::RecordedSpan> stop_trace();
   int64_t num_parameters() const;
   int64_t num_non_embedding_parameters() const;
-  // Bytes held now: parameters, gradients, optimizer, buffers (whole units), activations
-  // (with the uploaded batches).
+  // Bytes held now: parameters, gradients, optimizer, offloaded (on the host), buffers (whole
+  // units), activations (with the uploaded batches).
   std::map<std::string, int64_t> memory() const;
 
  private:
@@ -118,8 +121,8 @@ class Engine {
 
   std::string config_json_;
   EngineOptions options_;
-  Watchdog watchdog_;  // before the communicator, which uses it
-  std::unique_ptr<Communicator> communicator_;
+  Watchdog watchdog_;  // before the communicators, which use it
+  RankGroups groups_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
   at::Tensor control_;  // ops/control_slots.h

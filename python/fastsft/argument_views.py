@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from fastsft.launcher import barrier, launch
+from fastsft.sharding_arguments import fsdp_tokens, node_size, strategy_of
 
 
 class ArgumentViews:
@@ -16,6 +17,8 @@ class ArgumentViews:
 
     per_device_train_batch_size: int
     per_device_eval_batch_size: int
+    fsdp: list[str] | str | None
+    fsdp_config: dict[str, Any] | str | None
     _device: str = "cpu"
 
     @property
@@ -32,6 +35,20 @@ class ArgumentViews:
     def local_process_index(self) -> int:
         """Rank of this process on its machine."""
         return launch().local_rank
+
+    @property
+    def offload(self) -> bool:
+        """Whether optimizer state lives on the host: `offload` in --fsdp, `cpu_offload` in fsdp_config."""
+        return "offload" in fsdp_tokens(self.fsdp) or bool(self._fsdp_settings.get("cpu_offload"))
+
+    @property
+    def node_size(self) -> int:
+        """Ranks that hybrid strategies shard over; 0 for other strategies. ValueError: sharding_arguments."""
+        return node_size(strategy_of(fsdp_tokens(self.fsdp)), self._fsdp_settings, launch())
+
+    @property
+    def _fsdp_settings(self) -> dict[str, Any]:
+        return self.fsdp_config if isinstance(self.fsdp_config, dict) else {}
 
     @property
     def n_gpu(self) -> int:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from fastsft.interfaces import interface_towards
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -51,29 +53,37 @@ def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Groups:
-    """Names of two process groups over all ranks: a gather never waits behind a reduction. "" when alone."""
+    """Names of two process groups over all ranks: a gather never waits behind a reduction. "" when alone.
+
+    With several nodes also two of this rank's node, and one of the ranks with its place in every node.
+    """
 
     gather: str = ""
     reduce: str = ""
+    node_gather: str = ""
+    node_reduce: str = ""
+    across: str = ""
 
 
-_groups: Groups | None = None
+_groups: dict[int, Groups] = {}
 
 
-def join(timeout_seconds: float = 1800, device: str = "cpu") -> Groups:
+def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0) -> Groups:
     """Meet the other ranks and make the groups; later calls return the same. A single rank opens no socket.
 
     `timeout_seconds`: how long a collective may take. `device`: where the tensors are that the groups carry
-    ("cuda:0" takes NCCL); objects of Python always travel through gloo. RuntimeError when the ranks do not
-    meet.
+    ("cuda:0" takes NCCL); objects of Python always travel through gloo. `node_size`: ranks that follow each
+    other and make a node, a divisor of their number; 0: all are one. RuntimeError when the ranks do not meet.
     """
-    global _groups
-    if _groups is not None:
-        return _groups
+    if node_size not in _groups:
+        _groups[node_size] = _make_groups(timeout_seconds, device, node_size)
+    return _groups[node_size]
+
+
+def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     place = launch()
     if place.world_size == 1:
-        _groups = Groups()
-        return _groups
+        return Groups()
     import torch.distributed as dist
 
     timeout = timedelta(seconds=timeout_seconds)
@@ -85,24 +95,41 @@ def join(timeout_seconds: float = 1800, device: str = "cpu") -> Groups:
     backend = "gloo" if device == "cpu" else "nccl"
     # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
     slack = timedelta(seconds=0 if backend == "gloo" else 20)
-    names = [dist.new_group(backend=backend, timeout=timeout + slack).group_name for _ in range(2)]
-    _groups = Groups(*names)
-    return _groups
+
+    def group(ranks: list[int]) -> str:
+        made = dist.new_group(ranks, backend=backend, timeout=timeout + slack)
+        return str(getattr(made, "group_name", ""))  # a group without this rank has none
+
+    everyone = list(range(place.world_size))
+    names = [group(everyone), group(everyone)]
+    if node_size in (0, place.world_size):
+        return Groups(*names)
+    # Every rank takes part in making every group, and keeps its own.
+    nodes = [everyone[first : first + node_size] for first in everyone[::node_size]]
+    for kind in (nodes, nodes, [everyone[place_in_node::node_size] for place_in_node in range(node_size)]):
+        made = [(place.rank in ranks, group(ranks)) for ranks in kind]
+        names += [name for ours, name in made if ours]
+    return Groups(*names)
 
 
 def _prepare_environment(place: Launch) -> None:
-    """What torchrun sets, for a SLURM step; the loopback device when all ranks share a machine."""
+    """What torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
+
+    Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
+    address of the machine's name, which is often one that other machines cannot reach.
+    """
     job = int(os.environ.get("SLURM_JOB_ID", "0"))
     os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
     if place.local_world_size == place.world_size:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    elif (interface := interface_towards(os.environ["MASTER_ADDR"])) not in (None, "lo"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", str(interface))
 
 
 def leave() -> None:
     """Close the groups, after the last collective."""
-    global _groups
-    _groups = None
+    _groups.clear()
     if launch().world_size > 1:
         import torch.distributed as dist
 

@@ -156,8 +156,12 @@ class CausalLM:
             "timeout_seconds": args.ddp_timeout + 15.0,
             "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
             "recompute": recompute,
+            "offload": args.offload,
             "gather_group": groups.gather,
             "reduce_group": groups.reduce,
+            "node_gather_group": groups.node_gather,
+            "node_reduce_group": groups.node_reduce,
+            "across_group": groups.across,
             "num_threads": threads_per_rank(),
             "max_positions": args.model_max_length,
         }

@@ -6,16 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fastsft.launcher import Launch
 from fastsft.notices import warn_once
 
-_STRATEGIES = ("full_shard", "shard_grad_op", "no_shard")
-_TOKENS = (*_STRATEGIES, "hybrid_shard", "hybrid_shard_zero2", "offload", "auto_wrap")
+_HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
+_STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", *_HYBRID)
+_TOKENS = (*_STRATEGIES, "offload", "auto_wrap")
 _NO_EFFECT = {
     "min_num_params", "transformer_layer_cls_to_wrap", "auto_wrap_policy", "backward_prefetch",
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
     "cpu_ram_efficient_loading", "reshard_after_forward", "version",
 }  # fmt: skip
-_REFUSED = {"xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "xla_fsdp_settings", "cpu_offload"}
+_REFUSED = {"xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "xla_fsdp_settings"}
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
@@ -35,20 +37,46 @@ def fsdp_tokens(value: Any) -> list[str]:
         )
     if tokens == ["offload"]:
         raise ValueError('`--fsdp offload` cannot work on its own; write `--fsdp "full_shard auto_wrap"`')
-    for token in ("offload", "hybrid_shard", "hybrid_shard_zero2"):
-        if token in tokens:
-            raise ValueError(f"fastsft does not support --fsdp {token} yet; use full_shard or shard_grad_op")
     return tokens
 
 
 def strategy_of(tokens: list[str]) -> str:
-    """`full_shard`, `shard_grad_op` or `no_shard` (also when nothing is asked for)."""
+    """The strategy that the words of `--fsdp` name; `no_shard` when nothing is asked for."""
     named = [token for token in tokens if token in _STRATEGIES]
     if len(named) > 1:
         raise ValueError(f"--fsdp: expected one of {', '.join(_STRATEGIES)}, got {' '.join(named)}")
     if named:
         return named[0]
     return "full_shard" if tokens else "no_shard"
+
+
+def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
+    """Ranks of one node, over which hybrid strategies shard; 0 for other strategies and for one rank.
+
+    fsdp_config hybrid_shard_size, else the ranks of this machine. ValueError when nodes would not be equal
+    numbers of ranks that follow each other.
+    """
+    if strategy not in _HYBRID or place.world_size == 1:
+        return 0
+    chosen = settings.get("hybrid_shard_size")
+    size = place.local_world_size if chosen is None else int(chosen)
+    if place.world_size % size:
+        raise ValueError(
+            f"--fsdp {strategy}: {place.world_size} ranks do not make nodes of {size} ranks; start equally "
+            "many on every machine, or choose a divisor with --fsdp_config '{\"hybrid_shard_size\": n}'"
+        )
+    if chosen is None and place.rank % size != place.local_rank:
+        raise ValueError(
+            f"--fsdp {strategy}: rank {place.rank} is number {place.local_rank} of its machine; the ranks of "
+            "a machine must follow each other (srun --distribution=block)"
+        )
+    return size
+
+
+def _positive(key: str, value: Any) -> int:
+    if not str(value).isdigit() or int(value) < 1:
+        raise ValueError(f"fsdp_config: {key}: expected a number of ranks, at least 1, got {value!r}")
+    return int(value)
 
 
 def _truth(value: Any) -> bool:
@@ -69,7 +97,7 @@ def fsdp_settings(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
     settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}
-    for key, item in settings.items():
+    for key, item in list(settings.items()):
         if key in _NO_EFFECT:
             if item and key != "version":
                 warn_once(f"fsdp_config: {key} has no effect: the engine shards per decoder layer")
@@ -81,11 +109,14 @@ def fsdp_settings(value: Any) -> dict[str, Any]:
                 raise ValueError(
                     "state_dict_type: fastsft writes consolidated safetensors; use FULL_STATE_DICT"
                 )
-        elif key != "activation_checkpointing":
+        elif key == "hybrid_shard_size":
+            settings[key] = _positive(key, item)
+        elif key not in ("activation_checkpointing", "cpu_offload"):
             raise ValueError(f"fsdp_config: unknown key {key!r}")
     if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
         raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
-    settings["activation_checkpointing"] = _truth(settings.get("activation_checkpointing", False))
+    for key in ("activation_checkpointing", "cpu_offload"):
+        settings[key] = _truth(settings.get(key, False))
     return settings
 
 

@@ -58,7 +58,7 @@ class Trainer:
         self.model = CausalLM.from_pretrained(model) if isinstance(model, str) else model
         check_before_training(self.model, args, eval_dataset)
         use_device(args.device, args.tf32)
-        groups = launcher.join(args.ddp_timeout, args.device)
+        groups = launcher.join(args.ddp_timeout, args.device, args.node_size)
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset

@@ -5,20 +5,23 @@ Usage: rank_program.py RANK WORLD_SIZE MODE MODEL WORK STATE. STATE is a trainin
 each one raised.
 """
 
+import dataclasses
+import os
 import sys
 from pathlib import Path
 
 import torch.distributed as dist
 
-from fastsft import _C
+from fastsft import _C, launcher
 from tiny_models import STRATEGIES, make_engine, train
 
 
 def groups() -> dict[str, str]:
+    """All ranks; four of them are two nodes of two."""
     if dist.get_world_size() == 1:
         return {}
-    names = [dist.new_group(backend="gloo").group_name for _ in range(2)]
-    return {"gather_group": names[0], "reduce_group": names[1]}
+    names = launcher.join(60, node_size=2 if dist.get_world_size() == 4 else 0)
+    return {f"{kind}_group": name for kind, name in dataclasses.asdict(names).items()}
 
 
 def run(rank: int, model: Path, work: Path, state: Path) -> None:
@@ -64,6 +67,7 @@ def run_failures(rank: int, model: Path, work: Path, state: Path) -> None:
 def main() -> None:
     rank, world_size = int(sys.argv[1]), int(sys.argv[2])
     mode, model, work, state = sys.argv[3], *map(Path, sys.argv[4:7])
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
     dist.init_process_group("gloo", init_method=f"file://{work}/meet", rank=rank, world_size=world_size)
     {"run": run, "failures": run_failures}[mode](rank, model, work, state)
     dist.barrier()

@@ -77,6 +77,8 @@ def test_a_state_of_all_ranks_is_read_by_one(run, source, strategy, tmp_path):
     world_size, work = run
     files = sorted(path.name for path in (work / strategy / "state").iterdir())
     count = 1 if strategy == "no_shard" else world_size
+    if strategy.startswith("hybrid") and world_size == 4:
+        count = 2  # two nodes of two: the first writes
     assert files == [f"optimizer-rank-{r:05d}-of-{count:05d}.safetensors" for r in range(count)]
     engine = make_engine(source["model"])
     _C.load_training_state(engine, str(work / strategy / "state"))

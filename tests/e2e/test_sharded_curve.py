@@ -14,7 +14,7 @@ STRATEGIES = ["no_shard", "shard_grad_op", "full_shard"]
 SPREADS = {1: (4, 3), 2: (3, 2), 3: (2, 2), 4: (3, 1)}
 
 
-def run(ranks, strategy, output_dir):
+def run(ranks, strategy, output_dir, **more):
     batch, accumulation = SPREADS[ranks]
     recorded = json.loads((TRAINER / "h_resume.json").read_text())["flags"]  # first48.json, model_untied
     changes = {
@@ -23,7 +23,7 @@ def run(ranks, strategy, output_dir):
         "save_strategy": "no",
         "weight_decay": 0.1,
     }
-    start({**recorded, **changes, "fsdp": strategy}, output_dir, ranks=ranks)
+    start({**recorded, **changes, "fsdp": strategy, **more}, output_dir, ranks=ranks)
     steps = [entry for entry in log_history(output_dir) if "loss" in entry]
     return steps, tensors(output_dir)
 
@@ -34,11 +34,8 @@ def alone():
         return run(1, "no_shard", Path(folder) / "out")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("ranks", SPREADS)
-def test_curve_does_not_depend_on_ranks_or_strategy(ranks, strategy, tmp_path):
+def check_equals_alone(steps, weights):
     expected_steps, expected_weights = alone()
-    steps, weights = run(ranks, strategy, tmp_path / "out")
     assert len(steps) == 4
     assert [s["loss"] for s in steps] == pytest.approx([s["loss"] for s in expected_steps], abs=2e-6, rel=0)
     assert [s["grad_norm"] for s in steps] == pytest.approx(
@@ -48,3 +45,26 @@ def test_curve_does_not_depend_on_ranks_or_strategy(ranks, strategy, tmp_path):
     for name, weight in weights.items():
         error = (weight.double() - expected_weights[name].double()).norm()
         assert error <= 1e-4 * expected_weights[name].double().norm(), name
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("ranks", SPREADS)
+def test_curve_does_not_depend_on_ranks_or_strategy(ranks, strategy, tmp_path):
+    check_equals_alone(*run(ranks, strategy, tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "node_size"),
+    [
+        ("hybrid_shard auto_wrap", 2),
+        ("hybrid_shard auto_wrap offload", 1),
+        ("hybrid_shard_zero2 auto_wrap", 2),
+    ],
+)
+def test_nodes_within_one_machine(strategy, node_size, tmp_path):
+    nodes = json.dumps({"hybrid_shard_size": node_size})
+    check_equals_alone(*run(4, strategy, tmp_path / "out", fsdp_config=nodes))
+
+
+def test_optimizer_state_on_the_host(tmp_path):
+    check_equals_alone(*run(2, "full_shard auto_wrap offload", tmp_path / "out"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -13,7 +14,9 @@ from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
 
-STRATEGIES = ["no_shard", "shard_grad_op", "full_shard"]
+STRATEGIES = _C.strategies()
+HYBRID = [name for name in STRATEGIES if name.startswith("hybrid")]
+NODES = [(2, 1), (4, 1), (4, 2)]  # ranks, and those of a node; one node of all is the test of every strategy
 VOCAB, ROWS, STEPS = 96, 12, 3
 
 
@@ -42,10 +45,17 @@ def initialise(engine: _C.Engine) -> None:
 
 
 def train(
-    groups: dict[str, str], strategy: str, tied: bool, dtype: str = "float32", recompute: str = "selective"
+    groups: dict[str, str],
+    strategy: str,
+    tied: bool,
+    dtype: str = "float32",
+    grad_dtype: str = "float32",
+    offload: bool = False,
 ) -> dict[str, Any]:
     """Three steps of two micro-batches; conversation r of the step goes to rank r mod W."""
-    engine = _C.Engine(config(tied), strategy=strategy, compute_dtype=dtype, recompute=recompute, **groups)
+    engine = _C.Engine(
+        config(tied), strategy=strategy, compute_dtype=dtype, grad_dtype=grad_dtype, offload=offload, **groups
+    )
     initialise(engine)
     dataset = random_dataset(ROWS, VOCAB, 40)
     losses, norms = [], []
@@ -67,26 +77,82 @@ def relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return ((actual - expected).norm() / expected.norm()).item()
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_ranks_equal_one_rank(world_size: int, strategy: str, tied: bool) -> None:
-    (expected,) = run_ranks(1, train, strategy, tied)
-    for result in run_ranks(world_size, train, strategy, tied):
+@functools.cache
+def alone(tied: bool, dtype: str = "float32") -> dict[str, Any]:
+    return run_ranks(1, train, "no_shard", tied, dtype)[0]
+
+
+def check_equals_one_rank(results: list[dict[str, Any]], tied: bool) -> None:
+    expected = alone(tied)
+    for result in results:
         assert result["losses"] == pytest.approx(expected["losses"], abs=2e-6)
         assert result["norms"] == pytest.approx(expected["norms"], rel=1e-5)
         for name, weight in expected["weights"].items():
             assert relative(result["weights"][name], weight) <= 1e-5, name
 
 
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_ranks_equal_one_rank(world_size: int, strategy: str, tied: bool) -> None:
+    check_equals_one_rank(run_ranks(world_size, train, strategy, tied), tied)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("strategy", HYBRID)
+@pytest.mark.parametrize(("world_size", "node_size"), NODES)
+def test_nodes_equal_one_rank(world_size: int, node_size: int, strategy: str, tied: bool) -> None:
+    """Every rank returns what its own node gathered: the copies agree to the bit."""
+    results = run_ranks(world_size, train, strategy, tied, node_size=node_size)
+    check_equals_one_rank(results, tied)
+    check_same_bits(results)
+
+
+def check_same_bits(results: list[dict[str, Any]]) -> None:
+    first, *others = results
+    for other in others:
+        assert (other["losses"], other["norms"]) == (first["losses"], first["norms"])
+        assert all(torch.equal(other["weights"][k], v) for k, v in first["weights"].items())
+
+
+@pytest.mark.parametrize("grad_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("strategy", HYBRID)
+def test_bfloat16_copies_agree_to_the_bit(strategy: str, grad_dtype: str) -> None:
+    results = run_ranks(4, train, strategy, True, "bfloat16", grad_dtype, node_size=2)
+    check_same_bits(results)
+    assert results[0]["losses"] == pytest.approx(alone(True, "bfloat16")["losses"], abs=3e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_offload_changes_no_bit(strategy: str, dtype: str) -> None:
+    on_device, on_host = (
+        run_ranks(2, train, strategy, False, dtype, "float32", offload)[0] for offload in (False, True)
+    )
+    check_same_bits([on_device, on_host])
+    state = on_device["memory"]["optimizer"]
+    assert (on_device["memory"]["offloaded"], on_host["memory"]["offloaded"]) == (0, state)
+    assert 0 < on_host["memory"]["optimizer"] < state
+
+
+def nodes_apart(groups: dict[str, str]) -> str:
+    try:
+        _C.Engine(config(False), strategy="hybrid_shard", **groups | {"across_group": groups["gather_group"]})
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_nodes_that_do_not_fit_are_refused() -> None:
+    for message in run_ranks(2, nodes_apart, node_size=2):
+        assert "nodes must be equal numbers of ranks that follow each other" in message
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_bfloat16_ranks_agree_to_the_bit(strategy: str) -> None:
     first, *others = run_ranks(2, train, strategy, False, "bfloat16")
-    (alone,) = run_ranks(1, train, strategy, False, "bfloat16")
-    assert first["losses"] == pytest.approx(alone["losses"], abs=2e-3)
-    for other in others:
-        assert other["losses"] == first["losses"]
-        assert all(torch.equal(other["weights"][k], v) for k, v in first["weights"].items())
+    assert first["losses"] == pytest.approx(alone(False, "bfloat16")["losses"], abs=2e-3)
+    check_same_bits([first, *others])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -113,8 +179,11 @@ def test_memory_follows_the_design(dtype: str) -> None:
         "shard_grad_op": (4 * p + 12 * p // w if wide else 2 * p + 16 * p // w) + 8 * u,
         "full_shard": (16 * p // w + 16 * u) if wide else (18 * p // w + 12 * u),
     }
+    expected |= {"hybrid_shard": expected["full_shard"], "hybrid_shard_zero2": expected["shard_grad_op"]}
+    assert expected.keys() == set(STRATEGIES)
     for strategy, size in expected.items():
-        memory = run_ranks(2, train, strategy, False, dtype)[0]["memory"]
+        ranks, node_size = (4, 2) if strategy in HYBRID else (2, 0)  # P/W: over the ranks of a node
+        memory = run_ranks(ranks, train, strategy, False, dtype, node_size=node_size)[0]["memory"]
         held = sum(value for key, value in memory.items() if key != "activations")
         # the range under reduction; a replicated unit is padded for one rank only
         extra = 4 * u // w if strategy != "no_shard" else 0
@@ -202,7 +271,9 @@ def test_kernels_use_the_threads_of_torch() -> None:
 
 
 def test_unknown_names_say_what_is_known() -> None:
-    with pytest.raises(ValueError, match='unknown sharding strategy "zero9"; known: full_shard, no_shard'):
+    with pytest.raises(
+        ValueError, match='unknown sharding strategy "zero9"; known: full_shard, hybrid_shard, hybrid'
+    ):
         _C.Engine(config(False), strategy="zero9")
     with pytest.raises(ValueError, match='unknown recompute policy "some"; known: selective, gate_up, block'):
         _C.Engine(config(False), recompute="some")

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "data/device_event.h"
+#include "shard/unit_state.h"
+
+namespace fastsft {
+
+// Optimizer state that lives on the host and comes to the device unit by unit around its update,
+// through two slots: while one unit is computed, the next one arrives and the one before leaves,
+// each on a stream of its own. Moments always; the master where it is not the compute range
+// itself. On the CPU the same copies are made, one after the other.
+class StagedStates {
+ public:
+  // `states` outlives this object. A master on `device` stays where it is.
+  StagedStates(const std::vector<UnitState>& states, at::Device device, bool with_master);
+
+  // The unit's state on the device, for work that the current stream is given from now on; the
+  // next unit begins to arrive. Units come in their order.
+  UnitState begin(size_t unit);
+  // That work writes the state: it goes back to the host behind it.
+  void end(size_t unit);
+  // The host may read the states when the current stream is done with what it has now.
+  void finish();
+  int64_t nbytes() const;  // of the slots
+
+ private:
+  struct Slot {
+    at::Tensor flat;
+    DeviceEvent arrived, updated, left;
+  };
+  Slot& slot_of(size_t unit) { return slots_[unit % slots_.size()]; }
+  UnitState on_device(size_t unit);
+  void bring(size_t unit);
+  void move(const UnitState& to, const UnitState& from, std::optional<c10::Stream> stream) const;
+
+  const std::vector<UnitState>& states_;
+  at::Device device_;
+  bool with_master_;
+  std::optional<c10::Stream> coming_, leaving_;
+  std::array<Slot, 2> slots_;
+};
+
+}  // namespace fastsft
