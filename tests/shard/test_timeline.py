@@ -11,7 +11,7 @@ import pytest
 from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
-from shard.test_strategies import ROWS, VOCAB, config, initialise
+from shard.test_strategies import HYBRID, ROWS, VOCAB, config, initialise
 
 LAYERS = 4
 
@@ -103,6 +103,22 @@ def test_every_unit_is_reduced_once_a_micro_batch(strategy: str) -> None:
         check_reductions_overlap(spans)
         assert whole_at_once(of(spans, "gradients")) == 2
         assert len(of(spans, "gather", "all_gather block.1")) == (6 if strategy == "full_shard" else 1)
+
+
+@pytest.mark.parametrize("strategy", HYBRID)
+def test_copies_are_summed_once_a_step_behind_compute(strategy: str) -> None:
+    """A unit's sum over the nodes follows its last reduction, beside the backward two blocks below."""
+    for spans in run_ranks(4, record, strategy, False, True, 3, node_size=2):
+        units = ["embedding", "head", *(f"block.{layer}" for layer in range(LAYERS))]
+        for unit in units:
+            within = of(spans, "reduce", f"reduce_scatter {unit}")
+            (between,) = of(spans, "reduce", f"all_reduce copies of {unit}")
+            assert len(within) == 3 and max(span.ended for span in within) < between.began
+        for layer in range(2, LAYERS):
+            compute = of(spans, "compute", f"backward block.{layer - 2}")[-1]
+            assert of(spans, "reduce", f"copies of block.{layer}")[0].around(compute)
+        gathers = len(of(spans, "gather", "all_gather block.1"))
+        assert gathers == (6 if strategy == "hybrid_shard" else 1)
 
 
 def test_no_shard_reduces_each_unit_once_a_step() -> None:
