@@ -106,9 +106,7 @@ LIMITS = r"writes more than|too much memory|refuses|ended its|does not compile|t
 
 @pytest.mark.parametrize("payload", BIG)
 def test_output_and_memory_are_limited(payload: str) -> None:
-    with pytest.raises(
-        ValueError, match=LIMITS
-    ):
+    with pytest.raises(ValueError, match=LIMITS):
         template(payload + CHATML)
 
 
