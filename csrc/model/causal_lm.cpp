@@ -17,13 +17,6 @@
 
 namespace fastsft {
 
-Recompute parse_recompute(const std::string& name) {
-  if (name == "selective") return Recompute::kSelective;
-  if (name == "gate_up") return Recompute::kGateUp;
-  if (name == "block") return Recompute::kBlock;
-  throw_invalid("unknown recompute policy \"", name, "\"; known: selective, gate_up, block");
-}
-
 CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device device,
                    Recompute recompute, int64_t max_positions)
     : config_(config),
@@ -46,6 +39,7 @@ BlockContext CausalLM::context(const Batch& batch) {
           .rope = rope_,
           .buffers = buffers_,
           .dtype = dtype_,
+          .keep_products = recompute_ == Recompute::kNone,
           .replay_gate_up = recompute_ == Recompute::kGateUp};
 }
 
@@ -159,6 +153,7 @@ void CausalLM::backward_block(const BlockContext& context, const at::Tensor& wei
         block_forward(context, blocks_[index], weights, saved_[index].input, out, slot(layer));
   }
   block_backward(context, blocks_[index], weights, saved_[index], grad, gradient);
+  saved_[index] = {};  // held on, it would keep old buffers alive while larger ones come
 }
 
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,

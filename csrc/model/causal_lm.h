@@ -10,15 +10,11 @@
 #include "model/config.h"
 #include "model/decoder_block.h"
 #include "model/layout.h"
+#include "model/recompute.h"
 #include "model/rope_table.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
-
-// What backward computes again: norms and the SwiGLU product; also the gate and up projections; or
-// the whole block from its input. It never changes the numbers.
-enum class Recompute { kSelective, kGateUp, kBlock };
-Recompute parse_recompute(const std::string& name);  // "selective", "gate_up", "block"
 
 // A decoder-only language model as explicit forward and backward over flat units. It asks a
 // Strategy for whole units and hands whole gradients back; it never asks which strategy runs.

@@ -25,6 +25,12 @@ class Block {
     return context_.buffers.get(name, {tokens()}, at::kFloat);
   }
 
+  // A product that backward uses again: kept for each layer, or made in one buffer for all.
+  at::Tensor product(const std::string& slot, const char* kept, const char* shared,
+                     int64_t columns) const {
+    return buffer(context_.keep_products ? slot + kept : shared, columns);
+  }
+
   BlockActivations activations(const at::Tensor& input, const std::string& slot) const {
     return {.input = input,
             .rstd1 = row_floats(slot + ".rstd1"),
@@ -34,14 +40,16 @@ class Block {
             .middle = buffer(slot + ".middle", config_.hidden_size),
             .rstd2 = row_floats(slot + ".rstd2"),
             .gate_up = buffer(context_.replay_gate_up ? "gate_up" : slot + ".gate_up",
-                              2 * config_.intermediate_size)};
+                              2 * config_.intermediate_size),
+            .normed1 = product(slot, ".normed1", "normed", config_.hidden_size),
+            .normed2 = product(slot, ".normed2", "normed", config_.hidden_size),
+            .activated = product(slot, ".activated", "activated", config_.intermediate_size)};
   }
 
   void attention_forward(const BlockActivations& a) const {
-    const at::Tensor normed = buffer("normed", config_.hidden_size);
     rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt,
-             normed, a.rstd1);
-    gemm(normed, weight(refs_.qkv), a.qkv, false, true, 0.0);
+             a.normed1, a.rstd1);
+    gemm(a.normed1, weight(refs_.qkv), a.qkv, false, true, 0.0);
     add(refs_.qkv_bias, a.qkv);
     if (!refs_.qk_norm) rotate(a.qkv, false);
     attention(rotated(a), context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
@@ -49,33 +57,31 @@ class Block {
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
-    const at::Tensor normed = buffer("normed", config_.hidden_size);
     const at::Tensor projected = buffer("projected", config_.hidden_size);
-    const at::Tensor activated = buffer("activated", config_.intermediate_size);
     gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
     add(refs_.output_bias, projected);
-    rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, normed,
+    rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, a.normed2,
              a.rstd2);
-    gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
-    swiglu(a.gate_up, activated);
+    swiglu(a.gate_up, a.activated);
     out.copy_(a.middle);
     add(refs_.down_bias, out);
-    gemm(activated, weight(refs_.down), out, false, true, 1.0);
+    gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
   }
 
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad,
                     UnitGradient& gradient) const {
-    const at::Tensor activated = buffer("activated", config_.intermediate_size);
     if (context_.replay_gate_up) replay(a);
-    swiglu(a.gate_up, activated);
-    accumulate(gradient, refs_.down, grad, activated);
+    if (!context_.keep_products) swiglu(a.gate_up, a.activated);
+    accumulate(gradient, refs_.down, grad, a.activated);
     accumulate(gradient, refs_.down_bias, grad);
-    const at::Tensor& grad_activated = activated;  // its values are used up
+    const at::Tensor& grad_activated = a.activated;  // its values are used up
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
-    norm_backward(a.middle, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad, gradient);
+    norm_backward(a.middle, a.normed2, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad,
+                  gradient);
   }
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
@@ -92,7 +98,8 @@ class Block {
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
-    norm_backward(a.input, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad, gradient);
+    norm_backward(a.input, a.normed1, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad,
+                  gradient);
   }
 
  private:
@@ -101,10 +108,9 @@ class Block {
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
 
   void replay(const BlockActivations& a) const {
-    const at::Tensor normed = buffer("normed", config_.hidden_size);
     rms_norm(a.middle, std::nullopt, weight(refs_.post_norm), config_.rms_norm_eps, std::nullopt,
-             normed, a.rstd2);
-    gemm(normed, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+             a.normed2, a.rstd2);
+    gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
   }
 
@@ -154,12 +160,12 @@ class Block {
   }
 
   // Through y = rms_norm(x) W^T, adding to the stream's gradient.
-  void norm_backward(const at::Tensor& x, const at::Tensor& rstd, const ParamRef& norm,
-                     const ParamRef& matrix, const at::Tensor& grad_y, const at::Tensor& grad,
-                     UnitGradient& gradient) const {
-    const at::Tensor normed = buffer("normed", config_.hidden_size);
+  void norm_backward(const at::Tensor& x, const at::Tensor& normed, const at::Tensor& rstd,
+                     const ParamRef& norm, const ParamRef& matrix, const at::Tensor& grad_y,
+                     const at::Tensor& grad, UnitGradient& gradient) const {
     const at::Tensor grad_normed = buffer("projected", config_.hidden_size);
-    rms_norm(x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, normed, rstd);
+    if (!context_.keep_products)
+      rms_norm(x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, normed, rstd);
     accumulate(gradient, matrix, grad_y, normed);
     gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
     rms_norm_backward(grad_normed, x, weight(norm), rstd, grad, norm.view(gradient.flat()),

@@ -11,17 +11,20 @@
 
 namespace fastsft {
 
-// What a block's backward needs of its forward. Norm outputs and the SwiGLU product are made again;
-// with `replay_gate_up` the gate and up projections too.
+// What a block's backward needs of its forward. Norm outputs and the SwiGLU product are made again
+// unless `keep_products`; with `replay_gate_up` the gate and up projections too; the norms of query
+// and key always.
 struct BlockActivations {
-  at::Tensor input;    // [tokens, hidden], the residual stream
-  at::Tensor rstd1;    // [tokens] float32
-  at::Tensor qkv;      // [tokens, qkv_size], rotated; with qk_norm as projected
-  at::Tensor context;  // [tokens, query_size], attention's result
-  at::Tensor lse;      // [num_heads, tokens] float32
-  at::Tensor middle;   // [tokens, hidden], the stream between attention and MLP
-  at::Tensor rstd2;    // [tokens] float32
-  at::Tensor gate_up;  // [tokens, 2 * intermediate]; backward writes its gradient over it
+  at::Tensor input;             // [tokens, hidden], the residual stream
+  at::Tensor rstd1;             // [tokens] float32
+  at::Tensor qkv;               // [tokens, qkv_size], rotated; with qk_norm as projected
+  at::Tensor context;           // [tokens, query_size], attention's result
+  at::Tensor lse;               // [num_heads, tokens] float32
+  at::Tensor middle;            // [tokens, hidden], the stream between attention and MLP
+  at::Tensor rstd2;             // [tokens] float32
+  at::Tensor gate_up;           // [tokens, 2 * intermediate]; backward writes its gradient over it
+  at::Tensor normed1, normed2;  // [tokens, hidden]; shared by all layers unless kept
+  at::Tensor activated;         // [tokens, intermediate]; likewise
 };
 
 // What all blocks of a micro-batch share.
@@ -31,6 +34,7 @@ struct BlockContext {
   const RopeTable& rope;
   BufferPool& buffers;
   at::ScalarType dtype;
+  bool keep_products;
   bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 

@@ -56,7 +56,7 @@ def test_logits_equal_transformers(golden: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("recompute", ["selective", "gate_up", "block"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "gate_up", "block"])
 def test_loss_and_gradients_equal_transformers(golden: Path, name: str, recompute: str) -> None:
     recorded = Recorded(golden / "models" / name, recompute)
     loss, gradients = recorded.gradients()
@@ -70,7 +70,7 @@ def test_loss_and_gradients_equal_transformers(golden: Path, name: str, recomput
 @pytest.mark.parametrize("name", MODELS)
 def test_recompute_changes_no_bit(golden: Path, name: str) -> None:
     loss, gradients = Recorded(golden / "models" / name, "selective").gradients()
-    for recompute in ("gate_up", "block"):
+    for recompute in ("none", "gate_up", "block"):
         again, others = Recorded(golden / "models" / name, recompute).gradients()
         assert loss == again
         assert all(torch.equal(gradient, others[key]) for key, gradient in gradients.items())

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace fastsft {
+
+// What backward computes again, from the dearest in memory to the dearest in time: nothing; norms
+// and the SwiGLU product; also the gate and up projections; or the whole block from its input. It
+// never changes the numbers.
+enum class Recompute { kNone, kSelective, kGateUp, kBlock };
+
+// "none", "selective", "gate_up", "block"; std::invalid_argument otherwise.
+Recompute parse_recompute(const std::string& name);
+
+}  // namespace fastsft
