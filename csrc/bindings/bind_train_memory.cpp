@@ -1,8 +1,10 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "core/error.h"
 #include "model/conversation_cost.h"
 #include "train/allocation_meter.h"
+#include "train/memory_plan.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -14,10 +16,45 @@ std::pair<double, double> cost_of(const std::string& config_json) {
   return {cost.linear, cost.quadratic};
 }
 
+using Shape = std::tuple<int64_t, int64_t, int64_t>;
+
+py::dict plan(const std::string& config_json, const std::string& dtype, PlanRequest request,
+              const Shape& micro_batch, const Shape& step) {
+  require(dtype == "float32" || dtype == "bfloat16", "compute_dtype is \"", dtype,
+          "\", expected \"float32\" or \"bfloat16\"");
+  request.dtype = dtype == "float32" ? c10::ScalarType::Float : c10::ScalarType::BFloat16;
+  std::tie(request.micro_batch.tokens, request.micro_batch.labels, request.micro_batch.longest) =
+      micro_batch;
+  std::tie(request.step_tokens, request.step_labels, request.micro_batches) = step;
+  const MemoryPlan plan = plan_memory(parse_model_config(config_json), request);
+  py::dict parts;
+  for (const auto& [name, bytes] : plan.parts) parts[py::str(name)] = bytes;
+  return py::dict(py::arg("parts") = parts, py::arg("peak") = plan.peak,
+                  py::arg("outside") = plan.outside);
+}
+
 }  // namespace
 
 void bind_train_memory(py::module_& module) {
   module.def("conversation_cost", &cost_of, py::arg("config_json"));
+  module.def(
+      "plan_memory",
+      [](const std::string& config_json, const std::string& compute_dtype,
+         const std::string& strategy, const std::string& recompute, int world_size,
+         const Shape& micro_batch, const Shape& step, int64_t threads, bool on_cpu) {
+        return plan(config_json, compute_dtype,
+                    {.strategy = strategy,
+                     .recompute = recompute,
+                     .world_size = world_size,
+                     .threads = threads,
+                     .on_cpu = on_cpu},
+                    micro_batch, step);
+      },
+      py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
+      py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
+      py::arg("world_size") = 1, py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1},
+      py::arg("threads") = 1, py::arg("on_cpu") = true);
+  module.def("recompute_policies", &recompute_policies);
   py::class_<AllocationMeter>(module, "AllocationMeter")
       .def_static("start", &AllocationMeter::start)
       .def_static("stop", &AllocationMeter::stop)

@@ -1,5 +1,6 @@
 #include "model/decoder_block.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/attention.h"
@@ -32,6 +33,10 @@ class Block {
   }
 
   BlockActivations activations(const at::Tensor& input, const std::string& slot) const {
+    // At the size that backward needs: grown later, the old one would live on in saved activations.
+    buffer("activated", context_.keep_products
+                            ? config_.qkv_size()
+                            : std::max(config_.intermediate_size, config_.qkv_size()));
     return {.input = input,
             .rstd1 = row_floats(slot + ".rstd1"),
             .qkv = buffer(slot + ".qkv", config_.qkv_size()),

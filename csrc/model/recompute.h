@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace fastsft {
 
@@ -11,5 +12,8 @@ enum class Recompute { kNone, kSelective, kGateUp, kBlock };
 
 // "none", "selective", "gate_up", "block"; std::invalid_argument otherwise.
 Recompute parse_recompute(const std::string& name);
+
+// All of them in that order.
+std::vector<std::string> recompute_policies();
 
 }  // namespace fastsft

@@ -6,19 +6,17 @@
 #include <algorithm>
 
 #include "ops/cpu/float_gemm.h"
+#include "ops/cpu/widened_product.h"
 
 namespace fastsft {
 namespace {
-
-constexpr int64_t kBlockElements = int64_t{4} << 20;  // widened at a time: 16 MiB
 
 // For float32 results bfloat16 operands are widened, because ATen refuses bfloat16 x bfloat16 ->
 // float32 on CPU: the smaller one whole, the larger one in blocks of its rows or columns that stay
 // in the result.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
-  const bool by_columns = b.numel() > a.numel();
+  const auto [by_columns, step] = cpu::widened_product(a.size(0), a.size(1), b.size(1));
   const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
-  const int64_t step = std::max<int64_t>(64, kBlockElements / std::max<int64_t>(1, a.size(1)));
   const at::Tensor kept = (by_columns ? a : b).to(at::kFloat);
   for (int64_t begin = 0; begin < size; begin += step) {
     const int64_t count = std::min(step, size - begin);

@@ -6,23 +6,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/cpu/logit_chunks.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/softmax_rows.h"
 #include "ops/gemm.h"
 
 namespace fastsft {
 namespace {
-
-// Tokens are taken in chunks whose logits fill about this much: large enough that the products run
-// at full rate and the head's gradient is touched seldom, small enough to stay far below the
-// batch's logits.
-constexpr int64_t kChunkElements = int64_t{8} << 20;
-
-int64_t chunk_rows(int64_t tokens, int64_t vocab) {
-  const int64_t limit = std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
-  const int64_t chunks = (tokens + limit - 1) / limit;
-  return chunks == 0 ? 0 : (tokens + chunks - 1) / chunks;
-}
 
 // Kept by the calling thread: memory of this size would go back to the system and be faulted in
 // again at every call.
@@ -60,7 +50,7 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
                               const std::optional<at::Tensor>& grad_weight, double beta) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
                              grad_hidden, grad_weight, beta);
-  const int64_t tokens = hidden.size(0), step = chunk_rows(tokens, weight.size(0));
+  const int64_t tokens = hidden.size(0), step = cpu::logit_chunk_rows(tokens, weight.size(0));
   if (tokens == 0 && grad_weight) {  // no chunk will apply beta
     if (beta == 0)
       grad_weight->zero_();

@@ -275,5 +275,7 @@ def test_unknown_names_say_what_is_known() -> None:
         ValueError, match='unknown sharding strategy "zero9"; known: full_shard, hybrid_shard, hybrid'
     ):
         _C.Engine(config(False), strategy="zero9")
-    with pytest.raises(ValueError, match='unknown recompute policy "some"; known: none, selective, gate_up, block'):
+    with pytest.raises(
+        ValueError, match='unknown recompute policy "some"; known: none, selective, gate_up, block'
+    ):
         _C.Engine(config(False), recompute="some")

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace fastsft::cpu {
+
+// Tokens are taken in chunks whose logits fill about this much: large enough that the products run
+// at full rate and the head's gradient is touched seldom, small enough to stay far below the
+// batch's logits.
+inline constexpr int64_t kChunkElements = int64_t{8} << 20;
+
+// Rows of logits at a time, for `tokens` labelled tokens.
+inline int64_t logit_chunk_rows(int64_t tokens, int64_t vocab) {
+  const int64_t limit = std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
+  const int64_t chunks = (tokens + limit - 1) / limit;
+  return chunks == 0 ? 0 : (tokens + chunks - 1) / chunks;
+}
+
+}  // namespace fastsft::cpu

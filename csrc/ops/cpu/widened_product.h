@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+namespace fastsft::cpu {
+
+// How a product [m, k] x [k, n] of bfloat16 operands is widened to float32: the smaller operand
+// whole, the larger one in blocks of `step` of its rows (or columns), which stay in the result.
+struct WidenedProduct {
+  bool by_columns;  // of the second operand
+  int64_t step;
+};
+WidenedProduct widened_product(int64_t m, int64_t k, int64_t n);
+
+// What gemm takes from torch's allocator meanwhile, in bytes; `narrow_out`: the result is bfloat16.
+int64_t widened_bytes(int64_t m, int64_t k, int64_t n, bool narrow_out);
+
+}  // namespace fastsft::cpu

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/registry.h"
+#include "shard/param_unit.h"
+
+namespace fastsft {
+
+// What the bytes of a strategy depend on.
+struct StateDescription {
+  const std::vector<ParamUnit>& units;
+  int world_size = 1;
+  int64_t itemsize = 4;       // of a parameter in the compute dtype: 4 or 2
+  size_t resident_units = 0;  // StrategyContext
+  bool cloned = true;         // collectives clone the whole unit, as gloo does
+  bool accumulates = true;    // a step has more than one micro-batch
+
+  bool narrow() const { return itemsize < 4; }
+  // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
+  // head) or of all.
+  int64_t padded(size_t unit) const { return units[unit].padded_numel(world_size); }
+  int64_t total() const;
+  int64_t largest(size_t first_unit) const;
+};
+
+// Bytes of one rank. Clones live while a collective runs: during blocks, and between micro-batches
+// and steps.
+struct StateBytes {
+  int64_t parameters = 0;
+  int64_t gradients = 0;
+  int64_t optimizer = 0;
+  int64_t buffers = 0;  // whole units
+  int64_t clones_in_blocks = 0;
+  int64_t clones_between = 0;
+};
+
+struct StatePlanTag {
+  static constexpr const char* kNoun = "memory plan of a sharding strategy";
+};
+// Each strategy registers its plan under its own name (shard/<name>_plan.cpp).
+using StatePlanRegistry =
+    Registry<StatePlanTag, std::function<StateBytes(const StateDescription&)>>;
+
+// By name of the strategy; on one rank every strategy is no_shard.
+StateBytes plan_state(const std::string& strategy, const StateDescription& description);
+
+}  // namespace fastsft

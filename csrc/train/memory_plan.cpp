@@ -1,0 +1,54 @@
+#include "train/memory_plan.h"
+
+#include <algorithm>
+
+#include "model/layout.h"
+#include "shard/state_plan.h"
+
+namespace fastsft {
+namespace {
+
+// batch.h: ids, positions; label positions, targets, weights.
+int64_t batch_bytes(const PlanRequest& r) { return 12 * r.step_tokens + 20 * r.step_labels; }
+
+// cos and sin of the longest conversation.
+int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
+
+StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
+  const DecoderLayout layout(config);
+  return plan_state(r.strategy, {.units = layout.units(),
+                                 .world_size = r.world_size,
+                                 .itemsize = static_cast<int64_t>(c10::elementSize(r.dtype)),
+                                 .resident_units = layout.tied() ? 1u : 0u,
+                                 .cloned = r.on_cpu,
+                                 .accumulates = r.micro_batches > 1});
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
+  const StateBytes state = state_of(config, r);
+  const ActivationBytes kept =
+      plan_activations(config, r.dtype, parse_recompute(r.recompute), r.micro_batch);
+  const WorkspaceBytes work = plan_workspaces(config, r.dtype, r.micro_batch, r.threads);
+  const int64_t products = r.on_cpu ? std::max(work.in_blocks, work.in_head) : 0;
+  // Clones and widened operands come and go; the dearest moment counts.
+  const int64_t in_blocks = state.clones_in_blocks + (r.on_cpu ? work.in_blocks : 0);
+  const int64_t passing = std::max({in_blocks, products, state.clones_between});
+
+  MemoryPlan plan;
+  plan.parts = {{"parameters", state.parameters},
+                {"gradients", state.gradients},
+                {"optimizer", state.optimizer},
+                {"whole units", state.buffers},
+                {"activations", kept.kept + kept.shared},
+                {"labelled tokens", kept.head},
+                {"logits", work.logits},
+                {"batch", batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
+                {"collectives and products", passing}};
+  for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
+  plan.outside = r.on_cpu ? work.attention : 0;
+  return plan;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/activation_plan.h"
+
+namespace fastsft {
+
+// A run as far as its memory depends on it.
+struct PlanRequest {
+  std::string strategy = "no_shard";
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::string recompute = "selective";
+  int world_size = 1;
+  MicroBatchShape micro_batch;  // the largest of a rank; empty: the state alone
+  int64_t step_tokens = 0;      // of one rank in one step: its batches are on the host together
+  int64_t step_labels = 0;
+  int64_t micro_batches = 1;  // of one rank in one step
+  int64_t threads = 1;
+  bool on_cpu = true;  // gloo clones what it moves, and bfloat16 products are widened
+};
+
+// Bytes of one rank by what they are for. `peak` is the most that torch's allocator hands out at
+// once from the engine's construction on; `outside` is held beside it.
+struct MemoryPlan {
+  std::vector<std::pair<std::string, int64_t>> parts;  // they add up to peak
+  int64_t peak = 0;
+  int64_t outside = 0;
+};
+
+// std::invalid_argument for unknown names.
+MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
+
+}  // namespace fastsft

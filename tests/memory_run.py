@@ -1,0 +1,72 @@
+"""Two steps of an engine with torch's CPU allocator metered, beside the plan of the same run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastsft import _C
+from ranks import run_ranks
+
+_BASE = {
+    "model_type": "llama", "vocab_size": 1024, "hidden_size": 192, "intermediate_size": 512,
+    "num_hidden_layers": 8, "num_attention_heads": 6, "num_key_value_heads": 6, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+MODELS: dict[str, dict[str, Any]] = {
+    "untied": _BASE,
+    "tied, grouped heads": {**_BASE, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "wide heads, narrow MLP": {**_BASE, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 10},
+}
+
+
+@dataclass(frozen=True)
+class MemoryRun:
+    """One cell of the table."""
+
+    model: str = "untied"
+    strategy: str = "no_shard"
+    recompute: str = "selective"
+    dtype: str = "float32"
+    ranks: int = 1
+    tokens: int = 1024
+
+    def config(self) -> str:
+        return json.dumps(MODELS[self.model])
+
+
+def _data(tokens: int) -> _C.TokenDataset:
+    """Two micro-batches of `tokens` computed tokens in four conversations; half of them are learned."""
+    dataset, length = _C.TokenDataset(), tokens // 4
+    for row in range(8):
+        ids = (np.arange(length + 1, dtype=np.int32) * (row + 3)) % 1000
+        dataset.append(ids, [(length // 2 + 1, length + 1)])
+    return dataset
+
+
+def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
+    dataset, threads = _data(run.tokens), 1
+    micro_batches = [np.arange(0, 4), np.arange(4, 8)]
+    weights = [np.full(4, 1e-4)] * 2
+    _C.AllocationMeter.start()
+    engine = _C.Engine(
+        run.config(), strategy=run.strategy, recompute=run.recompute, compute_dtype=run.dtype,
+        num_threads=threads, max_positions=run.tokens // 4, **groups,
+    )  # fmt: skip
+    for _ in range(2):
+        engine.train_step(dataset, micro_batches, weights, learning_rate=1e-4)
+    measured, memory = _C.AllocationMeter.peak(), engine.memory()
+    _C.AllocationMeter.stop()
+    plan = _C.plan_memory(
+        run.config(), strategy=run.strategy, recompute=run.recompute, compute_dtype=run.dtype,
+        world_size=run.ranks, threads=threads, micro_batch=(run.tokens, run.tokens // 2, run.tokens // 4),
+        step=(2 * run.tokens, run.tokens, 2),
+    )  # fmt: skip
+    return {"measured": measured, "held": memory, "plan": plan}
+
+
+def measure(run: MemoryRun) -> dict[str, Any]:
+    """The rank that took most: its peak, what it says it holds, and the plan."""
+    return max(run_ranks(run.ranks, _metered, run), key=lambda result: result["measured"])
