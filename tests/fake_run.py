@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fastsft.memory_plan import Setting
+
 
 class Rows:
     """Stands for a data set: `lengths` and `targets` per row."""
@@ -77,8 +79,15 @@ class Model:
         self.engine = engine
         self.config = types.SimpleNamespace(use_cache=False)
 
-    def build(self, args, groups):
+    def build(self, args, groups, recompute="selective"):
         return self.engine
+
+    def memory_setting(self, args):
+        config = {
+            "model_type": "llama", "vocab_size": 1000, "hidden_size": 8, "intermediate_size": 8,
+            "num_hidden_layers": 1, "num_attention_heads": 1, "rms_norm_eps": 1e-5,
+        }  # fmt: skip
+        return Setting(json.dumps(config))
 
     def conversation_cost(self):
         return (1.0, 0.0)

@@ -81,8 +81,11 @@ void bind_plans(py::module_& module) {
       .def_readonly("conversations", &PackingSummary::conversations)
       .def_readonly("tokens", &PackingSummary::tokens)
       .def_readonly("micro_batches", &PackingSummary::micro_batches)
-      .def_readonly("largest_micro_batch", &PackingSummary::largest_micro_batch)
-      .def_readonly("largest_rank_step", &PackingSummary::largest_rank_step)
+      .def_readonly("micro_batch_tokens", &PackingSummary::micro_batch_tokens)
+      .def_readonly("micro_batch_labels", &PackingSummary::micro_batch_labels)
+      .def_readonly("rank_step_tokens", &PackingSummary::rank_step_tokens)
+      .def_readonly("rank_step_labels", &PackingSummary::rank_step_labels)
+      .def_readonly("longest", &PackingSummary::longest)
       .def_readonly("balance", &PackingSummary::balance);
   module.def("plan_group", &plan_group, py::arg("lengths"), py::arg("target_counts"),
              py::arg("group"), py::arg("rank") = 0, py::arg("loss_norm") = "global_tokens",

@@ -55,6 +55,7 @@ void add_conversations(const Table& table, const ReferenceGroup& group, LossNorm
         if (table.targets_of(row) == 0) continue;
         packing.rows.push_back(row);
         packing.lengths.push_back(table.lengths[row]);
+        packing.targets.push_back(table.targets_of(row));
         packing.weights.push_back(1.0 / divide);
       }
     }

@@ -44,6 +44,7 @@ struct PackOptions {
 struct GroupPacking {
   std::vector<int64_t> rows;
   std::vector<int64_t> lengths;  // parallel to rows
+  std::vector<int64_t> targets;  // likewise
   std::vector<double> weights;   // likewise
   StepPacking items;
   int64_t num_targets = 0;

@@ -58,6 +58,8 @@ ActivationBytes plan_activations(const ModelConfig& c, c10::ScalarType dtype, Re
   shared += size * (keeps_products ? c.qkv_size() : std::max(c.intermediate_size, c.qkv_size()));
   if (!keeps_products) shared += stream;
   if (recompute == Recompute::kBlock) shared += stream;
+  if (c.qk_norm)  // "rotated" and "head_rstd"
+    shared += size * c.qkv_size() + 4 * (c.num_heads + c.num_key_value_heads);
   return {.kept = shape.tokens * kept,
           .shared = shape.tokens * shared,
           .head = shape.labels * (3 * stream + 4)};

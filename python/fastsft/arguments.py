@@ -190,9 +190,10 @@ class TrainingArguments(ArgumentViews):
     )
     loss_norm: Literal["global_tokens", "micro_batch"] = "global_tokens"
     micro_batch_tokens: int | None = field(
-        default=None, metadata=_about("tokens of one padding-free micro-batch")
+        default=None,
+        metadata=_about("tokens of one padding-free micro-batch; unset: what fits and is useful"),
     )
-    recompute: Literal["auto", "selective", "gate_up", "block"] = "auto"
+    recompute: Literal["auto", "none", "selective", "gate_up", "block"] = "auto"
     grad_dtype: Literal["float32", "bfloat16"] = field(
         default="float32",
         metadata=_about("dtype of the accumulated gradient; bfloat16 saves 2 bytes a parameter"),
@@ -329,16 +330,15 @@ class TrainingArguments(ArgumentViews):
 
     @property
     def recompute_mode(self) -> str:
-        """What the backward pass computes again instead of keeping; `auto` is settled with the model."""
-        if self.recompute != "auto":
-            return self.recompute
-        settings = self.fsdp_config if isinstance(self.fsdp_config, dict) else {}
-        heavy = self.gradient_checkpointing or settings.get("activation_checkpointing")
-        return "block" if heavy else "auto"
+        """What the backward pass computes again instead of keeping; the memory plan settles `auto`.
+
+        --gradient_checkpointing asks for what memory needs, which `auto` does with or without it.
+        """
+        return self.recompute
 
     @property
     def token_budget(self) -> int:
-        """Tokens of one padding-free micro-batch."""
+        """Tokens of one padding-free micro-batch, where no memory plan chooses: without training data."""
         return self.micro_batch_tokens or self.per_device_train_batch_size * self.model_max_length
 
     def get_warmup_steps(self, num_training_steps: int) -> int:

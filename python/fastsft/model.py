@@ -9,8 +9,8 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.launcher import Groups, threads_per_rank
+from fastsft.memory_plan import Setting
 from fastsft.notices import warn_once
-from fastsft.recompute import choose_recompute
 from fastsft.sharding_arguments import warn_of_other_layer_class
 
 
@@ -107,13 +107,15 @@ class CausalLM:
             config = _read_config(directory / "config.json")
         return cls(directory, config)
 
-    def build(self, args: TrainingArguments, groups: Groups) -> Any:
+    def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.
+
+        recompute: what the backward pass computes again when the arguments leave it open.
 
         After training, or for other options, a new engine takes the old one's place: it has the weights
         trained so far and a fresh optimizer. They pass through the memory of every rank, whole, in fp32.
         """
-        options = self._engine_options(args, groups)
+        options = self._engine_options(args, groups, recompute)
         if self.engine is not None and self.engine.step_count == 0 and options == self._options:
             return self.engine
         from fastsft import _C, saving
@@ -135,19 +137,24 @@ class CausalLM:
             self.engine.publish()
         return self.engine
 
+    def memory_setting(self, args: TrainingArguments) -> Setting:
+        """What the bytes of a rank depend on."""
+        return Setting(
+            json.dumps(self.config),
+            args.sharding_strategy if args.world_size > 1 else "no_shard",
+            "bfloat16" if args.bf16 else "float32",
+            args.world_size,
+            args.device.split(":")[0],
+            threads=threads_per_rank(),
+        )
+
     def conversation_cost(self) -> tuple[float, float]:
         """Operations of a conversation: a part linear and a part quadratic in its tokens."""
         from fastsft import _C
 
         return _C.conversation_cost(json.dumps(self.config))
 
-    def _engine_options(self, args: TrainingArguments, groups: Groups) -> dict[str, Any]:
-        from fastsft import _C
-
-        recompute = args.recompute_mode
-        if recompute == "auto":
-            size, itemsize = _C.count_parameters(json.dumps(self.config)), 2 if args.bf16 else 4
-            recompute = choose_recompute(self.config, size, args.token_budget, itemsize)
+    def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         engine = {
             "device": args.device,
             "compute_dtype": "bfloat16" if args.bf16 else "float32",
@@ -155,7 +162,7 @@ class CausalLM:
             # Later than the groups' own timeout, whose message names the collective's fault.
             "timeout_seconds": args.ddp_timeout + 15.0,
             "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
-            "recompute": recompute,
+            "recompute": recompute if args.recompute_mode == "auto" else args.recompute_mode,
             "offload": args.offload,
             "gather_group": groups.gather,
             "reduce_group": groups.reduce,

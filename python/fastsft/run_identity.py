@@ -43,6 +43,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "num_conversations": len(trainer.train_rows),
         "data_hash": data_hash(trainer.train_rows),
         "dataloader_drop_last": args.dataloader_drop_last,
+        "micro_batch_tokens": trainer.token_budget,
         **{name: getattr(args, name) for name in _WARN},
     }
 
@@ -110,11 +111,18 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
                 f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
                 "or start afresh with another --output_dir or --no_resume True"
             )
+    _keep_token_budget(trainer, saved)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, _position(trainer, saved["step"]), directory)
     for name in _WARN:
         if name in saved and saved[name] != current[name]:
             warnings.warn(f"{directory}: {name} was {saved[name]}, now it is {current[name]}", stacklevel=3)
+
+
+def _keep_token_budget(trainer: Any, saved: dict[str, Any]) -> None:
+    """The planned budget depends on free memory; with another one the resumed run would round differently."""
+    if trainer.args.micro_batch_tokens is None and "micro_batch_tokens" in saved:
+        trainer.token_budget = saved["micro_batch_tokens"]
 
 
 def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:

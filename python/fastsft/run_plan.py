@@ -69,6 +69,19 @@ def step_source(
     )
 
 
+# Enough steps to know a run by.
+_SUMMARY_STEPS = 200
+
+
+def packing_summary(
+    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
+) -> Any:
+    """How the first steps of epoch 0 are cut, over all ranks (csrc/data/packing_summary.h)."""
+    steps = RunPlan.of(args, len(rows)).steps_per_epoch
+    source = step_source(args, rows, token_budget, cost)
+    return source.summary(epoch_order(args, len(rows), 0), min(steps, _SUMMARY_STEPS))
+
+
 def epoch_order(args: TrainingArguments, num_rows: int, epoch: int) -> npt.NDArray[np.int64]:
     """Rows in the order in which `epoch` visits them."""
     return _C.epoch_order(num_rows, args.seed if args.data_seed is None else args.data_seed, epoch)

@@ -13,16 +13,18 @@ import numpy as np
 from fastsft import _C, launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import CallbackHandler, DefaultFlow
+from fastsft.device_memory import rank_memory
 from fastsft.devices import use_device
 from fastsft.evaluation import evaluation_loss
 from fastsft.late_results import LateResults, NotFiniteError
 from fastsft.loss_meter import LossMeter
+from fastsft.memory_plan import MemoryPlan, plan_of_run
 from fastsft.model import CausalLM
 from fastsft.model_directory import prepare_output_directory
 from fastsft.preflight import check_before_training
 from fastsft.profile import Profile
 from fastsft.reporting.progress import Progress
-from fastsft.run_plan import EpochGroups, RunPlan, step_source
+from fastsft.run_plan import EpochGroups, RunPlan, packing_summary, step_source
 from fastsft.signals import EXIT_BASE, SignalGuard
 from fastsft.state import TrainerState, TrainOutput
 from fastsft.token_rows import TokenRows
@@ -61,22 +63,39 @@ class Trainer:
         groups = launcher.join(args.ddp_timeout, args.device, args.node_size)
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
-        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._seed_everything(args.seed)
-        self.model.build(args, groups)
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
+        self.memory_plan: MemoryPlan | None = None
+        self.token_budget = args.token_budget
+        if train_dataset is not None:
+            self._plan_training()
+        recompute = self.memory_plan.recompute if self.memory_plan else "selective"
+        self.model.build(args, groups, recompute)
         self.progress = Progress(args)
         self.callbacks = CallbackHandler([DefaultFlow(), *(callbacks or ()), self.progress], args)
         self.state = self._new_state()
         self._losses, self._results = LossMeter(), LateResults()
         self._saved: Path | None = None
         if train_dataset is not None:
-            self.train_rows = TokenRows.of(train_dataset, args.model_max_length)
             self.train_rows.check_ids(self.engine.vocab_size)
-            self.plan = RunPlan.of(args, len(self.train_rows))
         if eval_dataset is not None:
             self.eval_rows = TokenRows.of(eval_dataset, args.model_max_length)
             self.eval_rows.check_ids(self.engine.vocab_size)
         self.callbacks.fire("on_init_end", self.state, **self._references())
+
+    def _plan_training(self) -> None:
+        """Read the data, and choose micro-batches and recompute by memory; ValueError when nothing fits."""
+        args = self.args
+        self.train_rows = TokenRows.of(self.train_dataset, args.model_max_length)
+        self.plan = RunPlan.of(args, len(self.train_rows))
+        self.memory = rank_memory(args.device)
+        setting, cost = self.model.memory_setting(args), self.model.conversation_cost()
+        self.memory_plan = plan_of_run(args, setting, self.train_rows, cost, self.memory)
+        self.token_budget = self.memory_plan.token_budget
+
+    def packing(self) -> Any:
+        """How the first steps are cut over ranks and micro-batches (csrc/data/packing_summary.h)."""
+        return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
 
     @property
     def engine(self) -> Any:
@@ -137,9 +156,7 @@ class Trainer:
         epoch, first = divmod(self.state.global_step, self.plan.steps_per_epoch)
         if self.args.ignore_data_skip:
             first = 0
-        source = step_source(
-            self.args, self.train_rows, self.args.token_budget, self.model.conversation_cost()
-        )
+        source = step_source(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
         while self.state.global_step < self.plan.max_steps and epoch < self.plan.num_epochs:
             groups = EpochGroups(self.args, len(self.train_rows), epoch, source)
             self._fire("on_epoch_begin")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
+    "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastsft.reporting.memory_table import memory_table
+
 
 def start_page(trainer: Any) -> str:
     """What is about to run: model, data, sharding, batches, steps."""
@@ -19,12 +21,29 @@ def start_page(trainer: Any) -> str:
         f"compute     {'bfloat16 over fp32 weights' if args.bf16 else 'float32'} on the CPU, {ranks}, "
         f"{args.sharding_strategy if args.world_size > 1 else 'nothing to shard'}, "
         f"recompute {trainer.model.recompute}",
-        f"batch       {batch} = {size} conversations a step, micro-batches of {args.token_budget:,} tokens",
+        f"batch       {batch} = {size} conversations a step, {trainer.token_budget:,} tokens a micro-batch",
+        f"packing     {packing_line(trainer)}",
         f"steps       {plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {args.lr_scheduler_type} to "
         f"{args.learning_rate:g}, {args.get_warmup_steps(plan.max_steps)} of warm-up",
         f"output      {args.output_dir}",
     ]
+    if trainer.memory_plan is not None:
+        table = memory_table(trainer.memory_plan, trainer.memory)
+        lines += [f"{'memory' if number == 0 else '':<12}{line}" for number, line in enumerate(table)]
     return "\n".join(lines)
+
+
+def packing_line(trainer: Any) -> str:
+    """Micro-batches, their size, how evenly ranks work, and what padding would have added."""
+    packed, rows = trainer.packing(), trainer.train_rows
+    padded = packed.conversations * rows.padded_length
+    ranks = trainer.args.world_size
+    size = packed.tokens / max(packed.micro_batches * ranks, 1)
+    batches = packed.micro_batches / max(packed.steps, 1)
+    return (
+        f"{batches:.3g} micro-batches a step and rank, {size:,.0f} tokens each, balance {packed.balance:.1%}, "
+        f"{1 - packed.tokens / max(padded, 1):.1%} padding avoided"
+    )
 
 
 def end_page(trainer: Any) -> str:

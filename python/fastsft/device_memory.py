@@ -1,0 +1,51 @@
+"""How much memory a rank may use, and sizes as a person reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastsft.launcher import launch
+
+# A tenth is left for Python, the tokenizer, the data set and saving.
+USABLE_SHARE = 0.9
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
+
+def available_host_memory() -> int:
+    """Bytes that processes of this machine can still take: MemAvailable, or what the control group leaves."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    for limit, usage in _CGROUPS:
+        try:
+            left = int(Path(limit).read_text()) - int(Path(usage).read_text())
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+        available = min(available, left)
+    return max(available, 0)
+
+
+def rank_memory(device: str) -> int:
+    """Bytes for one rank, the smallest of all ranks: free on its GPU, or its share of the RAM; collective."""
+    from fastsft import launcher
+
+    if device == "cpu":
+        mine = available_host_memory() // launch().local_world_size
+    else:
+        import torch
+
+        mine = int(torch.cuda.mem_get_info(device)[0])
+    return min(launcher.gather_objects(int(mine * USABLE_SHARE)))
+
+
+def size_text(size: float) -> str:
+    """12.3 GiB, 512 MiB or 3 KiB."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
+        if size >= factor:
+            return f"{size / factor:,.{1 if size < 100 * factor else 0}f} {unit}"
+    return f"{size / 1024:,.0f} KiB"

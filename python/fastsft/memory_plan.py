@@ -1,0 +1,213 @@
+"""What a run will hold, chosen before it begins: tokens of a micro-batch and what backward computes again.
+
+The bytes come from the engine's own description of itself (csrc/train/memory_plan.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastsft.device_memory import size_text
+
+# More tokens than this do not make matrix products faster; fewer are enough where a step has fewer.
+USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
+# Where everything fits, activations up to this share of parameters, gradients and optimizer state are worth
+# the time that recomputing them would take (docs/decisions.md).
+_WORTH_KEEPING = 0.25
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The most of one rank: tokens, labels and longest conversation of a micro-batch; the same of a step."""
+
+    tokens: int = 0
+    labels: int = 0
+    longest: int = 0
+    step_tokens: int = 0
+    step_labels: int = 0
+    micro_batches: int = 1
+
+    @classmethod
+    def full(cls, tokens: int, longest: int, micro_batches: int = 1) -> Workload:
+        """Micro-batches of `tokens` tokens, all of them learned."""
+        step = tokens * micro_batches
+        return cls(tokens, tokens, min(longest, tokens), step, step, micro_batches)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the bytes of a rank depend on."""
+
+    config_json: str
+    strategy: str = "no_shard"
+    compute_dtype: str = "float32"
+    world_size: int = 1
+    device: str = "cpu"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of one rank by what they are for, and the choices behind them."""
+
+    setting: Setting
+    recompute: str
+    token_budget: int
+    parts: dict[str, int]
+    outside: int
+
+    @property
+    def total(self) -> int:
+        """The most bytes at one time."""
+        return sum(self.parts.values()) + self.outside
+
+    @property
+    def state(self) -> int:
+        """Parameters, gradients and optimizer state."""
+        return sum(self.parts[name] for name in ("parameters", "gradients", "optimizer"))
+
+
+def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workload) -> MemoryPlan:
+    """The plan for one recompute policy and one budget. ValueError for an unknown model or name."""
+    from fastsft import _C
+
+    plan = _C.plan_memory(
+        setting.config_json,
+        compute_dtype=setting.compute_dtype,
+        strategy=setting.strategy,
+        recompute=recompute,
+        world_size=setting.world_size,
+        micro_batch=(work.tokens, work.labels, work.longest),
+        step=(work.step_tokens, work.step_labels, work.micro_batches),
+        threads=setting.threads,
+        on_cpu=setting.device == "cpu",
+    )
+    return MemoryPlan(setting, recompute, token_budget, plan["parts"], plan["outside"])
+
+
+WorkloadOf = Callable[[int], Workload]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
+
+    longest: the longest conversation, which no budget can cut. step_tokens: of a rank in one step.
+    """
+
+    recompute: str = "auto"
+    token_budget: int | None = None
+    longest: int = 1
+    step_tokens: int = 1
+
+    def budgets(self, device: str) -> list[int]:
+        """Budgets to try: the most useful one, then halves of it down to the longest conversation."""
+        if self.token_budget is not None:
+            return [self.token_budget]
+        least = max(self.longest, 1)
+        budgets = [max(least, min(USEFUL_TOKENS[device], self.step_tokens))]
+        while budgets[-1] > least:
+            budgets.append(max(least, budgets[-1] // 2))
+        return budgets
+
+    def policies(self) -> list[str]:
+        """Recompute policies to try, the fastest first."""
+        from fastsft import _C
+
+        return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
+
+
+def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, memory: int) -> MemoryPlan:
+    """The fastest plan that fits into `memory` bytes.
+
+    The largest budget first; under it the first policy that fits and keeps activations below a quarter of
+    the state, else the last one before `block` that fits, else `block`. ValueError names what would fit when
+    nothing does.
+    """
+    smallest: MemoryPlan | None = None
+    for budget in wish.budgets(setting.device):
+        work = workload(budget)
+        plans = [plan_memory(setting, policy, budget, work) for policy in wish.policies()]
+        fitting = [plan for plan in plans if plan.total <= memory]
+        if fitting:
+            return _preferred(fitting)
+        smallest = min([*plans, *([smallest] if smallest else [])], key=lambda plan: plan.total)
+    assert smallest is not None
+    raise ValueError(_refusal(smallest, wish, workload, memory))
+
+
+def _preferred(fitting: list[MemoryPlan]) -> MemoryPlan:
+    small = [plan for plan in fitting if plan.parts["activations"] <= _WORTH_KEEPING * plan.state]
+    quick = [plan for plan in fitting if plan.recompute != "block"]
+    if small and small[0].recompute != "block":
+        return small[0]
+    return quick[-1] if quick else fitting[0]
+
+
+def _refusal(smallest: MemoryPlan, wish: Wish, workload: WorkloadOf, memory: int) -> str:
+    head = (
+        f"this run does not fit: it needs {size_text(smallest.total)} a rank (micro-batches of "
+        f"{smallest.token_budget:,} tokens, recompute {smallest.recompute}), and {size_text(memory)} is there"
+    )
+    offers = [
+        f"{text} ({size_text(total)})"
+        for text, total in _changes(smallest, wish, workload)
+        if total <= memory
+    ]
+    if not offers:
+        return f"{head}; no single change of flags makes it fit: take a smaller model or more memory"
+    return f"{head}; what would fit: " + "; ".join(offers)
+
+
+def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tuple[str, int]]:
+    """Single changes of flags, and the bytes of a rank with each."""
+    setting, work = plan.setting, workload(plan.token_budget)
+
+    def total(setting: Setting, recompute: str = plan.recompute) -> int:
+        return plan_memory(setting, recompute, plan.token_budget, work).total
+
+    if plan.recompute != "block":
+        yield "--recompute block", total(setting, "block")
+    if plan.token_budget > wish.longest:
+        budget = wish.longest
+        yield (
+            f"--micro_batch_tokens {budget}",
+            plan_memory(setting, plan.recompute, budget, workload(budget)).total,
+        )
+    if setting.world_size > 1:
+        for strategy in ("shard_grad_op", "full_shard"):
+            if strategy != setting.strategy:
+                yield f"--fsdp {strategy}", total(replace(setting, strategy=strategy))
+    if setting.compute_dtype == "float32":
+        yield "--bf16 True", total(replace(setting, compute_dtype="bfloat16"))
+    for ranks in (2, 4, 8, 16, 32, 64):
+        if ranks > setting.world_size:
+            shared = replace(setting, strategy="full_shard", world_size=ranks)
+            yield f"{ranks} ranks with --fsdp full_shard, each with as much memory", total(shared)
+
+
+def plan_of_run(args: Any, setting: Setting, rows: Any, cost: tuple[float, float], memory: int) -> MemoryPlan:
+    """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0."""
+    from fastsft.run_plan import packing_summary
+
+    summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
+
+    def workload(budget: int) -> Workload:
+        packed = packing_summary(args, rows, budget, cost)
+        # Steps that were not looked at may fill a micro-batch where these did not.
+        tokens = min(max(budget, packed.longest), int(1.25 * packed.rank_step_tokens))
+        tokens = max(tokens, packed.micro_batch_tokens)
+        grown = tokens / max(packed.micro_batch_tokens, 1)
+        return Workload(
+            tokens,
+            min(tokens, int(packed.micro_batch_labels * grown)),
+            packed.longest,
+            packed.rank_step_tokens,
+            packed.rank_step_labels,
+            -(-packed.micro_batches // max(packed.steps, 1)),
+        )
+
+    wish = Wish(args.recompute_mode, args.micro_batch_tokens, summary.longest, summary.rank_step_tokens)
+    return choose_plan(setting, wish, workload, memory)
