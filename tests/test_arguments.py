@@ -124,7 +124,7 @@ def test_readme_recipe():
     only_ours = "--tf32 True --evaluation_strategy no --fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer"
     _, data, args = ours(*README, *only_ours.split(), "--fsdp", "full_shard auto_wrap")
     assert args.sharding_strategy == "full_shard"
-    assert args.recompute_mode == "block"
+    assert args.gradient_checkpointing and args.recompute_mode == "auto"  # as much as memory needs
     assert args.eval_strategy == "no"
     assert args.token_budget == 2 * 2048
     assert data.lazy_preprocess
@@ -280,7 +280,7 @@ def test_node_size(monkeypatch):
 def test_fsdp_config(tmp_path):
     path = tmp_path / "fsdp.json"
     path.write_text(json.dumps({"fsdp_activation_checkpointing": "true", "fsdp_version": 2}))
-    assert TrainingArguments(output_dir="x", fsdp_config=str(path)).recompute_mode == "block"
+    assert TrainingArguments(output_dir="x", fsdp_config=str(path)).recompute_mode == "auto"
     with pytest.raises(ValueError, match="use one"):
         TrainingArguments(output_dir="x", fsdp_config=str(path), gradient_checkpointing=True)
     for config, message in [

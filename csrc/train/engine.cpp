@@ -279,7 +279,8 @@ std::map<std::string, int64_t> Engine::memory() const {
           {"optimizer", strategy_->optimizer_bytes()},
           {"offloaded", strategy_->offloaded_bytes()},
           {"buffers", strategy_->buffer_bytes()},
-          {"activations", model_.buffer_bytes() + upload_.nbytes()}};
+          {"activations", model_.buffer_bytes()},
+          {"batches", upload_.nbytes()}};
 }
 
 }  // namespace fastsft

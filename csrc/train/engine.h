@@ -100,7 +100,7 @@ class Engine {
   int64_t num_parameters() const;
   int64_t num_non_embedding_parameters() const;
   // Bytes held now: parameters, gradients, optimizer, offloaded (on the host), buffers (whole
-  // units), activations (with the uploaded batches).
+  // units), activations, and the uploaded batches.
   std::map<std::string, int64_t> memory() const;
 
  private:

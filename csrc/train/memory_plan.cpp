@@ -8,8 +8,9 @@
 namespace fastsft {
 namespace {
 
-// batch.h: ids, positions; label positions, targets, weights.
-int64_t batch_bytes(const PlanRequest& r) { return 12 * r.step_tokens + 20 * r.step_labels; }
+// Two blocks of batch_upload.h, each with half as much room again: ids and positions; label
+// positions, targets and weights.
+int64_t batch_bytes(const PlanRequest& r) { return 3 * (12 * r.step_tokens + 20 * r.step_labels); }
 
 // cos and sin of the longest conversation.
 int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
@@ -44,7 +45,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                 {"activations", kept.kept + kept.shared},
                 {"labelled tokens", kept.head},
                 {"logits", work.logits},
-                {"batch", batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
+                {"batches", batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
                 {"collectives and products", passing}};
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
   plan.outside = r.on_cpu ? work.attention : 0;

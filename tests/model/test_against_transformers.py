@@ -118,7 +118,7 @@ def test_loss_and_gradients(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_recompute_changes_no_bit(case: str) -> None:
     loss, gradients = Both(case).gradients()
-    for recompute in ("gate_up", "block"):
+    for recompute in ("none", "gate_up", "block"):
         again, others = Both(case, recompute).gradients()
         assert loss == again
         assert all(torch.equal(gradient, others[name]) for name, gradient in gradients.items())

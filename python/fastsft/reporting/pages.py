@@ -41,8 +41,8 @@ def packing_line(trainer: Any) -> str:
     size = packed.tokens / max(packed.micro_batches * ranks, 1)
     batches = packed.micro_batches / max(packed.steps, 1)
     return (
-        f"{batches:.3g} micro-batches a step and rank, {size:,.0f} tokens each, balance {packed.balance:.1%}, "
-        f"{1 - packed.tokens / max(padded, 1):.1%} padding avoided"
+        f"{batches:.3g} micro-batches a step and rank, {size:,.0f} tokens each, "
+        f"balance {packed.balance:.1%}, {1 - packed.tokens / max(padded, 1):.1%} padding avoided"
     )
 
 

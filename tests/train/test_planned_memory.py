@@ -1,0 +1,56 @@
+"""The plan beside what the engine says it holds, and beside torch's allocator."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from fastsft import _C
+from memory_run import MODELS, MemoryRun, measure
+
+CELLS = list(zip(itertools.cycle(MODELS), itertools.product(
+    ("no_shard", "shard_grad_op", "full_shard"), ("none", "gate_up", "block")
+), strict=False))  # fmt: skip
+ALONE = list(itertools.product(MODELS, ("none", "selective", "gate_up", "block")))
+
+
+def assert_planned(run: MemoryRun) -> None:
+    result = measure(run)
+    held, parts = result["held"], result["plan"]["parts"]
+    for name in ("parameters", "gradients", "optimizer"):
+        assert held[name] == parts[name], name
+    assert held["buffers"] == parts["whole units"]
+    assert held["activations"] == parts["activations"] + parts["labelled tokens"]
+    assert result["plan"]["peak"] == pytest.approx(result["measured"], rel=0.05)
+
+
+@pytest.mark.parametrize(("model", "recompute"), ALONE)
+def test_one_rank(model: str, recompute: str) -> None:
+    assert_planned(MemoryRun(model, recompute=recompute, tokens=256))
+
+
+@pytest.mark.parametrize(("model", "cell"), CELLS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
+    """Each strategy and policy, the models in turn; the whole table is benchmarks/bench_memory_plan.py's."""
+    strategy, recompute = cell
+    assert_planned(MemoryRun(model, strategy, recompute, dtype, ranks=2, tokens=256))
+
+
+def test_the_meter_counts_what_torch_takes() -> None:
+    _C.AllocationMeter.start()
+    try:
+        with pytest.raises(ValueError, match="meter is running"):
+            _C.AllocationMeter.start()
+        kept = torch.empty(1000)
+        del (passing := [torch.empty(5000)])[:]
+        assert _C.AllocationMeter.held() == kept.nbytes and not passing
+    finally:
+        _C.AllocationMeter.stop()
+    assert _C.AllocationMeter.peak() == 4 * 6000
+    with pytest.raises(ValueError, match="not running"):
+        _C.AllocationMeter.stop()
+    again = torch.empty(77)  # freed after the meter: torch's own allocator is back
+    assert _C.AllocationMeter.held() == kept.nbytes and again.numel() == 77
