@@ -1,12 +1,12 @@
 """Best-fit packing of a data set against TRL's, and optimizer steps cut over eight ranks.
 
-usage: python benchmarks/bench_packer.py [--rows 100000 1000000] [--capacity 2048] [--pairs 3]
+usage: python benchmarks/bench_packer.py [--rows 100000] [--alone 1000000] [--capacity 2048] [--pairs 3]
 
 TRL needs an environment of its own (`pip install trl fastsft`): it asks for a newer transformers than the
 other baselines. Lengths are ShareGPT-like: log-normal with a median of 493 tokens, cut at the capacity. Both
-sides get the same lengths in one run and must need the same number of bins. TRL packs token lists, so its side
-gets one byte a token, as few as it takes; ours gives the assignment, which is all that the engine needs. CPU
-seconds.
+sides get the same lengths in one run and must need the same number of bins. TRL packs token lists, so its
+side gets one byte a token, as few as it takes; ours gives the assignment, which is all that the engine needs.
+CPU seconds.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def steps(lengths: Lengths, conversations: int, budget: int) -> dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--alone", type=int, default=1_000_000, help="rows that only ours packs")
     parser.add_argument("--capacity", type=int, default=2048)
     parser.add_argument("--pairs", type=int, default=3)
     args = parser.parse_args()
@@ -111,11 +112,20 @@ def main() -> None:
         ratio = ratios["seconds"]
         print(f"{rows:,} rows: TRL {ratio.baseline:.3f} s, ours {ratio.ours:.4f} s, {1 / ratio.median:.0f}x, "
               f"waste {waste[str(rows)]:.4%}")  # fmt: skip
-    lengths = sharegpt_like(100_000, args.capacity)
+    lengths = sharegpt_like(args.alone, args.capacity)
+    seconds = statistics.median(run_ours(lengths, args.capacity).metrics["seconds"] for _ in range(5))
+    print(f"{args.alone:,} rows: ours {seconds:.4f} s")
     cut = [steps(lengths, n, budget) for n, budget in ((128, 2048), (128, 8192), (512, 8192), (4096, 16384))]
     for row in cut:
         print({name: round(value, 6) for name, value in row.items()})
-    settings = {**vars(args), "trl": trl.__version__, "ranks": RANKS, "waste": waste, "steps": cut}
+    settings = {
+        **vars(args),
+        "trl": trl.__version__,
+        "ranks": RANKS,
+        "waste": waste,
+        "steps": cut,
+        "alone_seconds": seconds,
+    }
     write_result("packer", results, settings)
 
 

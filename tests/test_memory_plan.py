@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from fastsft import _C
-from fastsft.cli.random_llama import llama_config
+from fastsft.cli.random_model import small_config
 from fastsft.device_memory import available_host_memory, size_text
 from fastsft.memory_plan import Setting, Wish, Workload, choose_plan, plan_memory
 from fastsft.reporting.memory_table import memory_table
 
 CONFIG = json.dumps(
-    llama_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
+    small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
 )
 SETTING = Setting(CONFIG)
 PLENTY = 1 << 40

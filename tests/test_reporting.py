@@ -8,7 +8,7 @@ import types
 from fake_run import Rows
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
-from fastsft.cli.random_llama import llama_config
+from fastsft.cli.random_model import small_config
 from fastsft.memory_plan import Setting, Workload, plan_memory
 from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.pages import end_page, start_page
@@ -78,7 +78,7 @@ def test_pages(tmp_path):
     )
     setting = Setting(
         json.dumps(
-            llama_config(vocab_size=64, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24)
+            small_config(vocab_size=64, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24)
         )
     )
     memory = plan_memory(setting, "selective", 1024, Workload.full(1024, 800))

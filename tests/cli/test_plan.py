@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastsft.cli import plan
-from fastsft.cli.random_llama import llama_config
+from fastsft.cli.random_model import small_config
 
 GIB = 2**30
 
@@ -16,7 +16,7 @@ GIB = 2**30
 @pytest.fixture
 def vicuna(tmp_path: Path) -> str:
     """Sizes of a 7B model; no weights."""
-    config = llama_config(
+    config = small_config(
         vocab_size=32000, hidden_size=4096, num_layers=32, num_heads=32, intermediate_size=11008
     )
     (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
