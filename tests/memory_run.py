@@ -64,7 +64,7 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
         world_size=run.ranks, threads=threads, micro_batch=(run.tokens, run.tokens // 2, run.tokens // 4),
         step=(2 * run.tokens, run.tokens, 2),
     )  # fmt: skip
-    return {"measured": measured, "held": memory, "plan": plan}
+    return {"measured": measured, "held": memory, "plan": {"parts": plan.parts, "peak": plan.peak}}
 
 
 def measure(run: MemoryRun) -> dict[str, Any]:

@@ -18,25 +18,30 @@ std::pair<double, double> cost_of(const std::string& config_json) {
 
 using Shape = std::tuple<int64_t, int64_t, int64_t>;
 
-py::dict plan(const std::string& config_json, const std::string& dtype, PlanRequest request,
-              const Shape& micro_batch, const Shape& step) {
+MemoryPlan plan(const std::string& config_json, const std::string& dtype, PlanRequest request,
+                const Shape& micro_batch, const Shape& step) {
   require(dtype == "float32" || dtype == "bfloat16", "compute_dtype is \"", dtype,
           "\", expected \"float32\" or \"bfloat16\"");
   request.dtype = dtype == "float32" ? c10::ScalarType::Float : c10::ScalarType::BFloat16;
   std::tie(request.micro_batch.tokens, request.micro_batch.labels, request.micro_batch.longest) =
       micro_batch;
   std::tie(request.step_tokens, request.step_labels, request.micro_batches) = step;
-  const MemoryPlan plan = plan_memory(parse_model_config(config_json), request);
-  py::dict parts;
-  for (const auto& [name, bytes] : plan.parts) parts[py::str(name)] = bytes;
-  return py::dict(py::arg("parts") = parts, py::arg("peak") = plan.peak,
-                  py::arg("outside") = plan.outside);
+  const py::gil_scoped_release released;
+  return plan_memory(parse_model_config(config_json), request);
 }
 
 }  // namespace
 
 void bind_train_memory(py::module_& module) {
   module.def("conversation_cost", &cost_of, py::arg("config_json"));
+  py::class_<MemoryPlan>(module, "MemoryPlan")
+      .def_property_readonly("parts",
+                             [](const MemoryPlan& plan) {
+                               return std::map<std::string, int64_t>(plan.parts.begin(),
+                                                                     plan.parts.end());
+                             })
+      .def_readonly("peak", &MemoryPlan::peak)
+      .def_readonly("outside", &MemoryPlan::outside);
   module.def(
       "plan_memory",
       [](const std::string& config_json, const std::string& compute_dtype,

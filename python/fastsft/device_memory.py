@@ -40,7 +40,7 @@ def rank_memory(device: str) -> int:
         import torch
 
         mine = int(torch.cuda.mem_get_info(device)[0])
-    return min(launcher.gather_objects(int(mine * USABLE_SHARE)))
+    return int(min(launcher.gather_objects(int(mine * USABLE_SHARE))))
 
 
 def size_text(size: float) -> str:

@@ -84,7 +84,7 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
     )
-    return MemoryPlan(setting, recompute, token_budget, plan["parts"], plan["outside"])
+    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside)
 
 
 WorkloadOf = Callable[[int], Workload]
