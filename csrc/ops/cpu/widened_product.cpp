@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/cpu/float_gemm.h"
+
 namespace fastsft::cpu {
 namespace {
 
@@ -15,6 +17,7 @@ WidenedProduct widened_product(int64_t m, int64_t k, int64_t n) {
 }
 
 int64_t widened_bytes(int64_t m, int64_t k, int64_t n, bool narrow_out) {
+  if (narrow_out && takes_bfloat16()) return 0;  // gemm_cpu.cpp: nothing is widened
   const WidenedProduct plan = widened_product(m, k, n);
   const int64_t kept = plan.by_columns ? m : n, cut = plan.by_columns ? n : m;
   const int64_t block = std::min(plan.step, cut);
