@@ -2,6 +2,8 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 
 #include <atomic>
 
@@ -15,34 +17,33 @@ constexpr uint8_t kPriority = 100;
 
 std::atomic<int64_t> held_bytes{0}, peak_bytes{0};
 
-struct Counted {
-  c10::DataPtr memory;
-  int64_t size;
-};
+int64_t size_of(void* data) { return static_cast<int64_t>(::malloc_usable_size(data)); }
 
-void give_back(void* context) {
-  auto* counted = static_cast<Counted*>(context);
-  held_bytes -= counted->size;
-  delete counted;
+void give_back(void* data) {
+  if (data == nullptr) return;
+  held_bytes -= size_of(data);
+  c10::free_cpu(data);
 }
 
+// torch's own way to allocate, counted. The context of a pointer is the pointer itself: oneDNN asks
+// for plain memory (raw_allocate), and keeps asking this allocator after `stop`.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    c10::DataPtr memory = inner->allocate(size);
-    const int64_t now = held_bytes += static_cast<int64_t>(size);
+    void* data = c10::alloc_cpu(size);
+    if (data == nullptr) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
+    const int64_t now = held_bytes += size_of(data);
     int64_t peak = peak_bytes;
     while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
     }
-    void* data = memory.get();
-    const c10::Device device = memory.device();
-    return {data, new Counted{std::move(memory), static_cast<int64_t>(size)}, &give_back, device};
+    return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t size) const override {
     default_copy_data(to, from, size);
   }
 
-  c10::Allocator* inner = nullptr;
+  c10::Allocator* inner = nullptr;  // torch's own while this one stands before it
 };
 
 // Never destroyed: tensors may outlive the meter.

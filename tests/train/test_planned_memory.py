@@ -39,6 +39,9 @@ def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
     assert_planned(MemoryRun(model, strategy, recompute, dtype, ranks=2, tokens=256))
 
 
+_ROUNDING = 4096  # bytes that malloc may add to a piece
+
+
 def test_the_meter_counts_what_torch_takes() -> None:
     _C.AllocationMeter.start()
     try:
@@ -46,11 +49,11 @@ def test_the_meter_counts_what_torch_takes() -> None:
             _C.AllocationMeter.start()
         kept = torch.empty(1000)
         del (passing := [torch.empty(5000)])[:]
-        assert _C.AllocationMeter.held() == kept.nbytes and not passing
+        assert 0 <= _C.AllocationMeter.held() - kept.nbytes < _ROUNDING and not passing
     finally:
         _C.AllocationMeter.stop()
-    assert _C.AllocationMeter.peak() == 4 * 6000
+    assert 0 <= _C.AllocationMeter.peak() - 4 * 6000 < 2 * _ROUNDING
     with pytest.raises(ValueError, match="not running"):
         _C.AllocationMeter.stop()
     again = torch.empty(77)  # freed after the meter: torch's own allocator is back
-    assert _C.AllocationMeter.held() == kept.nbytes and again.numel() == 77
+    assert 0 <= _C.AllocationMeter.held() - kept.nbytes < _ROUNDING and again.numel() == 77
