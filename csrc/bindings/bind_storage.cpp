@@ -7,6 +7,7 @@
 #include "storage/file_name.h"
 #include "storage/model_index.h"
 #include "storage/rotation.h"
+#include "storage/run_lock.h"
 #include "storage/safetensors_reader.h"
 #include "storage/safetensors_writer.h"
 #include "storage/shard_plan.h"
@@ -135,6 +136,13 @@ void bind_checkpoint_directories(py::module_& module) {
       .def_property_readonly("path", &AtomicDirectory::path)
       .def("commit", &AtomicDirectory::commit, "name"_a, "manifest"_a, Unlocked())
       .def("discard", &AtomicDirectory::discard, Unlocked());
+  py::class_<RunLock>(module, "RunLock")
+      .def(py::init<const std::string&>(), "directory"_a, Unlocked())
+      .def("release", &RunLock::release);
+  module.def(
+      "restore_replaced",
+      [](const std::string& parent) { restore_replaced(posix_file_system(), parent); }, "parent"_a,
+      Unlocked());
   module.def(
       "remove_leftovers",
       [](const std::string& parent) { return remove_leftovers(posix_file_system(), parent); },

@@ -48,6 +48,20 @@ std::string move_to_trash(FileSystem& file_system, const std::string& path) {
   return trash;
 }
 
+// Puts the finished directory at `path` in the place of `target`, which exists. Where names cannot
+// be exchanged the old one is gone for a moment, under a name that remove_leftovers gives back.
+// Returns where the old one is.
+std::string replace_directory(FileSystem& file_system, const std::string& path,
+                              const std::string& target) {
+  if (file_system.exchange(path, target)) return path;
+  const std::string old = join_path(
+      parent_path(target), ".fastsft-old-" + last_component(target) + "-" + random_suffix());
+  file_system.rename(target, old);
+  file_system.sync_directory(parent_path(target));
+  file_system.rename(path, target);
+  return old;
+}
+
 bool is_ours(FileSystem& file_system, const std::string& path) {
   return file_system.exists(join_path(path, kOwnerMark)) ||
          file_system.exists(join_path(path, kManifest)) || file_system.list(path).empty();
@@ -77,15 +91,19 @@ void AtomicDirectory::discard() noexcept {
 
 std::string AtomicDirectory::commit(const std::string& name, const Manifest& manifest) {
   const std::string target = join_path(parent_, name);
-  file_system_.remove_file(join_path(path_, kOwnerMark));
   write_manifest(file_system_, path_, manifest);
+  file_system_.sync_directory(path_);  // without mark and manifest nobody would dare to clean it up
+  file_system_.remove_file(join_path(path_, kOwnerMark));
   file_system_.sync_directory(path_);
   std::string old;
-  if (file_system_.exists(target)) old = move_to_trash(file_system_, target);
-  file_system_.rename(path_, target);
+  if (file_system_.exists(target)) {
+    old = replace_directory(file_system_, path_, target);
+  } else {
+    file_system_.rename(path_, target);
+  }
   committed_ = true;
   file_system_.sync_directory(parent_);
-  if (!old.empty()) remove_tree(file_system_, old);
+  if (!old.empty()) delete_directory(file_system_, old);
   return target;
 }
 
@@ -93,7 +111,24 @@ void delete_directory(FileSystem& file_system, const std::string& path) {
   remove_tree(file_system, move_to_trash(file_system, path));
 }
 
+void restore_replaced(FileSystem& file_system, const std::string& parent) {
+  static const std::regex pattern("\\.fastsft-old-(.+)-[0-9a-f]{16}");
+  std::smatch match;
+  for (const auto& entry : file_system.list(parent)) {
+    if (!entry.is_directory || !std::regex_match(entry.name, match, pattern)) continue;
+    const std::string path = join_path(parent, entry.name);
+    const std::string target = join_path(parent, match[1]);
+    if (!file_system.exists(target)) {
+      file_system.rename(path, target);
+      file_system.sync_directory(parent);
+    } else if (is_ours(file_system, path)) {
+      delete_directory(file_system, path);
+    }
+  }
+}
+
 std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent) {
+  restore_replaced(file_system, parent);
   static const std::regex pattern("\\.fastsft-(tmp|trash)-.+-[0-9a-f]{16}");
   std::vector<std::string> removed;
   for (const auto& entry : file_system.list(parent)) {

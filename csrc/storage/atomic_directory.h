@@ -17,8 +17,9 @@ class AtomicDirectory {
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  // Manifest, sync, rename to `<parent>/<name>`, sync of the parent. A directory of that name is
-  // moved aside first, and deleted only after the new one is durable. Returns the new path.
+  // Manifest, sync, rename to `<parent>/<name>`, sync of the parent. A directory of that name
+  // changes places with it and is deleted only after the new one is durable: one of the two always
+  // has the name, or can be given it back by `restore_replaced`. Returns the new path.
   std::string commit(const std::string& name, const Manifest& manifest);
   // Removes it now, unless it was committed; as far as that is possible.
   void discard() noexcept;
@@ -33,9 +34,13 @@ class AtomicDirectory {
 // Renames to `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes it.
 void delete_directory(FileSystem& file_system, const std::string& path);
 
-// Removes what a crash left in `parent`: files with our temporary names, and directories with our
-// temporary and trash names that hold our owner mark or a manifest, or nothing. Returns their
-// names. Only while no other run writes there.
+// Where names cannot be exchanged, a crash inside `commit` leaves the old directory under another
+// name: it gets its own back when nothing else has it.
+void restore_replaced(FileSystem& file_system, const std::string& parent);
+
+// After `restore_replaced`, removes what a crash left in `parent`: files with our temporary names,
+// and directories with our temporary and trash names that hold our owner mark or a manifest, or
+// nothing. Returns their names. Only while no other run writes there.
 std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent);
 
 }  // namespace fastsft

@@ -34,6 +34,9 @@ class FileSystem {
   virtual void sync_file(const std::string& path) = 0;
   virtual void sync_directory(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;  // replaces a file
+  // Each takes the other's name in one step. False, and nothing changed, where the file system
+  // cannot do that.
+  virtual bool exchange(const std::string& first, const std::string& second) = 0;
   virtual void make_directory(const std::string& path) = 0;  // must not exist, parents must
   virtual void remove_file(const std::string& path) = 0;
   virtual void remove_directory(const std::string& path) = 0;  // must be empty

@@ -109,6 +109,7 @@ class PosixFileSystem : public FileSystem {
     checked(concat("rename ", from, " to").c_str(), to,
             [&] { return std::rename(from.c_str(), to.c_str()); });
   }
+  bool exchange(const std::string& first, const std::string& second) override;
   void make_directory(const std::string& path) override {
     checked("create directory", path, [&] { return ::mkdir(path.c_str(), 0755); });
   }
@@ -125,6 +126,17 @@ class PosixFileSystem : public FileSystem {
   std::vector<DirectoryEntry> list(const std::string& path) override;
   uint64_t available_bytes(const std::string& path) override { return free_bytes(path); }
 };
+
+bool PosixFileSystem::exchange(const std::string& first, const std::string& second) {
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, first.c_str(), AT_FDCWD, second.c_str(), RENAME_EXCHANGE) == 0) {
+    return true;
+  }
+  const bool unknown = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
+  if (!unknown) fail(concat("exchange ", first, " and").c_str(), second, errno);
+#endif
+  return false;
+}
 
 std::vector<DirectoryEntry> PosixFileSystem::list(const std::string& path) {
   DIR* directory = ::opendir(path.c_str());

@@ -151,6 +151,7 @@ def _newest_verified(output_dir: Path) -> str | None:
 
     if not output_dir.is_dir():
         return None
+    _C.restore_replaced(str(output_dir))
     rejected: list[str] = []
     for name in reversed(_C.list_checkpoints(str(output_dir))):
         path = output_dir / name

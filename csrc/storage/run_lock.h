@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+namespace fastsft {
+
+// One run at a time in an output directory. The lock is the kernel's and goes with the process, so
+// that a killed run leaves none behind; `.fastsft-lock` also says who holds it. It works between
+// hosts where the file system passes locks on (NFS does).
+class RunLock {
+ public:
+  // Throws std::invalid_argument naming host, process and start time when another run holds it.
+  explicit RunLock(const std::string& directory);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // Gives the directory free; a second call does nothing.
+  void release() noexcept;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace fastsft

@@ -1,0 +1,255 @@
+// Fails every single operation of saving, replacing, rotating, deleting and cleaning up
+// checkpoints, and looks at what is left (reliability.md, section 6.1, R1 and R2).
+//   checkpoint_faults DIRECTORY DAMAGES [no-sync]
+// prints a line a scenario: points tried, bad outcomes; the exit status is 1 when there is one.
+// With `no-sync` fsync does nothing, and there must be bad outcomes.
+
+#include <cstdio>
+#include <filesystem>
+#include <set>
+
+#include "core/error.h"
+#include "faults/fault_file_system.h"
+#include "faults/unsynced_file_system.h"
+#include "storage/atomic_directory.h"
+#include "storage/checksummed_file.h"
+#include "storage/rotation.h"
+#include "storage/staged_files.h"
+
+namespace fastsft::faults {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Scenario {
+  std::string name;
+  std::function<void(FileSystem&, const std::string&)> prepare;  // without faults
+  std::function<void(FileSystem&, const std::string&)> run;
+  // What the newest checkpoint that verifies may be afterwards: "<directory>:<generation>".
+  std::set<std::string> allowed;
+  std::set<std::string> kept;  // directories that must verify whatever happens
+};
+
+FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text) {
+  ChecksummedFile file(file_system, path);
+  const std::string half = text.substr(0, text.size() / 2);
+  file.write(half);
+  file.write(text.substr(half.size()));
+  return file.finish();
+}
+
+// Every rank writes two files; one of them commits.
+void save(FileSystem& file_system, const std::string& output, int step, int ranks,
+          const std::string& generation) {
+  AtomicDirectory directory(file_system, output, std::to_string(step));
+  Manifest manifest{.step = step, .world_size = ranks, .layout_hash = "00", .files = {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const char* kind : {"model", "optimizer"}) {
+      const std::string name = concat(kind, "-", rank, ".bin");
+      const std::string text = concat(generation, " ", step, " ", name, std::string(300, 'x'));
+      manifest.files.push_back(write_file(file_system, join_path(directory.path(), name), text));
+    }
+  }
+  manifest.files.push_back(
+      write_file(file_system, join_path(directory.path(), "generation"), generation));
+  directory.commit(concat("checkpoint-", step), manifest);
+}
+
+std::string read_text(const std::string& path) {
+  std::string text(fs::file_size(path), '\0');
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  const size_t count = std::fread(text.data(), 1, text.size(), file);
+  std::fclose(file);
+  text.resize(count);
+  return text;
+}
+
+FileSystem& sound_file_system() {
+  static UnsyncedFileSystem file_system;
+  return file_system;
+}
+
+bool verifies(const std::string& path) { return verify_directory(path).empty(); }
+
+std::string newest(const std::string& output) {
+  auto checkpoints = list_checkpoints(posix_file_system(), output);
+  for (auto entry = checkpoints.rbegin(); entry != checkpoints.rend(); ++entry) {
+    const std::string path = join_path(output, entry->name);
+    if (verifies(path)) return entry->name + ":" + read_text(join_path(path, "generation"));
+  }
+  return "none";
+}
+
+// Sentences about what is wrong after the machine or the operation failed; recovery included.
+std::vector<std::string> judge(const Scenario& scenario, const std::string& output) {
+  std::vector<std::string> problems;
+  restore_replaced(sound_file_system(), output);
+  const std::string found = newest(output);
+  if (!scenario.allowed.contains(found)) problems.push_back("newest is " + found);
+  for (const auto& name : scenario.kept) {
+    if (!verifies(join_path(output, name))) problems.push_back(name + " is lost");
+  }
+  remove_leftovers(sound_file_system(), output);
+  if (newest(output) != found) problems.push_back("cleaning up changed the newest checkpoint");
+  for (const auto& entry : fs::directory_iterator(output)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(".fastsft-")) problems.push_back("left over: " + name);
+  }
+  try {  // and the next save works
+    save(sound_file_system(), output, 99, 2, "next");
+    if (newest(output) != "checkpoint-99:next") problems.push_back("the next save is not found");
+  } catch (const std::exception& error) {
+    problems.push_back(concat("the next save failed: ", error.what()));
+  }
+  return problems;
+}
+
+class Trial {
+ public:
+  Trial(const std::string& root, const Scenario& scenario, Abilities abilities)
+      : root_(root), scenario_(scenario), abilities_(abilities) {}
+
+  int64_t count_operations() {
+    fresh();
+    FaultFileSystem counting(graveyard_, Fault::kNone, 0, abilities_);
+    scenario_.run(counting, output_);
+    return counting.operations();
+  }
+
+  std::vector<std::string> run(Fault fault, int64_t at, uint64_t seed) {
+    fresh();
+    FaultFileSystem failing(graveyard_, fault, at, abilities_);
+    try {
+      scenario_.run(failing, output_);
+    } catch (const Crash&) {
+      std::mt19937_64 random(seed);
+      failing.lose_unsynced(random);
+    } catch (const std::runtime_error&) {
+      // The save failed and says so.
+    }
+    return judge(scenario_, output_);
+  }
+
+ private:
+  void fresh() {
+    fs::remove_all(root_);
+    output_ = join_path(root_, "output");
+    graveyard_ = join_path(root_, "graveyard");
+    fs::create_directories(output_);
+    fs::create_directories(graveyard_);
+    scenario_.prepare(sound_file_system(), output_);
+  }
+
+  std::string root_, output_, graveyard_;
+  const Scenario& scenario_;
+  Abilities abilities_;
+};
+
+void save_10(FileSystem& file_system, const std::string& output) {
+  save(file_system, output, 10, 2, "old");
+}
+
+void save_four(FileSystem& file_system, const std::string& output) {
+  for (int step : {10, 20, 30, 40}) save(file_system, output, step, 2, "old");
+  fs::resize_file(join_path(output, "checkpoint-20/model-0.bin"),
+                  7);  // a torn one is never counted
+}
+
+// What a crash leaves: a half-written, a replaced and a half-deleted directory.
+void leave_leftovers(FileSystem& file_system, const std::string& output) {
+  save_four(file_system, output);
+  const std::string hex = "0123456789abcdef";
+  fs::rename(join_path(output, "checkpoint-10"), join_path(output, ".fastsft-trash-a-" + hex));
+  fs::rename(join_path(output, "checkpoint-40"),
+             join_path(output, ".fastsft-old-checkpoint-40-" + hex));
+  fs::create_directory(join_path(output, ".fastsft-tmp-50-" + hex));
+}
+
+std::vector<Scenario> scenarios() {
+  std::vector<Scenario> all;
+  for (const int ranks : {2, 4}) {
+    all.push_back({concat("save, ", ranks, " ranks"),
+                   save_10,
+                   [ranks](FileSystem& file_system, const std::string& output) {
+                     save(file_system, output, 20, ranks, "new");
+                     rotate_checkpoints(file_system, output, 1, {"checkpoint-20"});
+                   },
+                   {"checkpoint-10:old", "checkpoint-20:new"},
+                   {}});
+    all.push_back({concat("replace, ", ranks, " ranks"),
+                   save_10,
+                   [ranks](FileSystem& file_system, const std::string& output) {
+                     save(file_system, output, 10, ranks, "new");
+                   },
+                   {"checkpoint-10:old", "checkpoint-10:new"},
+                   {"checkpoint-10"}});
+  }
+  all.push_back({"rotate",
+                 save_four,
+                 [](FileSystem& file_system, const std::string& output) {
+                   rotate_checkpoints(file_system, output, 1, {"checkpoint-10"});
+                 },
+                 {"checkpoint-40:old"},
+                 {"checkpoint-10", "checkpoint-40"}});
+  all.push_back({"delete",
+                 save_four,
+                 [](FileSystem& file_system, const std::string& output) {
+                   delete_directory(file_system, join_path(output, "checkpoint-30"));
+                 },
+                 {"checkpoint-40:old"},
+                 {"checkpoint-10", "checkpoint-40"}});
+  all.push_back({"clean up on resume",
+                 leave_leftovers,
+                 [](FileSystem& file_system, const std::string& output) {
+                   remove_leftovers(file_system, output);
+                 },
+                 {"checkpoint-40:old"},
+                 {"checkpoint-30"}});
+  return all;
+}
+
+int try_all(const std::string& root, int damages, bool syncs) {
+  int64_t all_bad = 0;
+  for (const bool can_exchange : {true, false}) {
+    for (const Scenario& scenario : scenarios()) {
+      Trial trial(root, scenario, {.exchanges = can_exchange, .syncs = syncs});
+      const int64_t operations = trial.count_operations();
+      int64_t points = 0, bad = 0;
+      const auto attempt = [&](Fault fault, int64_t at, uint64_t seed) {
+        ++points;
+        for (const auto& problem : trial.run(fault, at, seed)) {
+          ++bad;
+          std::printf("BAD %s, fault %d at %lld, seed %llu: %s\n", scenario.name.c_str(),
+                      static_cast<int>(fault), static_cast<long long>(at),
+                      static_cast<unsigned long long>(seed), problem.c_str());
+        }
+      };
+      for (int64_t at = 0; at <= operations; ++at) {
+        for (int damage = 0; damage < damages; ++damage) {
+          attempt(Fault::kCrash, at, static_cast<uint64_t>(at * 1000 + damage));
+        }
+        attempt(Fault::kOnce, at, 0);
+        attempt(Fault::kForever, at, 0);
+      }
+      std::printf("%s%s: %lld operations, %lld points, %lld bad\n", scenario.name.c_str(),
+                  can_exchange ? "" : " (names cannot be exchanged)",
+                  static_cast<long long>(operations), static_cast<long long>(points),
+                  static_cast<long long>(bad));
+      all_bad += bad;
+    }
+  }
+  fs::remove_all(root);
+  return all_bad == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace fastsft::faults
+
+int main(int count, char** arguments) {
+  const bool no_sync = count == 4 && std::string(arguments[3]) == "no-sync";
+  if (count != 3 && !no_sync) {
+    std::fprintf(stderr, "usage: checkpoint_faults DIRECTORY DAMAGES [no-sync]\n");
+    return 2;
+  }
+  return fastsft::faults::try_all(arguments[1], std::atoi(arguments[2]), !no_sync);
+}
