@@ -32,6 +32,8 @@ class MemoryRun:
     dtype: str = "float32"
     ranks: int = 1
     tokens: int = 1024
+    node_size: int = 0
+    offload: bool = False
 
     def config(self) -> str:
         return json.dumps(MODELS[self.model])
@@ -53,7 +55,7 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     _C.AllocationMeter.start()
     engine = _C.Engine(
         run.config(), strategy=run.strategy, recompute=run.recompute, compute_dtype=run.dtype,
-        num_threads=threads, max_positions=run.tokens // 4, **groups,
+        num_threads=threads, max_positions=run.tokens // 4, offload=run.offload, **groups,
     )  # fmt: skip
     for _ in range(2):
         engine.train_step(dataset, micro_batches, weights, learning_rate=1e-4)
@@ -62,11 +64,13 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     plan = _C.plan_memory(
         run.config(), strategy=run.strategy, recompute=run.recompute, compute_dtype=run.dtype,
         world_size=run.ranks, threads=threads, micro_batch=(run.tokens, run.tokens // 2, run.tokens // 4),
-        step=(2 * run.tokens, run.tokens, 2),
+        step=(2 * run.tokens, run.tokens, 2), node_size=run.node_size, offload=run.offload,
     )  # fmt: skip
     return {"measured": measured, "held": memory, "plan": {"parts": plan.parts, "peak": plan.peak}}
 
 
 def measure(run: MemoryRun) -> dict[str, Any]:
     """The rank that took most: its peak, what it says it holds, and the plan."""
-    return max(run_ranks(run.ranks, _metered, run), key=lambda result: result["measured"])
+    return max(
+        run_ranks(run.ranks, _metered, run, node_size=run.node_size), key=lambda result: result["measured"]
+    )

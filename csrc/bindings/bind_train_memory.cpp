@@ -46,11 +46,14 @@ void bind_train_memory(py::module_& module) {
       "plan_memory",
       [](const std::string& config_json, const std::string& compute_dtype,
          const std::string& strategy, const std::string& recompute, int world_size,
-         const Shape& micro_batch, const Shape& step, int64_t threads, bool on_cpu) {
+         const Shape& micro_batch, const Shape& step, int64_t threads, bool on_cpu, int node_size,
+         bool offload) {
         return plan(config_json, compute_dtype,
                     {.strategy = strategy,
                      .recompute = recompute,
                      .world_size = world_size,
+                     .node_size = node_size,
+                     .offload = offload,
                      .threads = threads,
                      .on_cpu = on_cpu},
                     micro_batch, step);
@@ -58,7 +61,8 @@ void bind_train_memory(py::module_& module) {
       py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
       py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
       py::arg("world_size") = 1, py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1},
-      py::arg("threads") = 1, py::arg("on_cpu") = true);
+      py::arg("threads") = 1, py::arg("on_cpu") = true, py::arg("node_size") = 0,
+      py::arg("offload") = false);
   module.def("recompute_policies", &recompute_policies);
   py::class_<AllocationMeter>(module, "AllocationMeter")
       .def_static("start", &AllocationMeter::start)

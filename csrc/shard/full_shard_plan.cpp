@@ -15,6 +15,7 @@ StateBytes plan(const StateDescription& d) {
   return {.parameters = range * d.itemsize,
           .gradients = 4 * (range + open * largest + largest / d.world_size),
           .optimizer = (d.narrow() ? 12 : 8) * range,
+          .largest_range = largest / d.world_size,
           .buffers = d.itemsize * open * largest,
           .clones_in_blocks = clone * (4 * d.largest(1) + d.itemsize * d.padded(1)),
           .clones_between = clone * embedding * (d.accumulates ? 4 + d.itemsize : 4)};

@@ -14,6 +14,7 @@ StateBytes plan(const StateDescription& d) {
   return {.parameters = size * d.itemsize,
           .gradients = 4 * (range + open * largest + largest / d.world_size),
           .optimizer = (d.narrow() ? 12 : 8) * range,
+          .largest_range = largest / d.world_size,
           .clones_in_blocks = clone * 4 * d.largest(1),
           .clones_between = clone * std::max(4 * d.padded(0), d.itemsize * largest)};
 }

@@ -13,10 +13,12 @@ namespace fastsft {
 struct StateDescription {
   const std::vector<ParamUnit>& units;
   int world_size = 1;
+  int node_size = 0;          // ranks of a node, for hybrid strategies; 0: all are one
   int64_t itemsize = 4;       // of a parameter in the compute dtype: 4 or 2
   size_t resident_units = 0;  // StrategyContext
   bool cloned = true;         // collectives clone the whole unit, as gloo does
   bool accumulates = true;    // a step has more than one micro-batch
+  bool offload = false;       // StrategyContext
 
   bool narrow() const { return itemsize < 4; }
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
@@ -24,6 +26,8 @@ struct StateDescription {
   int64_t padded(size_t unit) const { return units[unit].padded_numel(world_size); }
   int64_t total() const;
   int64_t largest(size_t first_unit) const;
+  // What a node's ranks hold together, for strategies that keep a copy on every node.
+  StateDescription within_node() const;
 };
 
 // Bytes of one rank. Clones live while a collective runs: during blocks, and between micro-batches
@@ -32,7 +36,9 @@ struct StateBytes {
   int64_t parameters = 0;
   int64_t gradients = 0;
   int64_t optimizer = 0;
-  int64_t buffers = 0;  // whole units
+  int64_t largest_range = 0;  // elements of one unit, of those that `optimizer` covers
+  int64_t offloaded = 0;      // on the host; `optimizer` is then what passes through the device
+  int64_t buffers = 0;        // whole units
   int64_t clones_in_blocks = 0;
   int64_t clones_between = 0;
 };

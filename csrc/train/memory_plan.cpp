@@ -19,10 +19,12 @@ StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
   const DecoderLayout layout(config);
   return plan_state(r.strategy, {.units = layout.units(),
                                  .world_size = r.world_size,
+                                 .node_size = r.node_size,
                                  .itemsize = static_cast<int64_t>(c10::elementSize(r.dtype)),
                                  .resident_units = layout.tied() ? 1u : 0u,
                                  .cloned = r.on_cpu,
-                                 .accumulates = r.micro_batches > 1});
+                                 .accumulates = r.micro_batches > 1,
+                                 .offload = r.offload});
 }
 
 }  // namespace
@@ -47,6 +49,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                 {"logits", work.logits},
                 {"batches", batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
                 {"collectives and products", passing}};
+  if (r.offload && r.on_cpu) plan.parts.emplace_back("optimizer on the host", state.offloaded);
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
   plan.outside = r.on_cpu ? work.attention : 0;
   return plan;

@@ -14,6 +14,8 @@ struct PlanRequest {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::string recompute = "selective";
   int world_size = 1;
+  int node_size = 0;  // ranks of a node, for hybrid strategies; 0: all are one
+  bool offload = false;
   MicroBatchShape micro_batch;  // the largest of a rank; empty: the state alone
   int64_t step_tokens = 0;      // of one rank in one step: its batches are on the host together
   int64_t step_labels = 0;

@@ -46,6 +46,8 @@ class Setting:
     world_size: int = 1
     device: str = "cpu"
     threads: int = 1
+    node_size: int = 0
+    offload: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         strategy=setting.strategy,
         recompute=recompute,
         world_size=setting.world_size,
+        node_size=setting.node_size,
+        offload=setting.offload,
         micro_batch=(work.tokens, work.labels, work.longest),
         step=(work.step_tokens, work.step_labels, work.micro_batches),
         threads=setting.threads,
@@ -180,6 +184,8 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
         for strategy in ("shard_grad_op", "full_shard"):
             if strategy != setting.strategy:
                 yield f"--fsdp {strategy}", total(replace(setting, strategy=strategy))
+    if setting.device == "cuda" and not setting.offload:
+        yield f'--fsdp "{setting.strategy} offload"', total(replace(setting, offload=True))
     if setting.compute_dtype == "float32":
         yield "--bf16 True", total(replace(setting, compute_dtype="bfloat16"))
     for ranks in (2, 4, 8, 16, 32, 64):

@@ -146,6 +146,8 @@ class CausalLM:
             args.world_size,
             args.device.split(":")[0],
             threads=threads_per_rank(),
+            node_size=args.node_size,
+            offload=args.offload,
         )
 
     def conversation_cost(self) -> tuple[float, float]:

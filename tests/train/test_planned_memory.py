@@ -21,6 +21,7 @@ def assert_planned(run: MemoryRun) -> None:
     held, parts = result["held"], result["plan"]["parts"]
     for name in ("parameters", "gradients", "optimizer"):
         assert held[name] == parts[name], name
+    assert held["offloaded"] == parts.get("optimizer on the host", 0)
     assert held["buffers"] == parts["whole units"]
     assert held["activations"] == parts["activations"] + parts["labelled tokens"]
     assert result["plan"]["peak"] == pytest.approx(result["measured"], rel=0.05)
@@ -37,6 +38,18 @@ def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
     """Each strategy and policy, the models in turn; the whole table is benchmarks/bench_memory_plan.py's."""
     strategy, recompute = cell
     assert_planned(MemoryRun(model, strategy, recompute, dtype, ranks=2, tokens=256))
+
+
+@pytest.mark.parametrize("strategy", ["hybrid_shard", "hybrid_shard_zero2"])
+@pytest.mark.parametrize("node_size", [1, 2])
+def test_four_ranks_in_nodes(strategy: str, node_size: int) -> None:
+    assert_planned(MemoryRun("untied", strategy, ranks=4, tokens=256, node_size=node_size))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("strategy", ["no_shard", "shard_grad_op", "full_shard"])
+def test_offload(strategy: str, dtype: str) -> None:
+    assert_planned(MemoryRun("untied", strategy, dtype=dtype, ranks=2, tokens=256, offload=True))
 
 
 _ROUNDING = 4096  # bytes that malloc may add to a piece

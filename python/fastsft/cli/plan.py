@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from fastsft.device_memory import USABLE_SHARE, available_host_memory, size_text
+from fastsft.launcher import Launch
 from fastsft.memory_plan import USEFUL_TOKENS, Setting, Wish, Workload, choose_plan
 from fastsft.model_directory import parse_size
 from fastsft.reporting.memory_table import memory_table
-from fastsft.sharding_arguments import fsdp_tokens, strategy_of
+from fastsft.sharding_arguments import fsdp_tokens, node_size, strategy_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -21,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument("--memory", help="of one device, as 80GiB; default: this machine's free RAM by ranks")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda with --memory, else cpu")
-    parser.add_argument("--fsdp", default="", help="as in training: full_shard, shard_grad_op, no_shard")
+    parser.add_argument("--fsdp", default="", help="as in training: full_shard, hybrid_shard offload, ...")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 compute over fp32 weights")
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
@@ -76,7 +77,16 @@ def _setting(args: argparse.Namespace) -> Setting:
     strategy = strategy_of(fsdp_tokens(args.fsdp)) if args.world_size > 1 else "no_shard"
     device = args.device or ("cuda" if args.memory else "cpu")
     dtype = "bfloat16" if args.bf16 else "float32"
-    return Setting(json.dumps(model.config), strategy, dtype, args.world_size, device)
+    place = Launch(world_size=args.world_size, local_world_size=args.local_world_size or args.world_size)
+    return Setting(
+        json.dumps(model.config),
+        strategy,
+        dtype,
+        args.world_size,
+        device,
+        node_size=node_size(strategy, {}, place),
+        offload="offload" in fsdp_tokens(args.fsdp),
+    )
 
 
 def _memory(args: argparse.Namespace) -> int:

@@ -1,0 +1,14 @@
+#include "shard/state_plan.h"
+
+namespace fastsft {
+namespace {
+
+// shard_grad_op on the ranks of a node; the sums over the copies are formed in place.
+StateBytes plan(const StateDescription& d) {
+  return StatePlanRegistry::instance().get("shard_grad_op")(d.within_node());
+}
+
+const bool registered = StatePlanRegistry::instance().add("hybrid_shard_zero2", plan);
+
+}  // namespace
+}  // namespace fastsft
