@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bindings/bind.h"
+#include "bindings/data_inputs.h"
 #include "bindings/message_lists.h"
 #include "chat/json_blocks.h"
 #include "core/error.h"
@@ -41,20 +42,6 @@ class CalledSource : public ByteSource {
  private:
   Read read_;
 };
-
-struct PythonInput {
-  std::string name;
-  std::shared_ptr<ByteSource> source;
-  double weight = 1;
-};
-
-std::vector<DataInput> to_inputs(const std::vector<PythonInput>& inputs) {
-  std::vector<DataInput> result;
-  for (const auto& [name, source, weight] : inputs) {
-    result.push_back({name, source.get(), Share(weight)});
-  }
-  return result;
-}
 
 LabelledData label_inputs(const std::vector<PythonInput>& inputs, const Labeller& labeller,
                           std::optional<TokenCacheWriter*> cache,

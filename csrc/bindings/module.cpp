@@ -14,6 +14,7 @@ PYBIND11_MODULE(_C, module) {
   bind_chat_labels(module);
   bind_model(module);
   bind_data_labels(module);
+  bind_data_survey(module);
   bind_train(module);
   bind_train_memory(module);
   bind_checkpoint(module);  // its functions take the Engine

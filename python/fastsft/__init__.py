@@ -16,10 +16,11 @@ _HOMES = {
     "Trainer": "trainer",
     "TrainerCallback": "callbacks",
     "TrainingArguments": "arguments",
+    "inspect": "inspection",
 }
 
 __all__ = ["CausalLM", "DataArguments", "ModelArguments", "Tokenizer", "Trainer", "TrainerCallback",
-           "TrainingArguments", "__version__"]  # fmt: skip
+           "TrainingArguments", "__version__", "inspect"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

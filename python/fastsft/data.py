@@ -260,7 +260,7 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
             f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
             "tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
         )
-    width, pad_id = _check_tokenizer(tokenizer, any_pad=spans)
+    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
     return LabelledRows(labelled, width, pad_id, mask_by_length=spans, labelling=describe(labeller))
@@ -268,7 +268,7 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     native = native_of(tokenizer)
-    width, pad_id = _check_tokenizer(tokenizer)
+    width, pad_id = check_tokenizer(tokenizer)
     if native is None:
         warn_once(
             f"{type(tokenizer).__name__} has no native equal in fastsft yet: the object itself is called, "
@@ -284,7 +284,7 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     return LabelledRows(labelled, width, pad_id)
 
 
-def _check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
+def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
     """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
 
     any_pad: EOS, or 0, fills rows up where there is no pad token (fastchat_labels.md, 7.2).

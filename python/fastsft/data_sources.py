@@ -121,6 +121,31 @@ class JsonLines:
         return block[:size]
 
 
+class JsonArray:
+    """As JsonLines, but one array, in which a record may be any value; without records an empty one."""
+
+    def __init__(self, records: Iterable[Any]) -> None:
+        self._chunks = self._write(records)
+        self._waiting = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end."""
+        while len(self._waiting) < size:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                break
+            self._waiting += chunk
+        block, self._waiting = self._waiting[:size], self._waiting[size:]
+        return block
+
+    @staticmethod
+    def _write(records: Iterable[Any]) -> Iterator[bytes]:
+        yield b"["
+        for number, record in enumerate(records):
+            yield (b"," if number else b"") + write_line(record)
+        yield b"]"
+
+
 def write_line(record: Any) -> bytes:
     """A record as a JSON line."""
     text = json.dumps(record, skipkeys=True, default=lambda _: 1, ensure_ascii=False)

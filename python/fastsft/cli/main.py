@@ -12,6 +12,8 @@ from collections.abc import Sequence
 COMMANDS = {
     "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
+    "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
+    "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),
 }
 
 

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/label_data.h"
+
+namespace fastsft::bindings {
+
+// _C.DataInput: a file of a data set, with what it is read from.
+struct PythonInput {
+  std::string name;
+  std::shared_ptr<ByteSource> source;
+  double weight = 1;
+};
+
+inline std::vector<DataInput> to_inputs(const std::vector<PythonInput>& inputs) {
+  std::vector<DataInput> result;
+  for (const auto& [name, source, weight] : inputs) {
+    result.push_back({name, source.get(), Share(weight)});
+  }
+  return result;
+}
+
+}  // namespace fastsft::bindings

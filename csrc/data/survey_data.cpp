@@ -1,0 +1,124 @@
+#include "data/survey_data.h"
+
+#include <atomic>
+
+#include "chat/bad_records.h"
+#include "chat/chunk_parser.h"
+#include "core/ordered_work.h"
+#include "data/record_choice.h"
+
+namespace fastsft {
+namespace {
+
+class SurveyWork : public OrderedWork {
+ public:
+  using Poll = std::function<void(const LabelProgress&)>;
+
+  SurveyWork(std::vector<DataInput> inputs, const Labeller& labeller, const SurveyChoice& choice,
+             const Poll& poll)
+      : choice(choice), inputs_(std::move(inputs)), labeller_(labeller), poll_(poll) {}
+
+  std::unique_ptr<Piece> make() override {
+    auto piece = std::make_unique<SurveyPiece>();
+    for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
+      piece->input = &inputs_[input_];
+      if (!reader_) reader_.emplace(*piece->input->source, piece->input->name);
+      if (reader_->next(piece->chunk)) return piece;
+    }
+    return nullptr;
+  }
+
+  void work(Piece& base) override {
+    auto& piece = static_cast<SurveyPiece&>(base);
+    ChunkParser(piece.input->name).parse(piece.chunk, piece.input->share, piece.records);
+    label(piece);
+    std::string lines;
+    for (size_t i = 0; i < piece.records.size(); ++i) {
+      if (piece.labelled[i].faults.empty()) continue;
+      lines.clear();
+      place_findings(piece.chunk, piece.records[i], piece.input->name, piece.labelled[i], lines);
+    }
+    num_bytes_ += static_cast<int64_t>(piece.chunk.text.size());
+    num_records_ += piece.chunk.num_records;
+  }
+
+  void take(Piece& base) override {
+    auto& piece = static_cast<SurveyPiece&>(base);
+    for (size_t i = 0; i < piece.records.size(); ++i) {
+      const LabelledRecord& labelled = piece.labelled[i];
+      const int64_t copies = piece.input->share.copies(piece.records[i].number);
+      if (labelled.faults.empty()) {
+        count(labelled, copies);
+      } else if (copies > 0) {
+        add_fault(labelled.faults.front());
+      }
+      if (copies > 0) choice.show(piece.input->name, labelled, piece.records[i]);
+    }
+  }
+
+  void poll() override {
+    if (poll_) poll_({num_bytes_, num_records_});
+  }
+
+  Survey survey;
+  RecordChoice choice;
+
+ private:
+  struct SurveyPiece : Piece {
+    const DataInput* input = nullptr;
+    RecordChunk chunk;
+    std::vector<Conversation> records;
+    std::vector<LabelledRecord> labelled;
+  };
+
+  void label(SurveyPiece& piece) const {
+    if (!labeller_.is_concurrent()) {
+      piece.labelled = labeller_.label(piece.records);
+      return;
+    }
+    thread_local Transcript transcript;
+    for (const Conversation& record : piece.records) {
+      piece.labelled.push_back(labeller_.label_one(record, transcript));
+    }
+  }
+
+  void count(const LabelledRecord& labelled, int64_t copies) {
+    for (int64_t i = 0; i < copies; ++i) survey.summary.report.add(labelled);
+    if (!labelled.has_row() || copies == 0) return;
+    int64_t learned = 0;
+    for (const TokenSpan& span : labelled.labels.example.learned) learned += span.end - span.begin;
+    survey.lengths[static_cast<int64_t>(labelled.labels.example.ids.size())] += copies;
+    survey.learned[learned] += copies;
+  }
+
+  void add_fault(const DataFault& fault) {
+    ++survey.summary.num_faults;
+    if (survey.summary.faults.size() < kMaxFaults) survey.summary.faults.push_back(fault);
+  }
+
+  std::vector<DataInput> inputs_;
+  const Labeller& labeller_;
+  const Poll& poll_;
+  size_t input_ = 0;
+  std::optional<RecordReader> reader_;
+  std::atomic<int64_t> num_bytes_ = 0;
+  std::atomic<int64_t> num_records_ = 0;
+};
+
+}  // namespace
+
+Survey survey_data(std::vector<DataInput> inputs, const Labeller& labeller,
+                   const SurveyChoice& choice,
+                   const std::function<void(const LabelProgress&)>& poll) {
+  choice.check();
+  SurveyWork work(std::move(inputs), labeller, choice, poll);
+  run_in_order(work, labeller.is_concurrent() ? labeller.options().num_threads : 1);
+  work.survey.num_matching = work.choice.num_matching();
+  work.survey.chosen = work.choice.take();
+  for (SurveyedRecord& record : work.survey.chosen) {
+    record.explanation = explain(labeller, record.conversation);
+  }
+  return std::move(work.survey);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,47 @@
+"""`fastsft data report`: the numbers of a data set as training would see it, without weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from fastsft.cli.inspect import say
+from fastsft.cli.label_arguments import add_label_arguments, setup_from
+from fastsft.data_sources import data_files
+from fastsft.reporting.terminal_text import has_colour
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
+    from fastsft import _C
+    from fastsft.reporting.inspection_text import summary_text
+
+    args = parse(arguments)
+    try:
+        data_files(args.file)
+        setup = setup_from(args)
+    except (ValueError, OSError) as error:
+        print(f"fastsft data report: {error}", file=sys.stderr)
+        return 2
+    try:
+        inspection = setup.survey(args.file, _C.SurveyChoice(count=0), show_progress=True)
+    except (ValueError, OSError) as error:
+        print(f"fastsft data report: {error}", file=sys.stderr)
+        return 1
+    if args.json:
+        say(json.dumps(inspection.summary, indent=2))
+    else:
+        say(summary_text(inspection, colour=has_colour(sys.stdout)))
+    return 0 if inspection.is_learnable else 1
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="fastsft data", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="report")
+    report = commands.add_parser("report", help="what is learned, dropped and why, and how long rows are")
+    report.add_argument("file", help="as --data_path: files, patterns, weights, - for stdin")
+    add_label_arguments(report)
+    report.add_argument("--json", action="store_true", help="as in data_report.json")
+    return parser.parse_args(arguments)

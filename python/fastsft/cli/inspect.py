@@ -1,0 +1,88 @@
+"""`fastsft inspect`: the conversations of a file with what is learned marked, and why the rest is not."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsft.cli.label_arguments import add_label_arguments, setup_from
+from fastsft.data_sources import data_files
+from fastsft.reporting.terminal_text import has_colour
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
+    from fastsft import _C
+    from fastsft.reporting.inspection_text import inspection_text
+
+    args = parse(arguments)
+    try:
+        seed = args.seed if args.random or args.seed is not None else None
+        choice = _C.SurveyChoice(
+            count=args.n, seed=0 if args.random and seed is None else seed, id=args.record, only=args.only
+        )
+        data_files(args.data)
+        setup = setup_from(args)
+    except (ValueError, OSError) as error:
+        print(f"fastsft inspect: {error}", file=sys.stderr)
+        return 2
+    try:
+        inspection = setup.survey(args.data, choice, show_progress=True)
+    except (ValueError, OSError) as error:
+        print(f"fastsft inspect: {error}", file=sys.stderr)
+        return 1
+    if args.record is not None and not inspection.records:
+        print(
+            f"fastsft inspect: no record of {args.data} has the id or number {args.record}", file=sys.stderr
+        )
+        return 2
+    say(inspection_text(inspection, colour=has_colour(sys.stdout, args.color), tokens=args.tokens))
+    if args.html:
+        args.html.write_text(inspection.html(), encoding="utf-8")
+        say(f"written: {args.html}")
+    return 0 if inspection.is_learnable else 1
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="fastsft inspect", description=__doc__)
+    parser.add_argument("--data", required=True, help="as --data_path: files, patterns, weights, - for stdin")
+    add_label_arguments(parser)
+    parser.add_argument("-n", type=int, default=5, help="how many records to show; default %(default)s")
+    parser.add_argument(
+        "--record", metavar="ID", help="the record with this id, or with this number in its file"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="WHAT",
+        help="records that are dropped, truncated, stopped, ..., or by reason: empty_user, ...",
+    )
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument("--first", action="store_true", help="show the first records; the default")
+    order.add_argument("--random", action="store_true", help="show random ones")
+    parser.add_argument("--seed", type=int, help="of --random, which it implies; default 0")
+    parser.add_argument("--tokens", action="store_true", help="every token with its id and bytes")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page for a browser")
+    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto")
+    args = parser.parse_args(arguments)
+    if args.first and args.seed is not None:
+        parser.error("--first and --seed contradict each other")
+    if args.seed is not None and args.seed < 0:
+        parser.error(f"--seed: expected 0 or more, got {args.seed}")
+    return args
+
+
+def say(text: str, stream: Any = None) -> None:
+    """Print, with escapes for what the stream's encoding lacks. A reader that went away is no fault."""
+    to = stream or sys.stdout
+    if isinstance(to, io.TextIOWrapper):
+        to.reconfigure(errors="backslashreplace")
+    try:
+        print(text, file=to, flush=True)
+    except BrokenPipeError:
+        # The interpreter would write the rest once more at its end, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())

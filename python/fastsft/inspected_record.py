@@ -1,0 +1,133 @@
+"""One record as the labels see it: what the model reads, token by token, and what became of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+
+@dataclass(frozen=True)
+class InspectedToken:
+    """A token of a row. Bytes [begin, end) of the text are its own; BOS in front has none.
+
+    piece: its text in the vocabulary. is_turn_end: the learned stop token of a reply.
+    """
+
+    position: int
+    id: int
+    piece: str
+    begin: int
+    end: int
+    is_learned: bool
+    is_turn_end: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of the text.
+
+    kind: "context", "learned", "end" (a learned stop token) or "cut" (beyond the limit).
+    """
+
+    text: bytes
+    kind: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Why something was dropped, mended or only noted. message: its number in the record, or -1."""
+
+    name: str
+    action: str
+    message: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class InspectedRecord:
+    """A record of the data.
+
+    outcome: noted (kept as it is), truncated, salvaged, unlabelled, dropped, excluded (has no row) or stopped
+    (training would stop here). text: what the model reads, UTF-8, the part beyond the limit included; empty
+    without a row. messages: role and text as they stand in the data. line, byte: where it stands in `file`.
+    """
+
+    file: str
+    number: int
+    id: str
+    line: int
+    byte: int
+    outcome: str
+    remarks: list[Remark]
+    text: bytes
+    tokens: list[InspectedToken]
+    num_cut: int
+    messages: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, surveyed: Any, native: Any, stop_id: int) -> InspectedRecord:
+        """From a native _C.SurveyedRecord."""
+        seen = surveyed.explanation
+        return cls(
+            file=surveyed.file,
+            number=surveyed.number,
+            id=_text(surveyed.id),
+            line=surveyed.line,
+            byte=surveyed.byte,
+            outcome=seen.outcome,
+            remarks=[*map(_fault, seen.faults), *map(_finding, seen.findings)],
+            text=seen.text_bytes if seen.tokens else b"",
+            tokens=list(_tokens(seen.tokens, native, stop_id)),
+            num_cut=seen.num_cut,
+            messages=[(_text(role), _text(value)) for role, value in surveyed.messages],
+        )
+
+    @property
+    def name(self) -> str:
+        """The id, or the number where there is none."""
+        return self.id or str(self.number)
+
+    @property
+    def num_learned(self) -> int:
+        return sum(token.is_learned for token in self.tokens)
+
+    @property
+    def num_turn_ends(self) -> int:
+        return sum(token.is_turn_end for token in self.tokens)
+
+    def bytes_of(self, token: InspectedToken) -> bytes:
+        """The token's stretch of the text."""
+        return self.text[token.begin : token.end]
+
+    def parts(self) -> Iterator[Part]:
+        """The text from end to end, in stretches of one kind."""
+        for kind, group in groupby(self.tokens, _kind):
+            members = list(group)
+            yield Part(b"".join(map(self.bytes_of, members)), kind)
+        end = max((token.end for token in self.tokens), default=0)
+        if self.num_cut and end < len(self.text):
+            yield Part(self.text[end:], "cut")
+
+
+def _kind(token: InspectedToken) -> str:
+    return "end" if token.is_turn_end else "learned" if token.is_learned else "context"
+
+
+def _tokens(rows: list[Any], native: Any, stop_id: int) -> Iterator[InspectedToken]:
+    for position, (token, begin, end, learned) in enumerate(rows):
+        is_end = learned and token == stop_id
+        yield InspectedToken(position, token, native.token_text(token), begin, end, learned, is_end)
+
+
+def _fault(fault: Any) -> Remark:
+    return Remark(fault.remark, "stopped", -1, str(fault))
+
+
+def _finding(finding: Any) -> Remark:
+    return Remark(finding.remark, finding.action, finding.message, finding.reason)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,192 @@
+"""See the data before training: what is learned of each conversation, and what of the whole data set.
+
+Uses the labels of training itself; weights are never read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.data import check_tokenizer
+from fastsft.data_sources import JsonArray, data_files, open_input
+from fastsft.inspected_record import InspectedRecord
+from fastsft.labelling import LabelSettings, describe, make_labeller, parse_role_map
+from fastsft.native_tokenizer import native_of
+from fastsft.reporting.label_progress import LabelProgress
+from fastsft.tokenizer import Tokenizer
+
+DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A data set as training would see it.
+
+    records: the chosen ones. report: _C.DataReport of the whole data set, the numbers of data_report.json.
+    lengths, learned: rows by tokens and by learned tokens. faults: what would stop training (the first
+    thousand of num_faults). num_matching: records that `record` and `only` allow. A notebook shows the object
+    as HTML, `print` as text.
+    """
+
+    data: str
+    model: str
+    width: int
+    labelling: dict[str, str]
+    report: Any
+    faults: list[Any]
+    num_faults: int
+    lengths: dict[int, int]
+    learned: dict[int, int]
+    num_matching: int
+    records: list[InspectedRecord]
+
+    @property
+    def is_learnable(self) -> bool:
+        """Training would start: something is learned, and no record stops it."""
+        return self.report.num_learned > 0 and self.num_faults == 0
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.lengths.values())
+
+    @property
+    def num_padding(self) -> int:
+        """Padding that FastChat computes with: each row is filled up to the limit."""
+        return self.num_rows * self.width - int(self.report.num_tokens)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The data set's object of data_report.json; also `faults`, `model_max_length`, `padding_tokens`."""
+        return {
+            **self.labelling,
+            **json.loads(self.report.to_json()),
+            "faults": self.num_faults,
+            "model_max_length": self.width,
+            "padding_tokens": self.num_padding,
+        }
+
+    def html(self) -> str:
+        """One self-contained page."""
+        from fastsft.reporting.inspection_page import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        from fastsft.reporting.inspection_page import frame
+
+        return frame(self)
+
+    def __str__(self) -> str:
+        from fastsft.reporting.inspection_text import inspection_text
+
+        return inspection_text(self)
+
+
+def inspect(
+    model: str | Path | Any,
+    data: str | Path | Iterable[Any],
+    *,
+    model_max_length: int | None = None,
+    n: int = 5,
+    record: str | int | None = None,
+    only: str | None = None,
+    random: bool = False,
+    seed: int = 0,
+    role_map: str | dict[str, str] | None = None,
+    show_progress: bool = False,
+    **settings: Any,
+) -> Inspection:
+    """Label `data` as training would, without weights, and explain `n` of its records.
+
+    model: a model directory, of which only the tokenizer is read, or a fastsft Tokenizer. data: what
+    --data_path takes (files, patterns, weights, "-"), or records. model_max_length: default 512, as in
+    training; of a Tokenizer, its own. record: an id, or a record's number in its file. only: what became of a
+    record ("dropped", "truncated", "stopped", ...) or why ("embedded_eos", ...). random: by `seed`, instead
+    of the first. settings: mask_policy, template, chat_template_name, train_turns, role_aliases,
+    on_bad_sample (labelling.LabelSettings). ValueError for options and data that cannot be used.
+    """
+    chosen = _C.SurveyChoice(
+        count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
+    )
+    roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
+    setup = prepare(model, LabelSettings(role_map=roles, **settings), model_max_length)
+    return setup.survey(data, chosen, show_progress=show_progress)
+
+
+@dataclass(frozen=True)
+class InspectionSetup:
+    """A tokenizer and the labeller made for it, ready to look at data."""
+
+    model: str
+    native: Any
+    labeller: Any
+    width: int
+
+    def survey(self, data: Any, choice: Any, *, show_progress: bool = False) -> Inspection:
+        """Read all of `data` once. ValueError for data in which no record can be found."""
+        name, inputs, size = _inputs(data)
+        progress = LabelProgress(size, shown=show_progress)
+        try:
+            seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
+        finally:
+            progress.close()
+        labelling = describe(self.labeller)
+        stop = self.native.find_token(labelling["stop_token"])
+        return Inspection(
+            data=name,
+            model=self.model,
+            width=self.width,
+            labelling=labelling,
+            report=seen.report,
+            faults=seen.faults,
+            num_faults=seen.num_faults,
+            lengths=seen.lengths,
+            learned=seen.learned,
+            num_matching=seen.num_matching,
+            records=[InspectedRecord.of(each, self.native, stop) for each in seen.chosen],
+        )
+
+
+def prepare(model: Any, settings: LabelSettings, model_max_length: int | None = None) -> InspectionSetup:
+    """The labeller that training with the same model and settings would use. ValueError as there."""
+    tokenizer = _tokenizer(model, model_max_length)
+    spans = settings.mask_policy == "spans"
+    if not spans and tokenizer.pad_token != tokenizer.unk_token:
+        tokenizer.pad_token = tokenizer.unk_token
+    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    native = native_of(tokenizer)
+    if native is None:
+        raise ValueError(
+            f"{type(tokenizer).__name__} has no native equal in fastsft; give the model's directory instead"
+        )
+    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
+    return InspectionSetup(str(getattr(tokenizer, "directory", model)), native, labeller, width)
+
+
+def _tokenizer(model: Any, model_max_length: int | None) -> Any:
+    if not isinstance(model, str | Path):
+        if model_max_length is not None:
+            model.model_max_length = model_max_length
+        return model
+    if not Path(model).is_dir():
+        raise ValueError(f"{model} is not a directory; expected a Hugging Face model directory")
+    length = DEFAULT_MAX_LENGTH if model_max_length is None else model_max_length
+    if length < 1:
+        raise ValueError(f"model_max_length: expected at least 1, got {length}")
+    return Tokenizer.from_pretrained(model, model_max_length=length)
+
+
+def _inputs(data: Any) -> tuple[str, list[Any], int | None]:
+    if not isinstance(data, str | Path):
+        return "records", [_C.DataInput("records", JsonArray(data).read)], None
+    files = data_files(str(data))
+    is_stream = any(file.is_stream for file in files)
+    size = None if is_stream else sum(os.path.getsize(file.path) for file in files)
+    return str(data), [open_input(file) for file in files], size

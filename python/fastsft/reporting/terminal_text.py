@@ -1,0 +1,42 @@
+"""Text of data on a terminal: nothing in it can move the cursor, and colours where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import TextIO
+
+_JOINER = "\u200d"  # holds emoji together
+
+
+def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
+    """`text` with control, format and unassigned characters as escapes (`\\x1b`), but those of `keep`.
+
+    escape: further characters to write as escapes.
+    """
+    return "".join(c if c in keep or (c not in escape and _is_harmless(c)) else _escaped(c) for c in text)
+
+
+def one_line(text: str) -> str:
+    """As `visible`, line breaks and tabs escaped, too."""
+    return visible(text, keep="")
+
+
+def has_colour(stream: TextIO, choice: str = "auto") -> bool:
+    """Whether to colour: `always`, `never`, or `auto`: a terminal that is not dumb, without NO_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def _is_harmless(character: str) -> bool:
+    return character.isprintable() or character == _JOINER or unicodedata.category(character) == "Zs"
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
