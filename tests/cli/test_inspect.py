@@ -67,6 +67,24 @@ def test_marks_are_the_replies_byte_level(byte_level: Path) -> None:
         assert b"".join(map(record.bytes_of, record.tokens)) == record.text
 
 
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_marks_are_the_replies_of_the_models_own_template(byte_level: Path, tmp_path: Path) -> None:
+    for file in byte_level.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    records = read_records("dummy_conversation")[:5]
+    seen = fastsft.inspect(tmp_path, records, mask_policy="spans", template="model")
+    assert seen.labelling["template"] == "model"
+    for record, source in zip(seen.records, records, strict=True):
+        expected = [part for reply in replies(source) for part in (reply, "<|im_end|>")]
+        assert MARKED.findall(record_text(record)) == expected
+
+
 @pytest.mark.parametrize("length", [128, 2048])
 def test_numbers_are_those_of_the_original(length: int) -> None:
     golden = read_rows("labels", f"sharegpt_multi_turn.llama2_legacy.{length}")
