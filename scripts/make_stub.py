@@ -21,6 +21,7 @@ def generate() -> str:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         text = (Path(folder) / "fastsft" / "_C.pyi").read_text()
     text = re.sub(r"collections\.abc\.Sequence(?!\[)", "collections.abc.Sequence[typing.Any]", text)
+    text = re.sub(r"collections\.abc\.Callable(?!\[)", "collections.abc.Callable[..., typing.Any]", text)
     # Values such as the version of torch belong to one build, not to the interface.
     text = re.sub(r"^((?!__all__)\w+: \w+) = .*$", r"\1", text, flags=re.M)
     return ruff("format", ruff("check", text, "--fix-only", "--quiet"))

@@ -16,7 +16,7 @@ def build_program(target: Path, sources: list[str], flags: tuple[str, ...] = ())
     assert compiler, "expected a C++ compiler, which building fastsft needs too"
     json_package = importlib.util.find_spec("nlohmann_json")
     assert json_package, "expected the package nlohmann_json of the extra [test]"
-    json_include = f"{list(json_package.submodule_search_locations)[0]}/include"
+    json_include = f"{next(iter(json_package.submodule_search_locations))}/include"
     options = ["-std=c++20", "-O0", *flags, f"-I{ROOT}/csrc", f"-I{ROOT}/tests", "-isystem", json_include]
 
     def compile_one(source: str) -> str:

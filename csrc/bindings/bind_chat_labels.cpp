@@ -148,9 +148,10 @@ void bind_chat_labels(py::module_& module) {
              R"(One record (its JSON text) as a labeller sees it.
 
 `text`: what the model reads ("" where the record has no row); `segments`: (begin, end, is_data,
-is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes for BOS;
-`num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped, excluded or stopped;
-`findings`: remark, action, message, reason; `faults`: what stops the run. ValueError for text that is no JSON.)");
+is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes
+for BOS; `num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped,
+excluded or stopped; `findings`: remark, action, message, reason; `faults`: what stops the run.
+ValueError for text that is no JSON.)");
 }
 
 }  // namespace fastsft::bindings

@@ -13,36 +13,72 @@ import torch
 
 __all__: list[str] = [
     "AddedToken",
+    "AllocationMeter",
     "AtomicDirectory",
+    "ByteLevelTokenizer",
+    "CacheWriteError",
     "CalledTokenizer",
+    "ChatTemplate",
+    "CollectiveError",
+    "DamagedCacheError",
+    "DataCounts",
     "DataFault",
+    "DataInput",
     "DataReport",
     "Engine",
+    "Explanation",
     "FileDigest",
+    "Finding",
     "GroupPlan",
+    "JsonTokenizerSettings",
+    "LabelOptions",
     "LabelledData",
+    "Labeller",
+    "LibraryCalls",
+    "LibraryTokenizer",
     "LlamaSettings",
     "Manifest",
+    "MemoryPlan",
     "NamedIds",
+    "NotNativeError",
+    "PackingSummary",
+    "RecordedSpan",
     "ReportEntry",
+    "RunLock",
     "SafetensorsReader",
     "SafetensorsWriter",
     "Schedule",
     "StepResult",
+    "StepSource",
     "TensorEntry",
     "TensorSpec",
+    "TokenCache",
+    "TokenCacheWriter",
     "TokenDataset",
     "Tokenizer",
     "TokenizerFiles",
     "WeightLoader",
     "available_bytes",
+    "balance",
+    "byte_masks",
+    "cache_temporary_prefix",
+    "canonical_template_name",
     "chat_templates",
+    "classify_json",
+    "conversation_cost",
+    "copies_of_record",
+    "count_data",
     "count_parameters",
     "crc32c",
     "crc32c_portable",
     "digest_file",
     "epoch_order",
+    "explain_record",
+    "find_chat_template",
+    "find_string_special",
     "label_file",
+    "label_inputs",
+    "label_lists",
     "label_text",
     "list_checkpoints",
     "load_model",
@@ -50,28 +86,46 @@ __all__: list[str] = [
     "load_training_state",
     "make_llama_tokenizer",
     "micro_batch_count",
+    "model_families",
+    "num_mask_finders",
+    "open_token_cache",
+    "pack_best_fit",
+    "pack_step",
     "padded_rows",
     "parallel_threads",
+    "parameter_shapes",
+    "parse_json_tokenizer",
     "path_inside",
     "plan_group",
+    "plan_memory",
     "plan_shards",
     "publish_weights",
     "rank_micro_batches",
+    "read_json_tokenizer",
     "read_manifest",
     "read_weight_map",
+    "recompute_policies",
+    "reference_group",
     "remove_leftovers",
     "replace_file",
+    "restore_replaced",
     "rotate_checkpoints",
     "save_model",
     "save_training_state",
     "schedule_names",
+    "strategies",
     "sync_directory",
     "sync_file",
     "torch_version",
+    "trace_dropped",
     "verify_directory",
     "weight_files",
+    "whereabouts",
     "with_cuda",
 ]
+
+class CollectiveError(RuntimeError):
+    pass
 
 class FileDigest:
     def __init__(
@@ -149,6 +203,10 @@ class AtomicDirectory:
     @property
     def path(self) -> str: ...
 
+class RunLock:
+    def __init__(self, directory: str) -> None: ...
+    def release(self) -> None: ...
+
 class TokenDataset:
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
@@ -167,6 +225,8 @@ class TokenDataset:
     def num_targets(self, row: typing.SupportsInt | typing.SupportsIndex) -> int: ...
     def target_counts(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
+    def is_mapped(self) -> bool: ...
+    @property
     def max_id(self) -> int: ...
     @property
     def num_tokens(self) -> int: ...
@@ -175,9 +235,64 @@ class GroupPlan:
     @property
     def micro_batches(self) -> list[numpy.typing.NDArray[numpy.int64]]: ...
     @property
+    def num_conversations(self) -> int: ...
+    @property
     def num_targets(self) -> int: ...
     @property
+    def num_tokens(self) -> int: ...
+    @property
     def weights(self) -> list[numpy.typing.NDArray[numpy.float64]]: ...
+
+class PackingSummary:
+    @property
+    def balance(self) -> float: ...
+    @property
+    def conversations(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+    @property
+    def micro_batch_labels(self) -> int: ...
+    @property
+    def micro_batch_tokens(self) -> int: ...
+    @property
+    def micro_batches(self) -> int: ...
+    @property
+    def rank_step_labels(self) -> int: ...
+    @property
+    def rank_step_tokens(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+
+class StepSource:
+    def __init__(
+        self,
+        lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        target_counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        *,
+        batch_size: typing.SupportsInt | typing.SupportsIndex,
+        world_size: typing.SupportsInt | typing.SupportsIndex = 1,
+        drop_last: bool = False,
+        accumulation: typing.SupportsInt | typing.SupportsIndex = 1,
+        loss_norm: str = "global_tokens",
+        average_tokens_across_devices: bool = True,
+        micro_batch_tokens: typing.SupportsInt | typing.SupportsIndex,
+        cost: tuple[
+            typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex
+        ] = (1.0, 0.0),
+    ) -> None: ...
+    def plan(
+        self,
+        order: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        step: typing.SupportsInt | typing.SupportsIndex,
+        rank: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> GroupPlan: ...
+    def summary(
+        self,
+        order: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        steps: typing.SupportsInt | typing.SupportsIndex,
+    ) -> PackingSummary: ...
 
 class Schedule:
     def __init__(
@@ -223,9 +338,22 @@ class AddedToken:
         text: str,
         strips_left: bool = False,
         strips_right: bool = False,
+        single_word: bool = False,
+        normalized: bool = False,
+        special: bool = True,
     ) -> None: ...
     @property
     def id(self) -> int: ...
+    @property
+    def normalized(self) -> bool: ...
+    @property
+    def single_word(self) -> bool: ...
+    @property
+    def special(self) -> bool: ...
+    @property
+    def strips_left(self) -> bool: ...
+    @property
+    def strips_right(self) -> bool: ...
     @property
     def text(self) -> str: ...
 
@@ -267,11 +395,21 @@ class Tokenizer:
     def encode_batch(
         self, texts: collections.abc.Sequence[str], split_special_tokens: bool = False
     ) -> list[list[int]]: ...
+    def encode_flat(
+        self, texts: collections.abc.Sequence[str], split_special_tokens: bool = False
+    ) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int64]]: ...
     def encode_with_offsets(
         self, text: str, split_special_tokens: bool = False
     ) -> tuple[list[int], list[tuple[int, int]]]: ...
     def find_token(self, text: str) -> int: ...
+    def is_special(self, id: typing.SupportsInt | typing.SupportsIndex) -> bool: ...
     def token_text(self, id: typing.SupportsInt | typing.SupportsIndex) -> str: ...
+    @property
+    def adds_bos(self) -> bool: ...
+    @property
+    def adds_eos(self) -> bool: ...
+    @property
+    def legacy(self) -> bool: ...
     @property
     def named(self) -> NamedIds: ...
     @property
@@ -287,23 +425,116 @@ class CalledTokenizer(Tokenizer):
         named: NamedIds,
     ) -> None: ...
 
+class NotNativeError(ValueError):
+    pass
+
+class JsonTokenizerSettings:
+    add_prefix_space: bool | None
+    bos: str
+    eos: str
+    legacy: bool
+    pad: str
+    unk: str
+    def __init__(self) -> None: ...
+    @property
+    def added(self) -> list[AddedToken]: ...
+    @added.setter
+    def added(self, arg0: collections.abc.Sequence[AddedToken]) -> None: ...
+    @property
+    def special_texts(self) -> list[str]: ...
+    @special_texts.setter
+    def special_texts(self, arg0: collections.abc.Sequence[str]) -> None: ...
+
+class ByteLevelTokenizer(Tokenizer):
+    def use_portable_code(self) -> None: ...
+
+class LibraryCalls:
+    adds_bos: bool
+    adds_eos: bool
+    legacy: bool
+    named: NamedIds
+    def __init__(self) -> None: ...
+    @property
+    def decode(
+        self,
+    ) -> collections.abc.Callable[
+        [collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool], str
+    ]: ...
+    @decode.setter
+    def decode(self, arg0: collections.abc.Callable[[list[int], bool], str]) -> None: ...
+    @property
+    def encode(self) -> collections.abc.Callable[[str, bool], list[tuple[int, int, int]]]: ...
+    @encode.setter
+    def encode(
+        self,
+        arg0: collections.abc.Callable[
+            [str, bool],
+            collections.abc.Sequence[
+                tuple[
+                    typing.SupportsInt | typing.SupportsIndex,
+                    typing.SupportsInt | typing.SupportsIndex,
+                    typing.SupportsInt | typing.SupportsIndex,
+                ]
+            ],
+        ],
+    ) -> None: ...
+    @property
+    def find_token(self) -> collections.abc.Callable[[str], int]: ...
+    @find_token.setter
+    def find_token(
+        self, arg0: collections.abc.Callable[[str], typing.SupportsInt | typing.SupportsIndex]
+    ) -> None: ...
+    @property
+    def special_ids(self) -> set[int]: ...
+    @special_ids.setter
+    def special_ids(self, arg0: collections.abc.Set[typing.SupportsInt | typing.SupportsIndex]) -> None: ...
+    @property
+    def token_text(self) -> collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex], str]: ...
+    @token_text.setter
+    def token_text(self, arg0: collections.abc.Callable[[int], str]) -> None: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @vocab_size.setter
+    def vocab_size(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class LibraryTokenizer(Tokenizer):
+    def __init__(self, calls: LibraryCalls) -> None: ...
+
 class DataFault:
     def __str__(self) -> str: ...
     @property
+    def always_stops(self) -> bool: ...
+    @property
+    def byte(self) -> int: ...
+    @property
+    def excerpt(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
     def kind(self) -> str: ...
+    @property
+    def line(self) -> int: ...
     @property
     def message(self) -> int: ...
     @property
     def record(self) -> int: ...
+    @property
+    def remark(self) -> str: ...
 
 class ReportEntry:
+    @property
+    def actions(self) -> dict[str, int]: ...
     @property
     def count(self) -> int: ...
     @property
     def first(self) -> list[str]: ...
 
 class DataReport:
+    @staticmethod
+    def from_json(text: str) -> DataReport: ...
+    def append(self, next: DataReport) -> None: ...
     def summary(self) -> str: ...
+    def to_json(self) -> str: ...
     @property
     def dropped(self) -> list[int]: ...
     @property
@@ -311,23 +542,175 @@ class DataReport:
     @property
     def num_dropped(self) -> int: ...
     @property
+    def num_excluded(self) -> int: ...
+    @property
+    def num_kept(self) -> int: ...
+    @property
     def num_learned(self) -> int: ...
     @property
     def num_records(self) -> int: ...
     @property
+    def num_salvaged(self) -> int: ...
+    @property
     def num_tokens(self) -> int: ...
+    @property
+    def num_truncated(self) -> int: ...
     @property
     def num_without_labels(self) -> int: ...
     @property
     def warnings(self) -> list[str]: ...
 
+class ChatTemplate:
+    @property
+    def after_system(self) -> str: ...
+    @property
+    def after_user(self) -> str: ...
+    @property
+    def aliases(self) -> list[str]: ...
+    @property
+    def before_assistant(self) -> str: ...
+    @property
+    def before_stop(self) -> str: ...
+    @property
+    def before_system(self) -> str: ...
+    @property
+    def before_user(self) -> str: ...
+    @property
+    def has_fastchat_labels(self) -> bool: ...
+    @property
+    def jinja_digests(self) -> list[str]: ...
+    @property
+    def learned_lead(self) -> int: ...
+    @property
+    def stop_token(self) -> str: ...
+    @property
+    def strips(self) -> bool: ...
+    @property
+    def system(self) -> str: ...
+    @property
+    def system_in_user(self) -> bool: ...
+
+class LabelOptions:
+    def __init__(
+        self,
+        *,
+        mask_policy: str = "fastchat",
+        chat_template: str = "vicuna_v1.1",
+        max_length: typing.SupportsInt | typing.SupportsIndex,
+        pad_id: typing.SupportsInt | typing.SupportsIndex = -1,
+        num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
+        train_turns: str = "all",
+        role_map: collections.abc.Mapping[str, str] = {},
+        role_aliases: bool = False,
+        on_bad_sample: str = "error",
+        chat_template_digest: str = "",
+        stop_token: str = "",
+    ) -> None: ...
+    @property
+    def chat_template(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def mask_policy(self) -> str: ...
+    @property
+    def max_length(self) -> int: ...
+    @property
+    def pad_id(self) -> int: ...
+    @property
+    def stop_token(self) -> str: ...
+
+class Labeller:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        options: LabelOptions,
+        render: collections.abc.Callable[..., typing.Any] | None = None,
+    ) -> None: ...
+    @property
+    def options(self) -> LabelOptions: ...
+
+class Finding:
+    @property
+    def action(self) -> str: ...
+    @property
+    def message(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def remark(self) -> str: ...
+
+class Explanation:
+    @property
+    def faults(self) -> list[DataFault]: ...
+    @property
+    def findings(self) -> list[Finding]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_cut(self) -> int: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def segments(self) -> list[tuple[int, int, bool, bool]]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def text_bytes(self) -> bytes: ...
+    @property
+    def tokens(self) -> list[tuple[int, int, int, bool]]: ...
+
+class DataInput:
+    @typing.overload
+    def __init__(
+        self, name: str, path: str, weight: typing.SupportsFloat | typing.SupportsIndex = 1.0
+    ) -> None: ...
+    @typing.overload
+    def __init__(
+        self,
+        name: str,
+        read: collections.abc.Callable[[int], bytes],
+        weight: typing.SupportsFloat | typing.SupportsIndex = 1.0,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+
 class LabelledData:
+    @property
+    def bad_records(self) -> bytes: ...
     @property
     def dataset(self) -> TokenDataset: ...
     @property
     def faults(self) -> list[DataFault]: ...
     @property
+    def num_faults(self) -> int: ...
+    @property
     def report(self) -> DataReport: ...
+
+class DamagedCacheError(RuntimeError):
+    pass
+
+class CacheWriteError(RuntimeError):
+    pass
+
+class TokenCacheWriter:
+    def __init__(self, directory: str) -> None: ...
+    def commit(self, key: str, report: str) -> str: ...
+
+class TokenCache:
+    @property
+    def bad_records(self) -> bytes: ...
+    @property
+    def dataset(self) -> TokenDataset: ...
+    @property
+    def report(self) -> bytes: ...
+
+class DataCounts:
+    @property
+    def num_messages(self) -> int: ...
+    @property
+    def num_records(self) -> int: ...
+    @property
+    def num_text_bytes(self) -> int: ...
 
 class StepResult:
     @property
@@ -337,11 +720,26 @@ class StepResult:
     @property
     def loss(self) -> float: ...
 
+class RecordedSpan:
+    @property
+    def began(self) -> int: ...
+    @property
+    def begin_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def ended(self) -> int: ...
+    @property
+    def lane(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
 class Engine:
     def __init__(
         self,
         config_json: str,
         *,
+        device: str = "cpu",
         compute_dtype: str = "float32",
         strategy: str = "no_shard",
         recompute: str = "selective",
@@ -349,6 +747,28 @@ class Engine:
         reduce_group: str = "",
         num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
         max_positions: typing.SupportsInt | typing.SupportsIndex = 0,
+        results_behind: typing.SupportsInt | typing.SupportsIndex | None = None,
+        grad_dtype: str = "float32",
+        prefetch: bool = True,
+        timeout_seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        offload: bool = False,
+        node_gather_group: str = "",
+        node_reduce_group: str = "",
+        across_group: str = "",
+    ) -> None: ...
+    def begin_step(
+        self,
+        dataset: TokenDataset,
+        micro_batches: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.int64]],
+        weights: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.float64]],
+        *,
+        learning_rate: typing.SupportsFloat | typing.SupportsIndex,
+        beta1: typing.SupportsFloat | typing.SupportsIndex = 0.9,
+        beta2: typing.SupportsFloat | typing.SupportsIndex = 0.999,
+        eps: typing.SupportsFloat | typing.SupportsIndex = 1e-08,
+        weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
+        label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
     ) -> None: ...
     def gradients(
         self,
@@ -375,6 +795,9 @@ class Engine:
     def named_parameters(self) -> dict[str, torch.Tensor]: ...
     def publish(self) -> None: ...
     def set_parameter(self, name: str, value: torch.Tensor) -> None: ...
+    def start_trace(self, *, capacity: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def stop_trace(self) -> list[RecordedSpan]: ...
+    def take_results(self, *, all: bool) -> list[StepResult]: ...
     def train_step(
         self,
         dataset: TokenDataset,
@@ -392,9 +815,13 @@ class Engine:
     @property
     def config_json(self) -> str: ...
     @property
+    def device(self) -> str: ...
+    @property
     def num_non_embedding_parameters(self) -> int: ...
     @property
     def num_parameters(self) -> int: ...
+    @property
+    def parameter_shapes(self) -> dict[str, list[int]]: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -412,13 +839,51 @@ class Engine:
     @property
     def world_size(self) -> int: ...
 
+class MemoryPlan:
+    @property
+    def outside(self) -> int: ...
+    @property
+    def parts(self) -> dict[str, int]: ...
+    @property
+    def peak(self) -> int: ...
+
+class AllocationMeter:
+    @staticmethod
+    def held() -> int: ...
+    @staticmethod
+    def peak() -> int: ...
+    @staticmethod
+    def start() -> None: ...
+    @staticmethod
+    def stop() -> None: ...
+
 class WeightLoader:
     def __init__(self, engine: Engine) -> None: ...
     def finish(self, where: str) -> list[str]: ...
     def set(self, name: str, tensor: torch.Tensor, where: str) -> None: ...
 
 def available_bytes(path: str) -> int: ...
+def balance(
+    packing: collections.abc.Sequence[
+        collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]
+    ],
+    lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    cost: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex] = (
+        1.0,
+        0.0,
+    ),
+) -> float: ...
+def byte_masks(finder: typing.SupportsInt | typing.SupportsIndex, data: str) -> list[tuple[int, int]]: ...
+def canonical_template_name(name: str) -> str: ...
 def chat_templates() -> list[str]: ...
+def classify_json(text: bytes, portable: bool = False) -> list[tuple[int, int, int]]: ...
+def conversation_cost(config_json: str) -> tuple[float, float]: ...
+def copies_of_record(
+    weight: typing.SupportsFloat | typing.SupportsIndex, number: typing.SupportsInt | typing.SupportsIndex
+) -> int: ...
+def count_data(
+    inputs: collections.abc.Sequence[DataInput], num_threads: typing.SupportsInt | typing.SupportsIndex = 0
+) -> DataCounts: ...
 def count_parameters(config_json: str) -> int: ...
 def crc32c(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
 def crc32c_portable(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
@@ -428,23 +893,30 @@ def epoch_order(
     seed: typing.SupportsInt | typing.SupportsIndex,
     epoch: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
-def label_file(
-    path: str,
-    tokenizer: Tokenizer,
-    max_length: typing.SupportsInt | typing.SupportsIndex,
-    pad_id: typing.SupportsInt | typing.SupportsIndex,
-    num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
-    chat_template: str = "vicuna_v1.1",
+def explain_record(
+    record: str, labeller: Labeller, number: typing.SupportsInt | typing.SupportsIndex = 0
+) -> Explanation:
+    """
+    One record (its JSON text) as a labeller sees it.
+
+    `text`: what the model reads ("" where the record has no row); `segments`: (begin, end, is_data,
+    is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes
+    for BOS; `num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped,
+    excluded or stopped; `findings`: remark, action, message, reason; `faults`: what stops the run.
+    ValueError for text that is no JSON.
+    """
+
+def find_chat_template(name: str) -> ChatTemplate: ...
+def find_string_special(text: bytes, portable: bool = False) -> tuple[int, bool]: ...
+def label_file(path: str, labeller: Labeller) -> LabelledData: ...
+def label_inputs(
+    inputs: collections.abc.Sequence[DataInput],
+    labeller: Labeller,
+    cache: TokenCacheWriter | None = None,
+    poll: collections.abc.Callable[[int, int], None] | None = None,
 ) -> LabelledData: ...
-def label_text(
-    text: str,
-    tokenizer: Tokenizer,
-    max_length: typing.SupportsInt | typing.SupportsIndex,
-    pad_id: typing.SupportsInt | typing.SupportsIndex,
-    num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
-    chat_template: str = "vicuna_v1.1",
-    where: str = "conversations",
-) -> LabelledData: ...
+def label_lists(sources: typing.Any, labeller: Labeller) -> LabelledData | None: ...
+def label_text(text: str, labeller: Labeller, where: str = "conversations") -> LabelledData: ...
 def list_checkpoints(output_directory: str) -> list[str]: ...
 def load_model(engine: Engine, directory: str) -> list[str]: ...
 def load_tokenizer(directory: str) -> tuple[Tokenizer, TokenizerFiles]: ...
@@ -456,16 +928,35 @@ def micro_batch_count(
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     drop_last: bool = False,
 ) -> int: ...
+def model_families() -> dict[str, str]: ...
+def num_mask_finders() -> int: ...
+def open_token_cache(path: str, key: str, verify: bool = True) -> TokenCache: ...
+def pack_best_fit(
+    lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    capacity: typing.SupportsInt | typing.SupportsIndex,
+) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int64]]: ...
+def pack_step(
+    lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    ranks: typing.SupportsInt | typing.SupportsIndex,
+    micro_batch_tokens: typing.SupportsInt | typing.SupportsIndex,
+    cost: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex] = (
+        1.0,
+        0.0,
+    ),
+) -> list[list[list[int]]]: ...
 def padded_rows(
     dataset: TokenDataset,
     begin: typing.SupportsInt | typing.SupportsIndex,
     end: typing.SupportsInt | typing.SupportsIndex,
     width: typing.SupportsInt | typing.SupportsIndex,
     pad_id: typing.SupportsInt | typing.SupportsIndex,
+    mask_by_length: bool = False,
 ) -> tuple[
     numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.bool]
 ]: ...
 def parallel_threads(num_threads: typing.SupportsInt | typing.SupportsIndex) -> int: ...
+def parameter_shapes(config_json: str) -> list[tuple[str, list[int]]]: ...
+def parse_json_tokenizer(text: str, where: str, settings: JsonTokenizerSettings) -> Tokenizer: ...
 def path_inside(directory: str, name: str, where: str) -> str: ...
 def plan_group(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
@@ -478,7 +969,31 @@ def plan_group(
     average_tokens_across_devices: bool = True,
     *,
     micro_batch_tokens: typing.SupportsInt | typing.SupportsIndex,
+    cost: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex] = (
+        1.0,
+        0.0,
+    ),
 ) -> GroupPlan: ...
+def plan_memory(
+    config_json: str,
+    *,
+    compute_dtype: str = "float32",
+    strategy: str = "no_shard",
+    recompute: str = "selective",
+    world_size: typing.SupportsInt | typing.SupportsIndex = 1,
+    micro_batch: tuple[
+        typing.SupportsInt | typing.SupportsIndex,
+        typing.SupportsInt | typing.SupportsIndex,
+        typing.SupportsInt | typing.SupportsIndex,
+    ] = (0, 0, 0),
+    step: tuple[
+        typing.SupportsInt | typing.SupportsIndex,
+        typing.SupportsInt | typing.SupportsIndex,
+        typing.SupportsInt | typing.SupportsIndex,
+    ] = (0, 0, 1),
+    threads: typing.SupportsInt | typing.SupportsIndex = 1,
+    on_cpu: bool = True,
+) -> MemoryPlan: ...
 def plan_shards(
     tensors: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]],
     max_bytes: typing.SupportsInt | typing.SupportsIndex,
@@ -491,10 +1006,21 @@ def rank_micro_batches(
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     drop_last: bool = False,
 ) -> list[numpy.typing.NDArray[numpy.int64]]: ...
+def read_json_tokenizer(path: str, settings: JsonTokenizerSettings) -> Tokenizer: ...
 def read_manifest(directory: str) -> Manifest: ...
 def read_weight_map(directory: str) -> dict[str, str]: ...
+def recompute_policies() -> list[str]: ...
+def reference_group(
+    order: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    step: typing.SupportsInt | typing.SupportsIndex,
+    accumulation: typing.SupportsInt | typing.SupportsIndex,
+    batch_size: typing.SupportsInt | typing.SupportsIndex,
+    world_size: typing.SupportsInt | typing.SupportsIndex = 1,
+    drop_last: bool = False,
+) -> list[list[list[int]]]: ...
 def remove_leftovers(parent: str) -> list[str]: ...
 def replace_file(path: str, content: str) -> None: ...
+def restore_replaced(parent: str) -> None: ...
 def rotate_checkpoints(
     output_directory: str,
     limit: typing.SupportsInt | typing.SupportsIndex,
@@ -509,10 +1035,14 @@ def save_model(
 ) -> list[FileDigest]: ...
 def save_training_state(engine: Engine, directory: str) -> list[FileDigest]: ...
 def schedule_names() -> list[str]: ...
+def strategies() -> list[str]: ...
 def sync_directory(path: str) -> None: ...
 def sync_file(path: str) -> None: ...
+def trace_dropped() -> int: ...
 def verify_directory(directory: str, checksums: bool = True) -> list[str]: ...
 def weight_files(directory: str) -> list[str]: ...
+def whereabouts() -> str: ...
 
+cache_temporary_prefix: str
 torch_version: str
 with_cuda: bool

@@ -45,26 +45,28 @@ def find_chat_template(directory: str | Path, name: str | None = None) -> str | 
         return (folder / "additional_chat_templates" / f"{name}.jinja").read_text("utf-8")
     config = folder / "tokenizer_config.json"
     if not config.is_file():
-        return _missing(name, [])
+        return _none_called(name, [])
     try:
         found = json.loads(config.read_text("utf-8")).get("chat_template")
     except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise ValueError(f"{config}: expected a JSON object: {error}") from None
     if isinstance(found, str):
-        return found if name in (None, "default") else _missing(name, ["default"])
+        return found if name in (None, "default") else _none_called(name, ["default"])
     if isinstance(found, list):
         named = {
             item["name"]: item["template"] for item in found if isinstance(item, dict) and "name" in item
         }
-        return named.get(name or "default") or _missing(name, list(named))
-    return _missing(name, [])
+        return named.get(name or "default") or _none_called(name, list(named))
+    return _none_called(name, [])
 
 
-def _missing(name: str | None, known: Sequence[str]) -> None:
-    if name is not None:
-        raise ValueError(
-            f"--chat_template_name: got {name!r}; the model has {', '.join(known) or 'no chat template'}"
-        )
+def _none_called(name: str | None, known: Sequence[str]) -> str | None:
+    """None when no name was asked for; ValueError otherwise."""
+    if name is None:
+        return None
+    raise ValueError(
+        f"--chat_template_name: got {name!r}; the model has {', '.join(known) or 'no chat template'}"
+    )
 
 
 class ModelTemplate:

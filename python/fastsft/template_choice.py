@@ -65,7 +65,7 @@ def recognise(source: str, model: ModelTemplate, native: Any) -> str | None:
 
 
 def _agree(name: str, model: ModelTemplate, native: Any) -> bool:
-    options = {"mask_policy": "spans", "max_length": 1 << 16, "on_bad_sample": "skip"}
+    options: dict[str, Any] = {"mask_policy": "spans", "max_length": 1 << 16, "on_bad_sample": "skip"}
     one = _C.Labeller(native, _C.LabelOptions(chat_template=name, **options))
     other = _C.Labeller(native, _C.LabelOptions(chat_template=MODEL, **options), model)
     try:
