@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
 from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MEMORY_LIMIT = 1 << 29

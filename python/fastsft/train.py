@@ -23,6 +23,7 @@ from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
 from fastsft.parser import DataclassParser
 from fastsft.reporting.pages import end_page, start_page
+from fastsft.run_lock import run_lock
 from fastsft.saving import (
     newest_checkpoint,
     prepare_output_directory,
@@ -67,39 +68,40 @@ def train() -> None:
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
     prepare_output_directory(model.source_directory, args.output_dir or ".")
-    stretched = stretch_positions(model.config, args.model_max_length)
-    if stretched:
-        rank0_print(stretched)
-    model.config.use_cache = False
-    tokenizer = Tokenizer.from_pretrained(
-        str(model.source_directory),
-        model_max_length=args.model_max_length,
-        padding_side=model_args.padding_side,
-    )
-    # The fastchat policy pads with unk, as FastChat does; in spans the pad id is free and stays.
-    if data_args.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
-        tokenizer.pad_token = tokenizer.unk_token
-    data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
-    show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
-    if data_args.check_data:
-        return
+    with run_lock(args.output_dir or "."):
+        stretched = stretch_positions(model.config, args.model_max_length)
+        if stretched:
+            rank0_print(stretched)
+        model.config.use_cache = False
+        tokenizer = Tokenizer.from_pretrained(
+            str(model.source_directory),
+            model_max_length=args.model_max_length,
+            padding_side=model_args.padding_side,
+        )
+        # The fastchat policy pads with unk, as FastChat does; in spans the pad id is free and stays.
+        if data_args.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
+            tokenizer.pad_token = tokenizer.unk_token
+        data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
+        show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
+        if data_args.check_data:
+            return
 
-    trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
-    rank0_print(start_page(trainer))
-    resume = args.resume_from_checkpoint
-    if resume is None and args.no_resume:
-        put_checkpoints_aside(args.output_dir or ".")
-    elif resume is None:
-        resume = newest_checkpoint(args.output_dir or ".")
-    trainer.train(resume_from_checkpoint=resume)
+        trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
+        rank0_print(start_page(trainer))
+        resume = args.resume_from_checkpoint
+        if resume is None and args.no_resume:
+            put_checkpoints_aside(args.output_dir or ".")
+        elif resume is None:
+            resume = newest_checkpoint(args.output_dir or ".")
+        trainer.train(resume_from_checkpoint=resume)
 
-    model.config.use_cache = True
-    trainer.save_state()
-    if trainer.is_deepspeed_enabled:
-        trainer.save_model()
-    else:
-        trainer_save_model_safe(trainer)
-    rank0_print(end_page(trainer))
+        model.config.use_cache = True
+        trainer.save_state()
+        if trainer.is_deepspeed_enabled:
+            trainer.save_model()
+        else:
+            trainer_save_model_safe(trainer)
+        rank0_print(end_page(trainer))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from fastsft.model_directory import prepare_output_directory
 from fastsft.preflight import check_before_training
 from fastsft.profile import Profile
 from fastsft.reporting.progress import Progress
+from fastsft.run_lock import run_lock
 from fastsft.run_plan import EpochGroups, RunPlan, packing_summary, step_source
 from fastsft.signals import EXIT_BASE, SignalGuard
 from fastsft.state import TrainerState, TrainOutput
@@ -129,11 +130,16 @@ class Trainer:
         """Run to the end; collective.
 
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None.
-        ValueError when there is none. RuntimeError names the step whose loss or gradient is not finite. A
-        signal saves a checkpoint and leaves with status 128 + its number.
+        ValueError when there is none, or when another run holds `output_dir`. RuntimeError names the step
+        whose loss or gradient is not finite. A signal saves a checkpoint and leaves with status 128 + its
+        number.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
+        with run_lock(self.args.output_dir or "."):
+            return self._train(resume_from_checkpoint)
+
+    def _train(self, resume_from_checkpoint: bool | str | None) -> TrainOutput:
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         self.state = self._new_state()
         self.state.epoch = 0.0

@@ -8,16 +8,8 @@ import pytest
 from native_program import build_program
 
 STORAGE = [
-    "atomic_directory",
-    "checksummed_file",
-    "crc32c",
-    "file_name",
-    "manifest",
-    "mapped_file",
-    "path",
-    "posix_file_system",
-    "rotation",
-    "staged_files",
+    *("atomic_directory", "checksummed_file", "crc32c", "file_name", "manifest", "mapped_file", "path"),
+    *("posix_file_system", "rotation", "staged_files"),
 ]
 SOURCES = [
     "csrc/core/json.cpp",
