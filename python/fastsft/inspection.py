@@ -5,6 +5,7 @@ Uses the labels of training itself; weights are never read.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Iterable
@@ -172,9 +173,10 @@ def prepare(model: Any, settings: LabelSettings, model_max_length: int | None = 
 
 def _tokenizer(model: Any, model_max_length: int | None) -> Any:
     if not isinstance(model, str | Path):
+        own = copy.copy(model)  # its settings change here only
         if model_max_length is not None:
-            model.model_max_length = model_max_length
-        return model
+            own.model_max_length = model_max_length
+        return own
     if not Path(model).is_dir():
         raise ValueError(f"{model} is not a directory; expected a Hugging Face model directory")
     length = DEFAULT_MAX_LENGTH if model_max_length is None else model_max_length

@@ -119,7 +119,7 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = write(tmp_path / "nothing.jsonl", {"conversations": human_gpt("Hi")})
     stopped = write(tmp_path / "stopped.jsonl", good, {"conversations": []})
     broken = tmp_path / "broken.json"
-    broken.write_text('[{"conversations": nope}]')
+    broken.write_text('[{"conversations": nope\x1b[2J}]')
     for command in (("inspect", "--data"), ("data", "report")):
         label = ("--model", LLAMA)
         assert run(*command, DUMMY, *label) == 0
@@ -129,16 +129,18 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "training would stop: 1 record" in capsys.readouterr().out
         assert run(*command, stopped, *label, "--on_bad_sample", "skip") == 0
         assert run(*command, broken, *label) == 1
-        assert "not JSON at byte 19" in capsys.readouterr().err
+        message = capsys.readouterr().err
+        assert "not JSON at byte 19" in message and "\x1b" not in message
         for wrong in (
-            (tmp_path / "missing", *label),
+            (tmp_path / "missing\x1b[2J", *label),
             (DUMMY, "--model", tmp_path / "missing"),
             (DUMMY, *label, "--template", "nobody"),
             (DUMMY, *label, "--model_max_length", "0"),
             (DUMMY, *label, "--role_map", "x"),
         ):
             assert run(*command, *wrong) == 2, wrong
-            assert "Traceback" not in capsys.readouterr().err
+            assert "\x1b" not in capsys.readouterr().err
+    assert run("inspect", "--data", DUMMY, "--model", LLAMA, "--html", tmp_path / "no" / "page.html") == 2
     for flag in (("--only", "bad"), ("-n", "-1"), ("--record", "nobody")):
         assert run("inspect", "--data", DUMMY, "--model", LLAMA, *flag) == 2
     with pytest.raises(SystemExit) as end:
@@ -164,6 +166,15 @@ def test_choice_of_records() -> None:
     truncated = fastsft.inspect(LLAMA, SHAREGPT, n=2000, only="truncated")
     assert len(truncated.records) == truncated.report.num_truncated == truncated.num_matching == 331
     assert all(len(record.tokens) == 512 and record.num_cut > 0 for record in truncated.records)
+
+
+def test_a_tokenizer_keeps_its_settings() -> None:
+    tokenizer = fastsft.Tokenizer.from_pretrained(LLAMA, model_max_length=300)
+    tokenizer.pad_token = "</s>"
+    records = read_records("dummy_conversation")[:2]
+    assert fastsft.inspect(tokenizer, records).width == 300
+    assert fastsft.inspect(tokenizer, records, model_max_length=100).width == 100
+    assert (tokenizer.model_max_length, tokenizer.pad_token) == (300, "</s>")
 
 
 def test_a_cut_record_shows_what_is_cut() -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from fastsft.cli.inspect import say
+from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.data_sources import data_files
 from fastsft.reporting.terminal_text import has_colour
@@ -23,12 +23,12 @@ def main(arguments: Sequence[str]) -> int:
         data_files(args.file)
         setup = setup_from(args)
     except (ValueError, OSError) as error:
-        print(f"fastsft data report: {error}", file=sys.stderr)
+        complain("data report", error)
         return 2
     try:
         inspection = setup.survey(args.file, _C.SurveyChoice(count=0), show_progress=True)
     except (ValueError, OSError) as error:
-        print(f"fastsft data report: {error}", file=sys.stderr)
+        complain("data report", error)
         return 1
     if args.json:
         say(json.dumps(inspection.summary, indent=2))

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.data_sources import data_files
-from fastsft.reporting.terminal_text import has_colour
+from fastsft.reporting.terminal_text import has_colour, visible
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,29 +22,24 @@ def main(arguments: Sequence[str]) -> int:
 
     args = parse(arguments)
     try:
-        seed = args.seed if args.random or args.seed is not None else None
-        choice = _C.SurveyChoice(
-            count=args.n, seed=0 if args.random and seed is None else seed, id=args.record, only=args.only
-        )
+        seed = 0 if args.random and args.seed is None else args.seed
+        choice = _C.SurveyChoice(count=args.n, seed=seed, id=args.record, only=args.only)
         data_files(args.data)
         setup = setup_from(args)
     except (ValueError, OSError) as error:
-        print(f"fastsft inspect: {error}", file=sys.stderr)
+        complain("inspect", error)
         return 2
     try:
         inspection = setup.survey(args.data, choice, show_progress=True)
     except (ValueError, OSError) as error:
-        print(f"fastsft inspect: {error}", file=sys.stderr)
+        complain("inspect", error)
         return 1
     if args.record is not None and not inspection.records:
-        print(
-            f"fastsft inspect: no record of {args.data} has the id or number {args.record}", file=sys.stderr
-        )
+        complain("inspect", f"no record of {args.data} has the id or number {args.record}")
         return 2
     say(inspection_text(inspection, colour=has_colour(sys.stdout, args.color), tokens=args.tokens))
-    if args.html:
-        args.html.write_text(inspection.html(), encoding="utf-8")
-        say(f"written: {args.html}")
+    if args.html and not write_page(args.html, inspection.html()):
+        return 2
     return 0 if inspection.is_learnable else 1
 
 
@@ -74,6 +69,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if args.seed is not None and args.seed < 0:
         parser.error(f"--seed: expected 0 or more, got {args.seed}")
     return args
+
+
+def write_page(path: Path, page: str) -> bool:
+    """False, with a line that says why, when the file cannot be written."""
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        complain("inspect", f"--html: {error}")
+        return False
+    say(visible(f"written: {path}"))
+    return True
+
+
+def complain(command: str, error: object) -> None:
+    """Say on standard error what is wrong; what it quotes of the data is harmless."""
+    say(f"fastsft {command}: {visible(str(error))}", sys.stderr)
 
 
 def say(text: str, stream: Any = None) -> None:
