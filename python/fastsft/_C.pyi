@@ -50,6 +50,9 @@ __all__: list[str] = [
     "Schedule",
     "StepResult",
     "StepSource",
+    "Survey",
+    "SurveyChoice",
+    "SurveyedRecord",
     "TensorEntry",
     "TensorSpec",
     "TokenCache",
@@ -114,6 +117,7 @@ __all__: list[str] = [
     "save_training_state",
     "schedule_names",
     "strategies",
+    "survey_inputs",
     "sync_directory",
     "sync_file",
     "torch_version",
@@ -712,6 +716,48 @@ class DataCounts:
     @property
     def num_text_bytes(self) -> int: ...
 
+class SurveyChoice:
+    def __init__(
+        self,
+        *,
+        count: typing.SupportsInt | typing.SupportsIndex = 5,
+        seed: typing.SupportsInt | typing.SupportsIndex | None = None,
+        id: str | None = None,
+        only: str | None = None,
+    ) -> None: ...
+
+class SurveyedRecord:
+    @property
+    def byte(self) -> int: ...
+    @property
+    def explanation(self) -> Explanation: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def messages(self) -> list[tuple[bytes, bytes]]: ...
+    @property
+    def number(self) -> int: ...
+
+class Survey:
+    @property
+    def chosen(self) -> list[SurveyedRecord]: ...
+    @property
+    def faults(self) -> list[DataFault]: ...
+    @property
+    def learned(self) -> dict[int, int]: ...
+    @property
+    def lengths(self) -> dict[int, int]: ...
+    @property
+    def num_faults(self) -> int: ...
+    @property
+    def num_matching(self) -> int: ...
+    @property
+    def report(self) -> DataReport: ...
+
 class StepResult:
     @property
     def finite(self) -> bool: ...
@@ -993,6 +1039,8 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
+    node_size: typing.SupportsInt | typing.SupportsIndex = 0,
+    offload: bool = False,
 ) -> MemoryPlan: ...
 def plan_shards(
     tensors: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]],
@@ -1036,6 +1084,12 @@ def save_model(
 def save_training_state(engine: Engine, directory: str) -> list[FileDigest]: ...
 def schedule_names() -> list[str]: ...
 def strategies() -> list[str]: ...
+def survey_inputs(
+    inputs: collections.abc.Sequence[DataInput],
+    labeller: Labeller,
+    choice: SurveyChoice,
+    poll: collections.abc.Callable[[int, int], None] | None = None,
+) -> Survey: ...
 def sync_directory(path: str) -> None: ...
 def sync_file(path: str) -> None: ...
 def trace_dropped() -> int: ...
