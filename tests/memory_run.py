@@ -20,6 +20,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "tied, grouped heads": {**_BASE, "num_key_value_heads": 2, "tie_word_embeddings": True},
     "wide heads, narrow MLP": {**_BASE, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 10},
 }
+FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen3": {**_BASE, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 48},
+    "qwen2": {**_BASE, "model_type": "qwen2", "num_key_value_heads": 2},
+}
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,18 @@ class MemoryRun:
     ranks: int = 1
     tokens: int = 1024
     node_size: int = 0
+    grad_dtype: str = "float32"
     offload: bool = False
 
     def config(self) -> str:
-        return json.dumps(MODELS[self.model])
+        return json.dumps({**MODELS, **FAMILIES}[self.model])
+
+    def shared(self) -> dict[str, Any]:
+        """What an engine and a plan are told alike."""
+        return {
+            "strategy": self.strategy, "recompute": self.recompute, "compute_dtype": self.dtype,
+            "grad_dtype": self.grad_dtype, "offload": self.offload,
+        }  # fmt: skip
 
 
 def _data(tokens: int) -> _C.TokenDataset:
@@ -54,17 +66,16 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     weights = [np.full(4, 1e-4)] * 2
     _C.AllocationMeter.start()
     engine = _C.Engine(
-        run.config(), strategy=run.strategy, recompute=run.recompute, compute_dtype=run.dtype,
-        num_threads=threads, max_positions=run.tokens // 4, offload=run.offload, **groups,
-    )  # fmt: skip
+        run.config(), num_threads=threads, max_positions=run.tokens // 4, **run.shared(), **groups
+    )
     for _ in range(2):
         engine.train_step(dataset, micro_batches, weights, learning_rate=1e-4)
     measured, memory = _C.AllocationMeter.peak(), engine.memory()
     _C.AllocationMeter.stop()
     plan = _C.plan_memory(
-        run.config(), strategy=run.strategy, recompute=run.recompute, compute_dtype=run.dtype,
-        world_size=run.ranks, threads=threads, micro_batch=(run.tokens, run.tokens // 2, run.tokens // 4),
-        step=(2 * run.tokens, run.tokens, 2), node_size=run.node_size, offload=run.offload,
+        run.config(), world_size=run.ranks, node_size=run.node_size, threads=threads,
+        micro_batch=(run.tokens, run.tokens // 2, run.tokens // 4), step=(2 * run.tokens, run.tokens, 2),
+        **run.shared(),
     )  # fmt: skip
     return {"measured": measured, "held": memory, "plan": {"parts": plan.parts, "peak": plan.peak}}
 

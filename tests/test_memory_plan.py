@@ -10,14 +10,14 @@ import pytest
 from fastsft import _C
 from fastsft.cli.random_model import small_config
 from fastsft.device_memory import available_host_memory, size_text
-from fastsft.memory_plan import Setting, Wish, Workload, choose_plan, plan_memory
+from fastsft.memory_plan import Room, Setting, Wish, Workload, choose_plan, plan_memory
 from fastsft.reporting.memory_table import memory_table
 
 CONFIG = json.dumps(
     small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
 )
 SETTING = Setting(CONFIG)
-PLENTY = 1 << 40
+PLENTY = Room(1 << 40)
 
 
 def work(budget: int) -> Workload:
@@ -37,7 +37,7 @@ def test_policies_are_ordered_by_memory() -> None:
 def test_the_first_that_fits_is_taken() -> None:
     wish = Wish(token_budget=1024)
     for name in ("gate_up", "block"):
-        assert choose_plan(SETTING, wish, work, total(name)).recompute == name
+        assert choose_plan(SETTING, wish, work, Room(total(name))).recompute == name
     assert choose_plan(SETTING, Wish("none", 1024), work, PLENTY).recompute == "none"
 
 
@@ -54,19 +54,19 @@ def test_budgets_shrink_until_they_fit() -> None:
     assert wish.budgets("cpu") == [5000, 2500, 1250, 625, 312, 256]
     assert Wish(longest=256, step_tokens=50_000).budgets("cpu")[0] == 8192
     assert Wish(longest=9000, step_tokens=50_000).budgets("cpu") == [9000]
-    plan = choose_plan(SETTING, wish, work, total("block", 625))
+    plan = choose_plan(SETTING, wish, work, Room(total("block", 625)))
     assert (plan.token_budget, plan.recompute) == (625, "block")
 
 
 def test_a_refusal_names_what_fits() -> None:
     alone = plan_memory(SETTING, "block", 256, work(256)).total
     with pytest.raises(ValueError, match=r"does not fit: it needs .* a rank") as error:
-        choose_plan(SETTING, Wish(longest=256, step_tokens=5000), work, int(0.8 * alone))
+        choose_plan(SETTING, Wish(longest=256, step_tokens=5000), work, Room(int(0.8 * alone)))
     assert "what would fit: " in str(error.value) and "ranks with --fsdp full_shard" in str(error.value)
     with pytest.raises(ValueError, match="no single change of flags makes it fit"):
-        choose_plan(SETTING, Wish(longest=256), work, 1000)
+        choose_plan(SETTING, Wish(longest=256), work, Room(1000))
     with pytest.raises(ValueError, match=r"--recompute block \(.*--micro_batch_tokens 256"):
-        choose_plan(SETTING, Wish("none", 4096, longest=256), work, total("block", 4096))
+        choose_plan(SETTING, Wish("none", 4096, longest=256), work, Room(total("block", 4096)))
 
 
 def test_every_offer_would_be_taken() -> None:
@@ -75,20 +75,88 @@ def test_every_offer_would_be_taken() -> None:
         setting = replace(SETTING, strategy=strategy, world_size=2)
         sharded = plan_memory(replace(setting, strategy="full_shard"), "block", 256, work(256)).total
         with pytest.raises(ValueError, match=f"--fsdp full_shard .{size_text(sharded)}"):
-            choose_plan(setting, Wish(longest=256), work, sharded)
+            choose_plan(setting, Wish(longest=256), work, Room(sharded))
 
 
-def test_every_strategy_brings_its_bytes() -> None:
-    for strategy in ("no_shard", "shard_grad_op", "full_shard"):
-        plan = plan_memory(replace(SETTING, strategy=strategy, world_size=4), "block", 64, work(64))
-        assert plan.state > 0
+@pytest.mark.parametrize("strategy", _C.strategies())
+def test_every_strategy_brings_its_bytes(strategy: str) -> None:
+    plan = plan_memory(replace(SETTING, strategy=strategy, world_size=4, node_size=2), "block", 64, work(64))
+    assert plan.state > 0
+
+
+def test_names_and_nodes_are_checked() -> None:
+    with pytest.raises(ValueError, match="node_size is 3, expected 0 or a divisor of the 4 ranks"):
+        plan_memory(
+            replace(SETTING, strategy="hybrid_shard", world_size=4, node_size=3), "block", 64, work(64)
+        )
     with pytest.raises(ValueError, match="full_shard"):
         plan_memory(replace(SETTING, strategy="some", world_size=4), "block", 64, work(64))
 
 
+SHARDED = replace(SETTING, world_size=4, node_size=2)
+
+
+@pytest.mark.parametrize(
+    ("hybrid", "inside"), [("hybrid_shard", "full_shard"), ("hybrid_shard_zero2", "shard_grad_op")]
+)
+def test_hybrid_holds_what_its_node_holds(hybrid: str, inside: str) -> None:
+    copies = plan_memory(replace(SHARDED, strategy=hybrid), "block", 64, work(64))
+    node = plan_memory(replace(SETTING, strategy=inside, world_size=2), "block", 64, work(64))
+    assert copies.parts == node.parts
+    one_node = plan_memory(replace(SHARDED, strategy=hybrid, node_size=0), "block", 64, work(64))
+    assert one_node.parts == plan_memory(replace(SHARDED, strategy=inside), "block", 64, work(64)).parts
+
+
+@pytest.mark.parametrize("strategy", _C.strategies())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_offload_moves_the_optimizer_to_the_host(strategy: str, dtype: str) -> None:
+    setting = replace(SHARDED, strategy=strategy, compute_dtype=dtype, device="cuda")
+    held = plan_memory(setting, "block", 64, work(64))
+    offloaded = plan_memory(replace(setting, offload=True), "block", 64, work(64))
+    assert offloaded.host - held.host == held.parts["optimizer"] > offloaded.parts["optimizer"] > 0
+    assert offloaded.parts["optimizer on the host"] == 0  # not of the device
+
+
+def test_both_rooms_are_needed() -> None:
+    setting = replace(SETTING, device="cuda", offload=True)
+    plan = plan_memory(setting, "block", 256, work(256))
+    wish = Wish("block", 256, longest=256)
+    assert choose_plan(setting, wish, work, Room(plan.total, plan.host)) == plan
+    with pytest.raises(ValueError, match=f"needs {size_text(plan.host)} of host memory a rank"):
+        choose_plan(setting, wish, work, Room(plan.total, plan.host - 1))
+    with pytest.raises(ValueError, match=f"needs {size_text(plan.total)} a rank"):
+        choose_plan(setting, wish, work, Room(plan.total - 1, plan.host))
+
+
+def test_a_refusal_offers_offload_on_a_gpu_only() -> None:
+    cuda = replace(SETTING, device="cuda")
+    wish = Wish("block", 256, longest=256)
+    offloaded = plan_memory(replace(cuda, offload=True), "block", 256, work(256))
+    sizes = f"{size_text(offloaded.total)} and {size_text(offloaded.host)} of the host"
+    offer = f'--fsdp "full_shard offload" ({sizes})'
+    with pytest.raises(ValueError) as error:
+        choose_plan(cuda, wish, work, Room(offloaded.total))
+    assert offer in str(error.value)
+    with pytest.raises(ValueError) as error:
+        choose_plan(cuda, wish, work, Room(offloaded.total, offloaded.host - 1))
+    assert "offload" not in str(error.value)
+    with pytest.raises(ValueError) as error:
+        choose_plan(SETTING, wish, work, Room(offloaded.total))
+    assert "offload" not in str(error.value)
+
+
+def test_a_refusal_offers_bfloat16_gradients() -> None:
+    setting = replace(SETTING, strategy="full_shard", world_size=2, compute_dtype="bfloat16")
+    wish = Wish("block", 256, longest=256)
+    narrow = plan_memory(replace(setting, grad_dtype="bfloat16"), "block", 256, work(256)).total
+    assert narrow < plan_memory(setting, "block", 256, work(256)).total
+    with pytest.raises(ValueError, match=f"--grad_dtype bfloat16 .{size_text(narrow)}"):
+        choose_plan(setting, wish, work, Room(narrow))
+
+
 def test_the_table_adds_up() -> None:
     plan = plan_memory(SETTING, "selective", 1024, work(1024))
-    *rows, last = memory_table(plan, 2 * plan.total)
+    *rows, last = memory_table(plan, Room(2 * plan.total))
     assert len(rows) == sum(size > 0 for size in [*plan.parts.values(), plan.outside])
     assert last.split() == f"a rank at most {size_text(plan.total)} of {size_text(2 * plan.total)}".split()
 

@@ -9,7 +9,7 @@ from fake_run import Rows
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.cli.random_model import small_config
-from fastsft.memory_plan import Setting, Workload, plan_memory
+from fastsft.memory_plan import Room, Setting, Workload, plan_memory
 from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.pages import end_page, start_page
 from fastsft.reporting.progress import Progress, console_line
@@ -84,13 +84,14 @@ def test_pages(tmp_path):
     memory = plan_memory(setting, "selective", 1024, Workload.full(1024, 800))
     trainer = types.SimpleNamespace(
         args=args, plan=RunPlan(1, 1, 3, 3, 6), train_rows=rows, model=model, token_budget=1024,
-        packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)), memory_plan=memory, memory=8 << 30,
+        packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)),
+        memory_plan=memory, memory=Room(8 << 30),
     )  # fmt: skip
     page = start_page(trainer)
     for part in ("base (1,234,567 parameters)", "1,500 tokens, 42 learned", "2 x 1 x 1 = 2", "1,024 tokens"):
         assert part in page
     assert "2 micro-batches a step and rank, 750 tokens each, balance 100.0%" in page
-    *_, last = memory_table(memory, 8 << 30)
+    *_, last = memory_table(memory, Room(8 << 30))
     assert last in page and "activations" in page
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert "model.safetensors" in end_page(trainer) and "from_pretrained" in end_page(trainer)

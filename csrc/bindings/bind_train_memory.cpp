@@ -18,11 +18,14 @@ std::pair<double, double> cost_of(const std::string& config_json) {
 
 using Shape = std::tuple<int64_t, int64_t, int64_t>;
 
-MemoryPlan plan(const std::string& config_json, const std::string& dtype, PlanRequest request,
-                const Shape& micro_batch, const Shape& step) {
-  require(dtype == "float32" || dtype == "bfloat16", "compute_dtype is \"", dtype,
+c10::ScalarType dtype_of(const char* argument, const std::string& dtype) {
+  require(dtype == "float32" || dtype == "bfloat16", argument, " is \"", dtype,
           "\", expected \"float32\" or \"bfloat16\"");
-  request.dtype = dtype == "float32" ? c10::ScalarType::Float : c10::ScalarType::BFloat16;
+  return dtype == "float32" ? c10::ScalarType::Float : c10::ScalarType::BFloat16;
+}
+
+MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape& micro_batch,
+                const Shape& step) {
   std::tie(request.micro_batch.tokens, request.micro_batch.labels, request.micro_batch.longest) =
       micro_batch;
   std::tie(request.step_tokens, request.step_labels, request.micro_batches) = step;
@@ -41,18 +44,21 @@ void bind_train_memory(py::module_& module) {
                                                                      plan.parts.end());
                              })
       .def_readonly("peak", &MemoryPlan::peak)
-      .def_readonly("outside", &MemoryPlan::outside);
+      .def_readonly("outside", &MemoryPlan::outside)
+      .def_readonly("host", &MemoryPlan::host);
   module.def(
       "plan_memory",
       [](const std::string& config_json, const std::string& compute_dtype,
-         const std::string& strategy, const std::string& recompute, int world_size,
-         const Shape& micro_batch, const Shape& step, int64_t threads, bool on_cpu, int node_size,
-         bool offload) {
-        return plan(config_json, compute_dtype,
+         const std::string& strategy, const std::string& recompute, int world_size, int node_size,
+         const std::string& grad_dtype, bool offload, const Shape& micro_batch, const Shape& step,
+         int64_t threads, bool on_cpu) {
+        return plan(config_json,
                     {.strategy = strategy,
+                     .dtype = dtype_of("compute_dtype", compute_dtype),
                      .recompute = recompute,
                      .world_size = world_size,
                      .node_size = node_size,
+                     .grad_dtype = dtype_of("grad_dtype", grad_dtype),
                      .offload = offload,
                      .threads = threads,
                      .on_cpu = on_cpu},
@@ -60,9 +66,9 @@ void bind_train_memory(py::module_& module) {
       },
       py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
       py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
-      py::arg("world_size") = 1, py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1},
-      py::arg("threads") = 1, py::arg("on_cpu") = true, py::arg("node_size") = 0,
-      py::arg("offload") = false);
+      py::arg("world_size") = 1, py::arg("node_size") = 0, py::arg("grad_dtype") = "float32",
+      py::arg("offload") = false, py::arg("micro_batch") = Shape{},
+      py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1, py::arg("on_cpu") = true);
   module.def("recompute_policies", &recompute_policies);
   py::class_<AllocationMeter>(module, "AllocationMeter")
       .def_static("start", &AllocationMeter::start)

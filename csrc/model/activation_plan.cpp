@@ -4,6 +4,7 @@
 
 #include "ops/cpu/logit_chunks.h"
 #include "ops/cpu/widened_product.h"
+#include "ops/cuda/logits_plan.h"
 
 namespace fastsft {
 namespace {
@@ -74,6 +75,12 @@ WorkspaceBytes plan_workspaces(const ModelConfig& c, c10::ScalarType dtype,
           .in_head = narrow ? head_products(c, rows) : 0,
           .in_blocks = narrow ? block_products(c, shape.tokens) : 0,
           .attention = threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows)};
+}
+
+int64_t plan_cuda_logits(const ModelConfig& c, c10::ScalarType dtype, int64_t labels) {
+  const cuda::LogitsPlan chunk = cuda::plan_logits(labels, c.vocab_size);
+  const int64_t gradient = dtype == c10::ScalarType::Float ? 0 : itemsize(dtype);
+  return chunk.rows * chunk.stride * (4 + gradient) + 8 * labels;
 }
 
 }  // namespace fastsft

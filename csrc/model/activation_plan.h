@@ -34,4 +34,7 @@ struct WorkspaceBytes {
 WorkspaceBytes plan_workspaces(const ModelConfig& config, c10::ScalarType dtype,
                                const MicroBatchShape& shape, int64_t threads);
 
+// The same on a GPU: the logits of a chunk, in bfloat16 their gradient beside them, and the losses.
+int64_t plan_cuda_logits(const ModelConfig& config, c10::ScalarType dtype, int64_t labels);
+
 }  // namespace fastsft

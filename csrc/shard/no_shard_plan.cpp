@@ -1,21 +1,18 @@
-#include <algorithm>
-
 #include "shard/state_plan.h"
 
 namespace fastsft {
 namespace {
 
-// Everything on every rank; gradients are reduced in place.
+// Everything on every rank. float32 gradients are reduced in place; bfloat16 ones after every
+// micro-batch, through whole units in float32.
 StateBytes plan(const StateDescription& d) {
-  int64_t size = 0, largest = 0;  // padded for one rank
-  for (const auto& unit : d.units) {
-    size += unit.padded_numel(1);
-    largest = std::max(largest, unit.padded_numel(1));
-  }
-  return {.parameters = size * d.itemsize,
-          .gradients = 4 * size,
-          .optimizer = (d.narrow() ? 12 : 8) * size,
-          .largest_range = largest};
+  StateDescription alone = d;
+  alone.world_size = 1;  // units are padded for one rank
+  const int64_t size = alone.total();
+  StateBytes bytes{.parameters = size * d.itemsize,
+                   .gradients = d.grad_itemsize < 4 ? alone.reduced_gradients() : 4 * size};
+  plan_optimizer(alone, bytes);
+  return bytes;
 }
 
 const bool registered = StatePlanRegistry::instance().add("no_shard", plan);

@@ -18,28 +18,34 @@ int64_t StateDescription::largest(size_t first_unit) const {
 
 StateDescription StateDescription::within_node() const {
   StateDescription node = *this;
-  if (node_size > 0) node.world_size = node_size;
-  node.cloned = cloned && node.world_size > 1;
+  if (node_size > 0) {
+    node.world_size = node_size;
+    node.copies = world_size / node_size;
+    node.cloned = cloned && node_size > 1;
+  }
   return node;
 }
 
-namespace {
-
-// Two slots of the largest range (shard/staged_states.h).
-void offload_optimizer(StateBytes& bytes, bool narrow) {
-  bytes.offloaded = bytes.optimizer;
-  bytes.optimizer = 2 * (narrow ? 12 : 8) * bytes.largest_range;
+int64_t StateDescription::reduced_gradients() const {
+  const int64_t most = largest(0), range = most / world_size;
+  const auto open = static_cast<int64_t>(2 + resident_units);
+  int64_t wide = open * most;
+  if (world_size > 1 || copies > 1) wide += range;     // the range under reduction
+  if (grad_itemsize < 4 && copies > 1) wide += range;  // the sum over copies under way
+  return total() / world_size * grad_itemsize + 4 * wide;
 }
 
-}  // namespace
+void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
+  const int64_t width = d.narrow() ? 12 : 8, ranks = d.world_size;
+  const int64_t state = width * (d.total() / ranks);
+  bytes.optimizer = d.offload ? 2 * width * (d.largest(0) / ranks) : state;
+  bytes.offloaded = d.offload ? state : 0;
+}
 
 StateBytes plan_state(const std::string& strategy, const StateDescription& description) {
   const auto& plan = StatePlanRegistry::instance().get(strategy);
-  StateBytes bytes = description.world_size > 1
-                         ? plan(description)
-                         : StatePlanRegistry::instance().get("no_shard")(description);
-  if (description.offload) offload_optimizer(bytes, description.narrow());
-  return bytes;
+  if (description.world_size > 1) return plan(description);
+  return StatePlanRegistry::instance().get("no_shard")(description);
 }
 
 }  // namespace fastsft

@@ -13,12 +13,14 @@ namespace fastsft {
 struct StateDescription {
   const std::vector<ParamUnit>& units;
   int world_size = 1;
-  int node_size = 0;          // ranks of a node, for hybrid strategies; 0: all are one
+  int node_size = 0;          // ranks of a node; 0: all are one
+  int copies = 1;             // of the state, which `world_size` ranks hold together each
   int64_t itemsize = 4;       // of a parameter in the compute dtype: 4 or 2
+  int64_t grad_itemsize = 4;  // of the accumulated gradient: 4 or 2
+  bool offload = false;       // StrategyContext
   size_t resident_units = 0;  // StrategyContext
   bool cloned = true;         // collectives clone the whole unit, as gloo does
   bool accumulates = true;    // a step has more than one micro-batch
-  bool offload = false;       // StrategyContext
 
   bool narrow() const { return itemsize < 4; }
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
@@ -28,6 +30,9 @@ struct StateDescription {
   int64_t largest(size_t first_unit) const;
   // What a node's ranks hold together, for strategies that keep a copy on every node.
   StateDescription within_node() const;
+
+  // Bytes of ReducedGradients, which keep a range of a unit or the whole (world_size 1).
+  int64_t reduced_gradients() const;
 };
 
 // Bytes of one rank. Clones live while a collective runs: during blocks, and between micro-batches
@@ -35,10 +40,9 @@ struct StateDescription {
 struct StateBytes {
   int64_t parameters = 0;
   int64_t gradients = 0;
-  int64_t optimizer = 0;
-  int64_t largest_range = 0;  // elements of one unit, of those that `optimizer` covers
-  int64_t offloaded = 0;      // on the host; `optimizer` is then what passes through the device
-  int64_t buffers = 0;        // whole units
+  int64_t optimizer = 0;  // on the device: offloaded, the slots of StagedStates
+  int64_t offloaded = 0;  // on the host
+  int64_t buffers = 0;    // whole units
   int64_t clones_in_blocks = 0;
   int64_t clones_between = 0;
 };
@@ -46,6 +50,9 @@ struct StateBytes {
 struct StatePlanTag {
   static constexpr const char* kNoun = "memory plan of a sharding strategy";
 };
+// Moments, and the masters of bfloat16, of a range of every unit.
+void plan_optimizer(const StateDescription& description, StateBytes& bytes);
+
 // Each strategy registers its plan under its own name (shard/<name>_plan.cpp).
 using StatePlanRegistry =
     Registry<StatePlanTag, std::function<StateBytes(const StateDescription&)>>;

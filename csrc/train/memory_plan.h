@@ -15,24 +15,26 @@ struct PlanRequest {
   std::string recompute = "selective";
   int world_size = 1;
   int node_size = 0;  // ranks of a node, for hybrid strategies; 0: all are one
+  c10::ScalarType grad_dtype = c10::ScalarType::Float;
   bool offload = false;
-  MicroBatchShape micro_batch;  // the largest of a rank; empty: the state alone
-  int64_t step_tokens = 0;      // of one rank in one step: its batches are on the host together
+  MicroBatchShape micro_batch{};  // the largest of a rank; empty: the state alone
+  int64_t step_tokens = 0;        // of one rank in one step: its batches are on the host together
   int64_t step_labels = 0;
   int64_t micro_batches = 1;  // of one rank in one step
   int64_t threads = 1;
   bool on_cpu = true;  // gloo clones what it moves, and bfloat16 products are widened
 };
 
-// Bytes of one rank by what they are for. `peak` is the most that torch's allocator hands out at
-// once from the engine's construction on; `outside` is held beside it.
+// Bytes of one rank by what they are for. `peak` is the most that torch's allocator of the device
+// hands out at once from the engine's construction on; `outside` is held beside it.
 struct MemoryPlan {
   std::vector<std::pair<std::string, int64_t>> parts;  // they add up to peak
   int64_t peak = 0;
   int64_t outside = 0;
+  int64_t host = 0;  // page-locked memory of the host, beside a GPU; on CPUs it is in `parts`
 };
 
-// std::invalid_argument for unknown names.
+// std::invalid_argument for unknown names, and for nodes that do not divide the ranks.
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
 
 }  // namespace fastsft

@@ -325,7 +325,7 @@ class TrainingArguments(ArgumentViews):
 
     @property
     def sharding_strategy(self) -> str:
-        """`full_shard`, `shard_grad_op` or `no_shard`."""
+        """`full_shard`, `shard_grad_op`, `no_shard`, `hybrid_shard` or `hybrid_shard_zero2`."""
         return strategy_of(fsdp_tokens(self.fsdp))
 
     @property

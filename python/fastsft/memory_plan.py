@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fastsft.device_memory import size_text
+from fastsft.sharding_arguments import fsdp_flag
 
 # More tokens than this do not make matrix products faster; fewer are enough where a step has fewer.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
@@ -38,7 +39,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the bytes of a rank depend on."""
+    """What the bytes of a rank depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
 
     config_json: str
     strategy: str = "no_shard"
@@ -47,27 +48,32 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
+    grad_dtype: str = "float32"
     offload: bool = False
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one rank by what they are for, and the choices behind them."""
+    """Bytes of one rank by what they are for, and the choices behind them.
+
+    parts and outside: on its device, which may be the CPU. host: page-locked beside a GPU.
+    """
 
     setting: Setting
     recompute: str
     token_budget: int
     parts: dict[str, int]
     outside: int
+    host: int = 0
 
     @property
     def total(self) -> int:
-        """The most bytes at one time."""
+        """The most bytes of the device at one time."""
         return sum(self.parts.values()) + self.outside
 
     @property
     def state(self) -> int:
-        """Parameters, gradients and optimizer state."""
+        """Parameters, gradients and optimizer state of the device."""
         return sum(self.parts[name] for name in ("parameters", "gradients", "optimizer"))
 
 
@@ -82,13 +88,14 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         recompute=recompute,
         world_size=setting.world_size,
         node_size=setting.node_size,
+        grad_dtype=setting.grad_dtype,
         offload=setting.offload,
         micro_batch=(work.tokens, work.labels, work.longest),
         step=(work.step_tokens, work.step_labels, work.micro_batches),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
     )
-    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside)
+    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside, plan.host)
 
 
 WorkloadOf = Callable[[int], Workload]
@@ -123,8 +130,24 @@ class Wish:
         return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
 
 
-def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, memory: int) -> MemoryPlan:
-    """The fastest plan that fits into `memory` bytes.
+@dataclass(frozen=True)
+class Room:
+    """Bytes that a rank may take: of its device, and of the host beside a GPU (None: not looked at)."""
+
+    device: int
+    host: int | None = None
+
+    def holds(self, plan: MemoryPlan) -> bool:
+        """Whether the plan fits."""
+        return plan.total <= self.device and self.holds_host(plan)
+
+    def holds_host(self, plan: MemoryPlan) -> bool:
+        """Whether what the plan keeps on the host fits there."""
+        return self.host is None or plan.host <= self.host
+
+
+def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) -> MemoryPlan:
+    """The fastest plan that fits into `room`.
 
     The largest budget first; under it the first policy that fits and keeps activations below a quarter of
     the state, else the last one before `block` that fits, else `block`. ValueError names what would fit when
@@ -134,12 +157,12 @@ def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, memory: int)
     for budget in wish.budgets(setting.device):
         work = workload(budget)
         plans = [plan_memory(setting, policy, budget, work) for policy in wish.policies()]
-        fitting = [plan for plan in plans if plan.total <= memory]
+        fitting = [plan for plan in plans if room.holds(plan)]
         if fitting:
             return _preferred(fitting)
         smallest = min([*plans, *([smallest] if smallest else [])], key=lambda plan: plan.total)
     assert smallest is not None
-    raise ValueError(_refusal(smallest, wish, workload, memory))
+    raise ValueError(_refusal(smallest, wish, workload, room))
 
 
 def _preferred(fitting: list[MemoryPlan]) -> MemoryPlan:
@@ -150,51 +173,63 @@ def _preferred(fitting: list[MemoryPlan]) -> MemoryPlan:
     return quick[-1] if quick else fitting[0]
 
 
-def _refusal(smallest: MemoryPlan, wish: Wish, workload: WorkloadOf, memory: int) -> str:
+def _refusal(smallest: MemoryPlan, wish: Wish, workload: WorkloadOf, room: Room) -> str:
+    needs, there = smallest.total, room.device
+    if smallest.total <= room.device and room.host is not None:
+        needs, there = smallest.host, room.host
+    where = " of host memory" if needs != smallest.total else ""
     head = (
-        f"this run does not fit: it needs {size_text(smallest.total)} a rank (micro-batches of "
-        f"{smallest.token_budget:,} tokens, recompute {smallest.recompute}), and {size_text(memory)} is there"
+        f"this run does not fit: it needs {size_text(needs)}{where} a rank (micro-batches of "
+        f"{smallest.token_budget:,} tokens, recompute {smallest.recompute}), and {size_text(there)} is there"
     )
     offers = [
-        f"{text} ({size_text(total)})"
-        for text, total in _changes(smallest, wish, workload)
-        if total <= memory
+        f"{text} ({_sizes(plan)})" for text, plan in _changes(smallest, wish, workload) if room.holds(plan)
     ]
     if not offers:
         return f"{head}; no single change of flags makes it fit: take a smaller model or more memory"
     return f"{head}; what would fit: " + "; ".join(offers)
 
 
-def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tuple[str, int]]:
-    """Single changes of flags, and the bytes of a rank with each."""
+def _sizes(plan: MemoryPlan) -> str:
+    return size_text(plan.total) + (
+        f" and {size_text(plan.host)} of the host" if plan.setting.offload else ""
+    )
+
+
+def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tuple[str, MemoryPlan]]:
+    """Single changes of flags, and the plan with each."""
     setting, work = plan.setting, workload(plan.token_budget)
 
-    def total(setting: Setting, recompute: str = plan.recompute) -> int:
-        return plan_memory(setting, recompute, plan.token_budget, work).total
+    def planned(recompute: str = plan.recompute, **changes: Any) -> MemoryPlan:
+        return plan_memory(replace(setting, **changes), recompute, plan.token_budget, work)
 
     if plan.recompute != "block":
-        yield "--recompute block", total(setting, "block")
+        yield "--recompute block", planned("block")
     if plan.token_budget > wish.longest:
         budget = wish.longest
         yield (
             f"--micro_batch_tokens {budget}",
-            plan_memory(setting, plan.recompute, budget, workload(budget)).total,
+            plan_memory(setting, plan.recompute, budget, workload(budget)),
         )
     if setting.world_size > 1:
         for strategy in ("shard_grad_op", "full_shard"):
             if strategy != setting.strategy:
-                yield f"--fsdp {strategy}", total(replace(setting, strategy=strategy))
-    if setting.device == "cuda" and not setting.offload:
-        yield f'--fsdp "{setting.strategy} offload"', total(replace(setting, offload=True))
+                yield fsdp_flag(strategy, setting.offload), planned(strategy=strategy, node_size=0)
     if setting.compute_dtype == "float32":
-        yield "--bf16 True", total(replace(setting, compute_dtype="bfloat16"))
+        yield "--bf16 True", planned(compute_dtype="bfloat16")
+    if setting.grad_dtype == "float32":
+        yield "--grad_dtype bfloat16", planned(grad_dtype="bfloat16")
+    if setting.device == "cuda" and not setting.offload:
+        name = setting.strategy if setting.world_size > 1 else "full_shard"
+        yield fsdp_flag(name, True), planned(offload=True)
     for ranks in (2, 4, 8, 16, 32, 64):
         if ranks > setting.world_size:
-            shared = replace(setting, strategy="full_shard", world_size=ranks)
-            yield f"{ranks} ranks with --fsdp full_shard, each with as much memory", total(shared)
+            flag = fsdp_flag("full_shard", setting.offload)
+            shared = planned(strategy="full_shard", world_size=ranks, node_size=0)
+            yield f"{ranks} ranks with {flag}, each with as much memory", shared
 
 
-def plan_of_run(args: Any, setting: Setting, rows: Any, cost: tuple[float, float], memory: int) -> MemoryPlan:
+def plan_of_run(args: Any, setting: Setting, rows: Any, cost: tuple[float, float], room: Room) -> MemoryPlan:
     """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0."""
     from fastsft.run_plan import packing_summary
 
@@ -216,4 +251,4 @@ def plan_of_run(args: Any, setting: Setting, rows: Any, cost: tuple[float, float
         )
 
     wish = Wish(args.recompute_mode, args.micro_batch_tokens, summary.longest, summary.rank_step_tokens)
-    return choose_plan(setting, wish, workload, memory)
+    return choose_plan(setting, wish, workload, room)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ class ModelConfig(dict[str, Any]):
         return dict(self)
 
 
-def model_directory(name: str, cache_dir: str | None = None) -> Path:
-    """A local directory, or the snapshot of a hub model, downloaded when it is not there yet.
+_MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja")
+
+
+def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str] = _MODEL_FILES) -> Path:
+    """A local directory, or the snapshot of a hub model, whose `files` are downloaded when not there yet.
 
     ValueError when `name` is neither.
     """
@@ -44,9 +48,8 @@ def model_directory(name: str, cache_dir: str | None = None) -> Path:
     import huggingface_hub
     from huggingface_hub import errors
 
-    patterns = ["*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja"]
     try:
-        return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, allow_patterns=patterns))
+        return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, allow_patterns=list(files)))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         reason = next(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
@@ -67,6 +70,14 @@ def _read_config(path: Path) -> ModelConfig:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return ModelConfig(content)
+
+
+def model_config(name: str) -> ModelConfig:
+    """The configuration alone: of a JSON file, a directory or a hub model. ValueError when there is none."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _read_config(path)
+    return _read_config(model_directory(name, files=["config.json"]) / "config.json")
 
 
 def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
@@ -147,6 +158,7 @@ class CausalLM:
             args.device.split(":")[0],
             threads=threads_per_rank(),
             node_size=args.node_size,
+            grad_dtype=args.grad_dtype,
             offload=args.offload,
         )
 

@@ -50,6 +50,11 @@ def strategy_of(tokens: list[str]) -> str:
     return "full_shard" if tokens else "no_shard"
 
 
+def fsdp_flag(strategy: str, offload: bool = False) -> str:
+    """The flag that asks for a strategy, as one types it."""
+    return f'--fsdp "{strategy} offload"' if offload else f"--fsdp {strategy}"
+
+
 def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
     """Ranks of one node, over which hybrid strategies shard; 0 for other strategies and for one rank.
 

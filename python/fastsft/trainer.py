@@ -18,7 +18,7 @@ from fastsft.devices import use_device
 from fastsft.evaluation import evaluation_loss
 from fastsft.late_results import LateResults, NotFiniteError
 from fastsft.loss_meter import LossMeter
-from fastsft.memory_plan import MemoryPlan, plan_of_run
+from fastsft.memory_plan import MemoryPlan, Room, plan_of_run
 from fastsft.model import CausalLM
 from fastsft.model_directory import prepare_output_directory
 from fastsft.preflight import check_before_training
@@ -89,7 +89,8 @@ class Trainer:
         args = self.args
         self.train_rows = TokenRows.of(self.train_dataset, args.model_max_length)
         self.plan = RunPlan.of(args, len(self.train_rows))
-        self.memory = rank_memory(args.device)
+        beside = args.offload and args.device != "cpu"
+        self.memory = Room(rank_memory(args.device), rank_memory("cpu") if beside else None)
         setting, cost = self.model.memory_setting(args), self.model.conversation_cost()
         self.memory_plan = plan_of_run(args, setting, self.train_rows, cost, self.memory)
         self.token_budget = self.memory_plan.token_budget

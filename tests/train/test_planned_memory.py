@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fastsft import _C
-from memory_run import MODELS, MemoryRun, measure
+from memory_run import FAMILIES, MODELS, MemoryRun, measure
 
 CELLS = list(zip(itertools.cycle(MODELS), itertools.product(
     ("no_shard", "shard_grad_op", "full_shard"), ("none", "gate_up", "block")
@@ -21,7 +21,7 @@ def assert_planned(run: MemoryRun) -> None:
     held, parts = result["held"], result["plan"]["parts"]
     for name in ("parameters", "gradients", "optimizer"):
         assert held[name] == parts[name], name
-    assert held["offloaded"] == parts.get("optimizer on the host", 0)
+    assert held["offloaded"] == parts["optimizer on the host"]
     assert held["buffers"] == parts["whole units"]
     assert held["activations"] == parts["activations"] + parts["labelled tokens"]
     assert result["plan"]["peak"] == pytest.approx(result["measured"], rel=0.05)
@@ -40,16 +40,43 @@ def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
     assert_planned(MemoryRun(model, strategy, recompute, dtype, ranks=2, tokens=256))
 
 
-@pytest.mark.parametrize("strategy", ["hybrid_shard", "hybrid_shard_zero2"])
-@pytest.mark.parametrize("node_size", [1, 2])
-def test_four_ranks_in_nodes(strategy: str, node_size: int) -> None:
-    assert_planned(MemoryRun("untied", strategy, ranks=4, tokens=256, node_size=node_size))
+@pytest.mark.parametrize(
+    ("strategy", "node_size", "dtype", "grad_dtype"),
+    [
+        ("hybrid_shard", 1, "float32", "float32"),
+        ("hybrid_shard", 2, "float32", "float32"),
+        ("hybrid_shard", 2, "bfloat16", "bfloat16"),  # summed over copies through float32 ranges
+        ("hybrid_shard_zero2", 2, "bfloat16", "float32"),
+        ("hybrid_shard_zero2", 1, "float32", "bfloat16"),
+    ],
+)
+def test_four_ranks_in_nodes(strategy: str, node_size: int, dtype: str, grad_dtype: str) -> None:
+    run = MemoryRun("untied", strategy, "gate_up", dtype, 4, 256, node_size=node_size, grad_dtype=grad_dtype)
+    assert_planned(run)
+
+
+@pytest.mark.parametrize("model", ["untied", "tied, grouped heads"])
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
+def test_gradients_in_bfloat16(model: str, strategy: str, ranks: int) -> None:
+    assert_planned(MemoryRun(model, strategy, "gate_up", ranks=ranks, tokens=256, grad_dtype="bfloat16"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("strategy", ["no_shard", "shard_grad_op", "full_shard"])
-def test_offload(strategy: str, dtype: str) -> None:
-    assert_planned(MemoryRun("untied", strategy, dtype=dtype, ranks=2, tokens=256, offload=True))
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
+def test_offload(strategy: str, ranks: int, dtype: str) -> None:
+    """On the CPU, the host's bytes and the slots come from the same allocator."""
+    assert_planned(MemoryRun("untied", strategy, dtype=dtype, ranks=ranks, tokens=256, offload=True))
+
+
+def test_no_shard_sums_bfloat16_gradients_in_whole_units() -> None:
+    assert_planned(MemoryRun("untied", "no_shard", ranks=2, tokens=256, grad_dtype="bfloat16"))
+
+
+@pytest.mark.parametrize("model", list(FAMILIES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_families(model: str, dtype: str) -> None:
+    """The norms of query and key (qwen3) and biases (qwen2)."""
+    assert_planned(MemoryRun(model, recompute="gate_up", dtype=dtype, tokens=512))
 
 
 _ROUNDING = 4096  # bytes that malloc may add to a piece

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from fastsft.device_memory import size_text
-from fastsft.memory_plan import MemoryPlan
+from fastsft.memory_plan import MemoryPlan, Room, Setting
 
 
-def memory_table(plan: MemoryPlan, memory: int | None = None) -> list[str]:
-    """One line a part, the largest first, then the sum beside the `memory` of a rank, if known."""
+def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
+    """One line a part, the largest first, then the sums beside the `room` of a rank, if known."""
     parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
     lines = [f"{name:<26}{size_text(size):>12}{size / plan.total:>8.1%}" for name, size in rows]
-    of = f" of {size_text(memory)}" if memory is not None else ""
-    return [*lines, f"{'a rank at most':<26}{size_text(plan.total):>12}{of}"]
+    lines.append(_sum("a rank at most", plan.total, room.device if room else None))
+    if plan.setting.offload and plan.host:
+        lines.append(_sum("and of the host", plan.host, room.host if room else None))
+    return lines
+
+
+def how_held(setting: Setting) -> str:
+    """Ranks, strategy and precision of a run in words."""
+    words = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
+    if setting.world_size > 1:
+        nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
+        words.append(f"{setting.strategy}{nodes}")
+    words.append("bfloat16 over fp32 weights" if setting.compute_dtype == "bfloat16" else "float32")
+    if setting.grad_dtype != "float32":
+        words.append(f"{setting.grad_dtype} gradients")
+    if setting.offload:
+        words.append("optimizer state on the host")
+    return ", ".join(words)
+
+
+def _sum(name: str, size: int, of: int | None) -> str:
+    return f"{name:<26}{size_text(size):>12}" + (f" of {size_text(of)}" if of is not None else "")
