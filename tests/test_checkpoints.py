@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from fastsft import _C, checkpoint, random_state, run_identity, saving
+from fastsft.memory_plan import plan_of_run
 from saving_run import make_trainer
 from tiny_models import weights_of, write_model
 
@@ -89,6 +90,29 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(finished, model, tmp_path, step
     assert same(weights_of(tmp_path), weights_of(finished))
     expected = json.loads((finished / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
     assert [entry for entry in trainer.state.log_history if "loss" in entry] == expected
+
+
+def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path, monkeypatch):
+    """Another amount of memory plans others, which would round differently; what does not fit is refused."""
+    wide = make_trainer(model, tmp_path / "wide")
+    least = plan_of_run(
+        wide.args, wide.memory_plan.setting, wide.train_rows, wide.model.conversation_cost(), wide.memory,
+        ("block", wide.token_budget),
+    ).total  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr("fastsft.trainer.rank_memory", lambda device: least - 1)
+        tight = make_trainer(model, tmp_path / "tight")
+        assert tight.token_budget < wide.token_budget
+        tight.train()
+        refused = make_trainer(model, copy(finished, tmp_path / "refused", 2))
+        expected = rf"micro-batches of {wide.token_budget} tokens.*this run does not fit.*rounds differently"
+        with pytest.raises(ValueError, match=expected):
+            refused.train(resume_from_checkpoint=True)
+    rest = make_trainer(model, copy(tmp_path / "tight", tmp_path / "rest", 2))
+    assert rest.token_budget == wide.token_budget
+    rest.train(resume_from_checkpoint=True)
+    assert rest.token_budget == rest.memory_plan.token_budget == tight.token_budget
+    assert same(rest.engine.named_parameters(), tight.engine.named_parameters())
 
 
 def test_random_states_return(finished, model, tmp_path):

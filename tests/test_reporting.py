@@ -94,4 +94,6 @@ def test_pages(tmp_path):
     *_, last = memory_table(memory, Room(8 << 30))
     assert last in page and "activations" in page
     (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / ".fastsft-lock").write_bytes(b"")
+    assert "lock" not in end_page(trainer)
     assert "model.safetensors" in end_page(trainer) and "from_pretrained" in end_page(trainer)

@@ -229,10 +229,21 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
             yield f"{ranks} ranks with {flag}, each with as much memory", shared
 
 
-def plan_of_run(args: Any, setting: Setting, rows: Any, cost: tuple[float, float], room: Room) -> MemoryPlan:
-    """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0."""
+def plan_of_run(
+    args: Any,
+    setting: Setting,
+    rows: Any,
+    cost: tuple[float, float],
+    room: Room,
+    kept: tuple[str, int] | None = None,
+) -> MemoryPlan:
+    """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0.
+
+    kept: recompute policy and token budget that are settled already.
+    """
     from fastsft.run_plan import packing_summary
 
+    recompute, token_budget = kept or (args.recompute_mode, args.micro_batch_tokens)
     summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
 
     def workload(budget: int) -> Workload:
@@ -250,5 +261,5 @@ def plan_of_run(args: Any, setting: Setting, rows: Any, cost: tuple[float, float
             -(-packed.micro_batches // max(packed.steps, 1)),
         )
 
-    wish = Wish(args.recompute_mode, args.micro_batch_tokens, summary.longest, summary.rank_step_tokens)
+    wish = Wish(recompute, token_budget, summary.longest, summary.rank_step_tokens)
     return choose_plan(setting, wish, workload, room)

@@ -111,7 +111,7 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
                 f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
                 "or start afresh with another --output_dir or --no_resume True"
             )
-    _keep_token_budget(trainer, saved)
+    _keep_token_budget(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, _position(trainer, saved["step"]), directory)
     for name in _WARN:
@@ -119,10 +119,18 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
             warnings.warn(f"{directory}: {name} was {saved[name]}, now it is {current[name]}", stacklevel=3)
 
 
-def _keep_token_budget(trainer: Any, saved: dict[str, Any]) -> None:
+def _keep_token_budget(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:
     """The planned budget depends on free memory; with another one the resumed run would round differently."""
-    if trainer.args.micro_batch_tokens is None and "micro_batch_tokens" in saved:
-        trainer.token_budget = saved["micro_batch_tokens"]
+    if trainer.args.micro_batch_tokens is not None or "micro_batch_tokens" not in saved:
+        return
+    budget = saved["micro_batch_tokens"]
+    try:
+        trainer.keep_token_budget(budget)
+    except ValueError as error:
+        raise ValueError(
+            f"{directory}: micro-batches of {budget:,} tokens, with which a resumed run gives the same bits: "
+            f"{error}; another --micro_batch_tokens rounds differently"
+        ) from error
 
 
 def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:

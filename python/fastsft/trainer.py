@@ -91,9 +91,17 @@ class Trainer:
         self.plan = RunPlan.of(args, len(self.train_rows))
         beside = args.offload and args.device != "cpu"
         self.memory = Room(rank_memory(args.device), rank_memory("cpu") if beside else None)
-        setting, cost = self.model.memory_setting(args), self.model.conversation_cost()
-        self.memory_plan = plan_of_run(args, setting, self.train_rows, cost, self.memory)
+        self._choose_plan()
+
+    def _choose_plan(self, kept: tuple[str, int] | None = None) -> None:
+        setting, cost = self.model.memory_setting(self.args), self.model.conversation_cost()
+        self.memory_plan = plan_of_run(self.args, setting, self.train_rows, cost, self.memory, kept)
         self.token_budget = self.memory_plan.token_budget
+
+    def keep_token_budget(self, token_budget: int) -> None:
+        """Cut micro-batches by another budget than the planned one; ValueError when they do not fit."""
+        if token_budget != self.token_budget and self.memory_plan is not None:
+            self._choose_plan((self.memory_plan.recompute, token_budget))
 
     def packing(self) -> Any:
         """How the first steps are cut over ranks and micro-batches (csrc/data/packing_summary.h)."""
