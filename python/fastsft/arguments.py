@@ -163,6 +163,9 @@ class TrainingArguments(ArgumentViews):
     bf16: bool = field(default=False, metadata=_about("bfloat16 compute over fp32 weights"))
     fp16: bool = False
     tf32: bool | None = None
+    full_determinism: bool = field(
+        default=False, metadata=_about("GPU kernels whose bits do not depend on timing; the CPU's never do")
+    )
     local_rank: int = -1
     ddp_backend: str | None = None
     ddp_timeout: int = field(default=1800, metadata=_about("seconds that a collective may take"))

@@ -34,11 +34,19 @@ def choose_device(use_cpu: bool) -> str:
     return f"cuda:{place.local_rank}"
 
 
-def use_device(device: str, tf32: bool | None) -> None:
-    """Make `device` this process's current one, and let fp32 products on it use TF32 when `tf32` says so."""
+def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> None:
+    """Make `device` this process's current one, and let fp32 products on it use TF32 when `tf32` says so.
+
+    `deterministic`: kernels of torch whose result depends on timing give way to slower ones, flash
+    attention's backward pass among them. Nothing to choose on the CPU.
+    """
     if device == "cpu":
         return
     import torch
 
     torch.cuda.set_device(device)
     torch.backends.cuda.matmul.allow_tf32 = bool(tf32)
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+        # No kernel reads what nobody wrote, so memory need not be filled first.
+        setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010  untyped there

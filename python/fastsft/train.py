@@ -63,7 +63,7 @@ def train() -> None:
     model_args, data_args, args = parser.parse_args_into_dataclasses()
     local_rank = args.local_rank
     data_args.check_files()
-    use_device(args.device, args.tf32)
+    use_device(args.device, args.tf32, args.full_determinism)
     join(args.ddp_timeout, args.device)
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)

@@ -60,7 +60,7 @@ class Trainer:
         self.args = args
         self.model = CausalLM.from_pretrained(model) if isinstance(model, str) else model
         check_before_training(self.model, args, eval_dataset)
-        use_device(args.device, args.tf32)
+        use_device(args.device, args.tf32, args.full_determinism)
         groups = launcher.join(args.ddp_timeout, args.device, args.node_size)
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
