@@ -1,42 +1,103 @@
 #!/usr/bin/env bash
-# All GPU work in order: the suite first, then sanitizer and benchmarks, within a budget of seconds.
+# Builds fastsft on a machine with a GPU, then tests and measures it, the most important steps first.
 #
-# usage: benchmarks/gpu.sh [seconds, default 3000]
-# PYTHON is the interpreter that has torch (default: python3); fastsft must be built (docs/gpu.md). Results go to
-# benchmarks/results/, logs to $OUT or benchmarks/results/. Nothing is downloaded.
+# usage: benchmarks/gpu.sh [seconds, default 560] [step...]
+# Steps: build device suite step gemm attention step_real ops sanitizer; without names, all in this order.
+# A step that does not fit into the seconds is left out; the last line says how to go on. PYTHON is the interpreter
+# that has torch (default: python3). Nothing is downloaded. Records go to benchmarks/results/. Where OUT names a
+# folder, it gets gpu.log, and after every step results.tgz: records, logs, timelines.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python="${PYTHON:-python3}"
-budget="${1:-3000}"
-logs="${OUT:-benchmarks/results}"
+budget="${1:-560}"
+shift $(($# > 0))
+steps=("$@")
+((${#steps[@]})) || steps=(build device suite step gemm attention step_real ops sanitizer)
+work=build/gpu
+mkdir -p "$work" benchmarks/results
+rm -f "$work"/*
 export PYTHONPATH="python:benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 FASTSFT_REQUIRE_CUDA=1
-mkdir -p "$logs"
-failed=0
+export PATH="$PATH:/usr/local/cuda/bin"
+touch -d "1 second ago" "$work/started"
+failed=() left_out=()
 
-# step NAME LIMIT COMMAND...: at most LIMIT seconds and what is left of the budget.
-step() {
-  local name="$1" limit="$2" left=$((budget - SECONDS)) status
-  shift 2
-  if ((left < 20)); then
-    echo "== $name: left out, the budget of ${budget}s is spent"
-    failed=1
-    return
-  fi
-  echo "== $name (${SECONDS}s)"
-  timeout "$((limit < left ? limit : left))" "$@" 2>&1 | tee "$logs/$name.log"
-  status=${PIPESTATUS[0]}
-  ((status == 0)) || { echo "== $name: failed with $status"; failed=1; }
+# Kept after every step, so that a run that is cut off loses one step.
+pack() {
+  [[ -n "${OUT:-}" ]] || return 0
+  find benchmarks/results "$work" -type f -newer "$work/started" -print0 | tar -czf "$OUT/results.tgz" --null -T -
 }
 
-step device 60 "$python" -c 'import torch, fastsft._C as c; print(torch.__version__, torch.cuda.get_device_name(), c.with_cuda); assert c.with_cuda'
-step suite 540 "$python" -m pytest -m cuda tests -p no:cacheprovider
-step gemm 540 "$python" benchmarks/bench_gemm.py --seconds 420
-step attention 540 "$python" benchmarks/bench_attention.py --seconds 420
-step ops 300 "$python" benchmarks/bench_ops.py --seconds 240
-if command -v compute-sanitizer >/dev/null; then
-  step sanitizer 540 benchmarks/sanitize.sh
-else
-  echo "== sanitizer: left out, compute-sanitizer is not installed"
-fi
-exit "$failed"
+# run NAME LIMIT COMMAND...: at most LIMIT seconds and what is left of the budget.
+run() {
+  local name="$1" limit="$2" left=$((budget - SECONDS)) log="$work/$1.log" status
+  shift 2
+  echo "== $name (${SECONDS}s): $*"
+  timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" 2>&1 | tee "$log" ${OUT:+-a "$OUT/gpu.log"}
+  status=${PIPESTATUS[0]}
+  ((status == 0)) || { echo "== $name: failed with $status"; failed+=("$name"); }
+  pack
+}
+
+# One process a file: a kernel that breaks the device's context ends the tests of its file only. Files without
+# tests for a GPU are not collected, they may import what this machine lacks.
+suite() {
+  local file
+  for file in tests/ops/test_kernel_listing.py $(grep -rl --include='test_*.py' 'mark\.cuda' tests | sort); do
+    run "suite_$(basename "$file" .py)" 300 "$python" -m pytest -q --tb=short --maxfail=20 -p no:cacheprovider "$file"
+  done
+}
+
+# bench NAME ARGUMENTS...: a row of bench_step.py.
+bench() {
+  local name="$1"
+  shift
+  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device cuda:0 "$@"
+}
+
+# A 7B model with fp32 gradients takes 18 bytes a parameter, 113 GiB of 139: the rest decides over micro-batches.
+one_step() {
+  case "$1" in
+    build) run build 480 bash benchmarks/build_in_place.sh ;;
+    device) run device 60 "$python" -c 'import torch, fastsft._C as c; print(torch.__version__, torch.cuda.get_device_name(), c.with_cuda); assert c.with_cuda' ;;
+    suite) suite ;;
+    step)
+      bench step_1b_W1 --model llama-3.2-1b --workload W1
+      bench step_7b_W1 --model vicuna-7b --workload W1 --micro_batch_tokens 8192 --recompute gate_up \
+        --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
+      ;;
+    step_real)
+      bench step_7b_W2 --model vicuna-7b --workload W2 --micro_batch_tokens 8192 --recompute gate_up \
+        --rows 128 --repeats 2 --steps 3
+      bench step_7b_W1_bfloat16_gradients --model vicuna-7b --workload W1 --micro_batch_tokens 8192 \
+        --recompute selective --grad_dtype bfloat16 --repeats 2 --steps 3
+      ;;
+    gemm) run gemm 240 "$python" benchmarks/bench_gemm.py --seconds 200 ;;
+    attention) run attention 200 "$python" benchmarks/bench_attention.py --seconds 160 ;;
+    ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds 90 ;;
+    sanitizer)
+      if command -v compute-sanitizer >/dev/null; then
+        run sanitizer 540 bash benchmarks/sanitize.sh
+      else
+        echo "== sanitizer: left out, compute-sanitizer is not installed"
+      fi
+      ;;
+    *)
+      echo "gpu.sh: no step \"$1\"" >&2
+      failed+=("$1")
+      ;;
+  esac
+}
+
+for step in "${steps[@]}"; do
+  if ((budget - SECONDS < 30)); then
+    left_out+=("$step")
+    continue
+  fi
+  one_step "$step"
+  # Without an extension or a device nothing else can run.
+  [[ $step == build || $step == device ]] && ((${#failed[@]})) && break
+done
+((${#failed[@]})) && echo "== failed: ${failed[*]}"
+((${#left_out[@]})) && echo "== to go on: benchmarks/gpu.sh $budget build ${left_out[*]}"
+((${#failed[@]} + ${#left_out[@]} == 0))

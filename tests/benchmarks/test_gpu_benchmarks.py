@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -45,11 +48,29 @@ def test_lengths_fill_the_batch(workload: str) -> None:
     assert sum(lengths) == 16384 and all(0 < length <= 2048 for length in lengths)
 
 
-@pytest.mark.parametrize("script", ["gpu.sh", "sanitize.sh", "carry_peers.sh"])
+@pytest.mark.parametrize(
+    "script", ["gpu.sh", "build_in_place.sh", "carry_wheels.sh", "sanitize.sh", "carry_peers.sh"]
+)
 def test_scripts_are_runnable_shell(script: str) -> None:
     path = FOLDER / script
     assert path.stat().st_mode & 0o100
     subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_gpu_run_keeps_what_it_has_and_stops_without_a_device(tmp_path: Path) -> None:
+    """In a copy of its own: the script writes beside itself."""
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    shutil.copy(FOLDER / "gpu.sh", tmp_path / "benchmarks")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    env = {**os.environ, "PYTHON": "false", "OUT": str(kept)}
+    command = ["bash", "benchmarks/gpu.sh", "100", "device", "gemm"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and "== failed: device" in done.stdout and "== gemm" not in done.stdout
+    with tarfile.open(kept / "results.tgz") as packed:
+        assert "build/gpu/device.log" in packed.getnames()
+    done = subprocess.run([*command[:2], "10", "ops"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and "to go on: benchmarks/gpu.sh 10 build ops" in done.stdout
 
 
 def test_without_a_gpu_the_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Collects what build_in_place.sh needs beside torch, cmake and ninja, for a machine without network.
+#
+# usage: benchmarks/carry_wheels.sh [folder, default .wheels]      (PYTHON: interpreter of this machine)
+# The wheels are pure Python and fit every interpreter; with CMAKE=1 that of cmake comes too, 28 MiB. The folder is ignored by git; it travels with the tree.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+folder="${1:-.wheels}"
+mkdir -p "$folder"
+rm -f "$folder"/*.whl  # two versions of one package would stop the installation
+"${PYTHON:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --platform any \
+  --dest "$folder" 'pybind11>=3.0' 'nlohmann_json==3.12.*'
+if [[ "${CMAKE:-0}" == 1 ]]; then
+  "${PYTHON:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
+    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --dest "$folder" 'cmake>=4.0'
+fi
+ls -l "$folder"
