@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -172,6 +173,48 @@ def adamw(
     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * gradient.square()
     denominator = exp_avg_sq.sqrt() / math.sqrt(1 - beta2**step) + eps
     return parameter - learning_rate / (1 - beta1**step) * exp_avg / denominator, exp_avg, exp_avg_sq
+
+
+def upper_half(master: Tensor) -> Tensor:
+    """float32 to bfloat16: to nearest, ties away from zero. In float64, where the steps are exact."""
+    step = torch.ldexp(torch.ones_like(master, dtype=torch.float64), torch.frexp(master.double())[1] - 8)
+    away = torch.sign(master) * torch.floor(master.double().abs() / step + 0.5) * step
+    return away.bfloat16()
+
+
+def philox(counter: np.ndarray, key: int) -> np.ndarray:
+    """Philox4x32-10 of Salmon et al. 2011: uint64 [..., 4] counter words to random words."""
+    mask = np.uint64(0xFFFFFFFF)
+    low, high = np.uint64(key & 0xFFFFFFFF), np.uint64(key >> 32)
+    a, b, c, d = (counter[..., i].astype(np.uint64) for i in range(4))
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * a, np.uint64(0xCD9E8D57) * c
+        a, b, c, d = (
+            (second >> np.uint64(32)) ^ b ^ low,
+            second & mask,
+            (first >> np.uint64(32)) ^ d ^ high,
+            (first & mask),
+        )
+        low, high = (low + np.uint64(0x9E3779B9)) & mask, (high + np.uint64(0xBB67AE85)) & mask
+    return np.stack([a, b, c, d], axis=-1)
+
+
+def element_words(seed: int, step: int, first: int, count: int) -> np.ndarray:
+    """The random word of each of `count` elements from `first` on, as csrc/ops/adamw.h says."""
+    elements = np.arange(first, first + count, dtype=np.uint64)
+    blocks = elements // np.uint64(4)
+    mask = np.uint64(0xFFFFFFFF)
+    counter = np.stack(
+        [blocks & mask, blocks >> np.uint64(32), np.full_like(blocks, step), 0 * blocks], axis=-1
+    )
+    words: np.ndarray = philox(counter, seed)[np.arange(count), elements % np.uint64(4)]
+    return words
+
+
+def round_stochastically(values: Tensor, random: np.ndarray) -> Tensor:
+    """float32 to bfloat16: away from zero where 16 random bits exceed what is missing to the next step."""
+    bits = values.numpy().view(np.uint32).astype(np.uint64) + random
+    return torch.from_numpy((bits >> np.uint64(16)).astype(np.uint16).view(np.int16)).view(torch.bfloat16)
 
 
 def layer_windows(config: Mapping[str, Any]) -> list[int | None]:

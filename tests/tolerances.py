@@ -35,6 +35,7 @@ class CurveBand:
     mean: float
 
 
+BFLOAT16_MOMENTS_CURVE = CurveBand(largest=0.003, mean=0.0005)  # bfloat16 moments beside float32, 30 steps
 BFLOAT16_CURVE = CurveBand(largest=0.005, mean=0.0015)  # bfloat16 compute beside float32, 30 steps
 
 

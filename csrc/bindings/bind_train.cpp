@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bind.h"
+#include "bindings/dtype_names.h"
 #include "core/error.h"
 #include "train/engine.h"
 #include "train/threads.h"
@@ -17,12 +18,6 @@ using Weights = py::array_t<double, py::array::c_style | py::array::forcecast>;
 template <typename T>
 std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::forcecast>& array) {
   return {array.data(), static_cast<size_t>(array.size())};
-}
-
-at::ScalarType float_dtype(const char* option, const std::string& name) {
-  require(name == "float32" || name == "bfloat16", option, " is \"", name,
-          "\", expected \"float32\" or \"bfloat16\"");
-  return name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
 at::Device parse_device(const std::string& name) {
@@ -133,7 +128,8 @@ void bind_train(py::module_& module) {
                        std::optional<size_t> results_behind, const std::string& grad_dtype,
                        bool prefetch, double timeout_seconds, bool offload,
                        const std::string& node_gather_group, const std::string& node_reduce_group,
-                       const std::string& across_group) {
+                       const std::string& across_group, const std::string& optim_dtype,
+                       const std::string& master_dtype) {
              return make_engine(config_json, device, compute_dtype,
                                 {.strategy = strategy,
                                  .recompute = recompute,
@@ -142,6 +138,8 @@ void bind_train(py::module_& module) {
                                  .num_threads = num_threads,
                                  .max_positions = max_positions,
                                  .grad_dtype = float_dtype("grad_dtype", grad_dtype),
+                                 .optim_dtype = float_dtype("optim_dtype", optim_dtype),
+                                 .split_master = is_split(master_dtype),
                                  .prefetch = prefetch,
                                  .offload = offload,
                                  .timeout_seconds = timeout_seconds,
@@ -154,13 +152,16 @@ void bind_train(py::module_& module) {
            py::arg("results_behind") = py::none(), py::arg("grad_dtype") = "float32",
            py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0, py::arg("offload") = false,
            py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
-           py::arg("across_group") = "")
+           py::arg("across_group") = "", py::arg("optim_dtype") = "float32",
+           py::arg("master_dtype") = "float32")
       .def(
           "train_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
-             double eps, double weight_decay, double max_grad_norm, double label_smoothing) {
-            const AdamWOptions options{learning_rate, beta1, beta2, eps, weight_decay};
+             double eps, double weight_decay, double max_grad_norm, double label_smoothing,
+             int64_t rounding_seed) {
+            const AdamWOptions options{learning_rate, beta1,        beta2,
+                                       eps,           weight_decay, rounding_seed};
             return with_micro_batches(micro_batches, weights, [&](auto batches) {
               return self.train_step(dataset, batches, options, max_grad_norm, label_smoothing);
             });
@@ -168,13 +169,15 @@ void bind_train(py::module_& module) {
           py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
           py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
-          py::arg("label_smoothing") = 0.0)
+          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0)
       .def(
           "begin_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
-             double eps, double weight_decay, double max_grad_norm, double label_smoothing) {
-            const AdamWOptions options{learning_rate, beta1, beta2, eps, weight_decay};
+             double eps, double weight_decay, double max_grad_norm, double label_smoothing,
+             int64_t rounding_seed) {
+            const AdamWOptions options{learning_rate, beta1,        beta2,
+                                       eps,           weight_decay, rounding_seed};
             with_micro_batches(micro_batches, weights, [&](auto batches) {
               self.begin_step(dataset, batches, options, max_grad_norm, label_smoothing);
             });
@@ -182,7 +185,7 @@ void bind_train(py::module_& module) {
           py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
           py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
-          py::arg("label_smoothing") = 0.0)
+          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0)
       .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
            py::call_guard<py::gil_scoped_release>())
       .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),

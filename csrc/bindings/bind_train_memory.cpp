@@ -1,7 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "core/error.h"
+#include "bindings/dtype_names.h"
 #include "model/conversation_cost.h"
 #include "train/allocation_meter.h"
 #include "train/memory_plan.h"
@@ -17,12 +17,6 @@ std::pair<double, double> cost_of(const std::string& config_json) {
 }
 
 using Shape = std::tuple<int64_t, int64_t, int64_t>;
-
-c10::ScalarType dtype_of(const char* argument, const std::string& dtype) {
-  require(dtype == "float32" || dtype == "bfloat16", argument, " is \"", dtype,
-          "\", expected \"float32\" or \"bfloat16\"");
-  return dtype == "float32" ? c10::ScalarType::Float : c10::ScalarType::BFloat16;
-}
 
 MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape& micro_batch,
                 const Shape& step) {
@@ -50,15 +44,18 @@ void bind_train_memory(py::module_& module) {
       "plan_memory",
       [](const std::string& config_json, const std::string& compute_dtype,
          const std::string& strategy, const std::string& recompute, int world_size, int node_size,
-         const std::string& grad_dtype, bool offload, const Shape& micro_batch, const Shape& step,
+         const std::string& grad_dtype, const std::string& optim_dtype,
+         const std::string& master_dtype, bool offload, const Shape& micro_batch, const Shape& step,
          int64_t threads, bool on_cpu) {
         return plan(config_json,
                     {.strategy = strategy,
-                     .dtype = dtype_of("compute_dtype", compute_dtype),
+                     .dtype = float_dtype("compute_dtype", compute_dtype),
                      .recompute = recompute,
                      .world_size = world_size,
                      .node_size = node_size,
-                     .grad_dtype = dtype_of("grad_dtype", grad_dtype),
+                     .grad_dtype = float_dtype("grad_dtype", grad_dtype),
+                     .optim_dtype = float_dtype("optim_dtype", optim_dtype),
+                     .split_master = is_split(master_dtype),
                      .offload = offload,
                      .threads = threads,
                      .on_cpu = on_cpu},
@@ -67,6 +64,7 @@ void bind_train_memory(py::module_& module) {
       py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
       py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
       py::arg("world_size") = 1, py::arg("node_size") = 0, py::arg("grad_dtype") = "float32",
+      py::arg("optim_dtype") = "float32", py::arg("master_dtype") = "float32",
       py::arg("offload") = false, py::arg("micro_batch") = Shape{},
       py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1, py::arg("on_cpu") = true);
   module.def("recompute_policies", &recompute_policies);

@@ -59,22 +59,26 @@ void check_covered(std::vector<Piece> pieces, const ParamUnit& unit, const std::
           covered, " on are in no file");
 }
 
-const TensorEntry& entry_of(const Piece& piece, const char* suffix) {
+const TensorEntry& entry_of(const Piece& piece, const char* suffix, bool moment) {
   const std::string name = piece.unit.name + suffix;
   const TensorEntry* entry = piece.reader->find(name);
-  const bool fits = entry != nullptr && entry->dtype == DType::kF32 &&
+  const bool fits = entry != nullptr &&
+                    (entry->dtype == DType::kF32 || (moment && entry->dtype == DType::kBF16)) &&
                     static_cast<int64_t>(entry->numel()) == piece.unit.range.size();
   require(fits, piece.reader->path(), ": expected tensor \"", name, "\" of ",
-          piece.unit.range.size(), " F32 elements");
+          piece.unit.range.size(), moment ? " F32 or BF16 elements" : " F32 elements");
   return *entry;
 }
 
 void load_piece(UnitState& state, const Piece& piece) {
-  const std::pair<const char*, at::Tensor*> tensors[] = {
-      {".master", &state.master}, {".exp_avg", &state.exp_avg}, {".exp_avg_sq", &state.exp_avg_sq}};
-  for (const auto& [suffix, target] : tensors) {
-    const TensorEntry& entry = entry_of(piece, suffix);
-    store_owned(state, *target, piece.unit.range, entry.dtype, piece.reader->bytes(entry).data());
+  const auto data = [&](const TensorEntry& entry) { return piece.reader->bytes(entry).data(); };
+  const ElementRange& range = piece.unit.range;
+  const TensorEntry& master = entry_of(piece, ".master", false);
+  store_owned_master(state, range, master.dtype, data(master));
+  for (const auto& [suffix, target] :
+       {std::pair(".exp_avg", &state.exp_avg), std::pair(".exp_avg_sq", &state.exp_avg_sq)}) {
+    const TensorEntry& entry = entry_of(piece, suffix, true);
+    store_owned(state, *target, range, entry.dtype, data(entry));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/host_copy.h"
+#include "shard/master_weights.h"
 
 namespace fastsft {
 
@@ -15,17 +16,37 @@ bool owns_whole(const UnitState& state) {
   return state.begin == 0 && state.end >= state.unit->numel();
 }
 
-void store_owned(const UnitState& state, at::Tensor& target, ElementRange source, DType dtype,
+namespace {
+
+// Reads the elements of `part` as float32 into `to`.
+void read_part(ElementRange part, ElementRange source, DType dtype, const std::byte* data,
+               const at::Tensor& to) {
+  const int64_t skipped = (part.begin - source.begin) * dtype_bits(dtype) / 8;
+  read_floats(dtype, data + skipped,
+              {to.mutable_data_ptr<float>(), static_cast<size_t>(part.size())});
+}
+
+}  // namespace
+
+void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange source, DType dtype,
                  const std::byte* data) {
   const ElementRange part = source.intersection({state.begin, state.end});
   if (part.size() == 0) return;
-  const int64_t skipped = (part.begin - source.begin) * dtype_bits(dtype) / 8;
-  at::Tensor destination = target.narrow(0, part.begin - state.begin, part.size());
-  const bool direct = destination.device().is_cpu();
-  at::Tensor values = direct ? destination : host_buffer(part.size(), destination.device());
-  read_floats(dtype, data + skipped,
-              {values.mutable_data_ptr<float>(), static_cast<size_t>(part.size())});
-  if (!direct) destination.copy_(values);
+  const at::Tensor place = moment.narrow(0, part.begin - state.begin, part.size());
+  const bool direct = place.device().is_cpu() && place.scalar_type() == at::kFloat;
+  const at::Tensor values = direct ? place : host_buffer(part.size(), place.device(), at::kFloat);
+  read_part(part, source, dtype, data, values);
+  if (!direct) place.copy_(values);
+}
+
+void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
+                        const std::byte* data) {
+  if (!state.split()) return store_owned(state, state.master, source, dtype, data);
+  const ElementRange part = source.intersection({state.begin, state.end});
+  if (part.size() == 0) return;
+  const at::Tensor values = host_buffer(part.size(), state.master.device(), at::kFloat);
+  read_part(part, source, dtype, data, values);
+  write_master(state, part.begin - state.begin, values);
 }
 
 at::Tensor load_owned(const UnitState& state, const at::Tensor& source) {

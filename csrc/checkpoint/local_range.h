@@ -16,13 +16,15 @@ ElementRange owned_range(const UnitState& state);
 // Whether this rank owns the whole unit: one rank, or a strategy that replicates.
 bool owns_whole(const UnitState& state);
 
-// Writes those elements of `source` that this rank owns into `target`, one of the state's tensors
-// (on any device). `data` holds the elements of `source`, converted from `dtype`; only the part
-// that is owned is touched.
-void store_owned(const UnitState& state, at::Tensor& target, ElementRange source, DType dtype,
+// Writes those elements of `source` that this rank owns into `moment`, one of the state's (on any
+// device), or into its master. `data` holds the elements of `source`, converted from `dtype`; only
+// the part that is owned is touched.
+void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange source, DType dtype,
                  const std::byte* data);
+void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
+                        const std::byte* data);
 
-// The owned elements of `source`, one of the state's tensors, contiguous on the CPU.
+// The owned elements of `source`, one of the state's tensors in its dtype, contiguous on the CPU.
 at::Tensor load_owned(const UnitState& state, const at::Tensor& source);
 
 }  // namespace fastsft

@@ -51,8 +51,8 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
   require(is_readable_weight(dtype), where, ": ", name, ": expected F32, F16, BF16 or F64, got ",
           dtype_name(dtype), "; quantized weights cannot be trained");
   require(seen_.insert(name).second, where, ": ", name, " is in two files");
-  UnitState& state = units_[found->second.unit];
-  store_owned(state, state.master, {slot.offset, slot.offset + slot.numel()}, dtype, data);
+  store_owned_master(units_[found->second.unit], {slot.offset, slot.offset + slot.numel()}, dtype,
+                     data);
 }
 
 std::vector<std::string> ModelLoader::finish(const std::string& where) const {

@@ -9,7 +9,9 @@
 #include "ops/control_slots.h"
 #include "ops/cpu/convert.h"
 #include "ops/cpu/flat_kernels.h"
+#include "ops/cpu/master_halves.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/stochastic_rounding.h"
 
 namespace fastsft {
 namespace {
@@ -31,50 +33,93 @@ cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps,
 
 using cpu::bfloat16;
 
-// bfloat16 gradients are widened piece by piece, so that there is one formula.
-void update_range(float* param, const bfloat16* grad, float* exp_avg, float* exp_avg_sq,
-                  int64_t count, const cpu::AdamwConstants& c) {
-  constexpr int64_t kPiece = 1024;
-  std::array<float, kPiece> wide;
-  for (int64_t i = 0; i < count; i += kPiece) {
-    const int64_t size = std::min(kPiece, count - i);
-    cpu::widen_range(grad + i, wide.data(), size);
-    cpu::adamw_range(param + i, wide.data(), exp_avg + i, exp_avg_sq + i, size, c);
+struct Tensors {
+  const at::Tensor& param;
+  const std::optional<at::Tensor>& compute_copy;
+  const at::Tensor& grad;
+  const at::Tensor& exp_avg;
+  const at::Tensor& exp_avg_sq;
+};
+
+// What the random bits of an element depend on; `first` is that of the range.
+struct Rounding {
+  int64_t seed, step, first;
+};
+
+// A range is updated piece by piece in float32, so that there is one formula for all dtypes; what
+// is float32 already is updated in its place.
+class Piece {
+ public:
+  static constexpr int64_t kSize = 1024;
+  Piece(const Tensors& tensors, int64_t begin, int64_t size)
+      : tensors_(tensors), begin_(begin), size_(size) {}
+
+  void update(const cpu::AdamwConstants& constants, const Rounding& rounding) {
+    float* param = master();
+    float* exp_avg = wide(tensors_.exp_avg, exp_avg_);
+    float* exp_avg_sq = wide(tensors_.exp_avg_sq, exp_avg_sq_);
+    cpu::adamw_range(param, wide(tensors_.grad, grad_), exp_avg, exp_avg_sq, size_, constants);
+    if (tensors_.compute_copy)
+      cpu::upper_half(param, part<bfloat16>(*tensors_.compute_copy), size_);
+    if (split()) cpu::lower_half(param, part<int16_t>(tensors_.param), size_);
+    if (tensors_.exp_avg.scalar_type() != at::kFloat) round_moments(rounding);
   }
-}
 
-void update_range(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, int64_t count,
-                  const cpu::AdamwConstants& c) {
-  cpu::adamw_range(param, grad, exp_avg, exp_avg_sq, count, c);
-}
+ private:
+  template <typename T>
+  T* part(const at::Tensor& tensor) const {
+    return tensor.data_ptr<T>() + begin_;
+  }
+  bool split() const { return tensors_.param.scalar_type() == at::kShort; }
 
-template <typename Grad>
-void update(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
-            const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-            const cpu::AdamwConstants& c) {
-  at::parallel_for(0, param.numel(), cpu::kElementsPerTask, [&](int64_t begin, int64_t end) {
-    float* p = param.data_ptr<float>() + begin;
-    update_range(p, grad.data_ptr<Grad>() + begin, exp_avg.data_ptr<float>() + begin,
-                 exp_avg_sq.data_ptr<float>() + begin, end - begin, c);
-    if (!compute_copy) return;
-    cpu::round_range(p, compute_copy->data_ptr<bfloat16>() + begin, end - begin);
+  float* wide(const at::Tensor& tensor, std::array<float, kSize>& room) const {
+    if (tensor.scalar_type() == at::kFloat) return part<float>(tensor);
+    cpu::widen_range(part<bfloat16>(tensor), room.data(), size_);
+    return room.data();
+  }
+
+  float* master() {
+    if (!split()) return part<float>(tensors_.param);
+    cpu::join_halves(part<bfloat16>(*tensors_.compute_copy), part<int16_t>(tensors_.param),
+                     param_.data(), size_);
+    return param_.data();
+  }
+
+  void round_moments(const Rounding& rounding) {
+    std::array<uint32_t, kSize + 6> room;
+    const uint32_t* words = cpu::element_words(rounding.seed, rounding.step,
+                                               rounding.first + begin_, size_, room.data());
+    cpu::round_stochastically(exp_avg_.data(), words, 0, part<bfloat16>(tensors_.exp_avg), size_);
+    cpu::round_stochastically(exp_avg_sq_.data(), words, 16, part<bfloat16>(tensors_.exp_avg_sq),
+                              size_);
+  }
+
+  const Tensors& tensors_;
+  int64_t begin_, size_;
+  std::array<float, kSize> param_, grad_, exp_avg_, exp_avg_sq_;
+};
+
+void update(const Tensors& tensors, const cpu::AdamwConstants& constants,
+            const Rounding& rounding) {
+  at::parallel_for(0, tensors.param.numel(), cpu::kElementsPerTask, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i += Piece::kSize) {
+      Piece(tensors, i, std::min(Piece::kSize, to - i)).update(constants, rounding);
+    }
   });
 }
 
 void adamw_cpu(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                const at::Tensor& control, double lr, double beta1, double beta2, double eps,
-               double weight_decay) {
+               double weight_decay, int64_t seed, int64_t first_element) {
   check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2, eps,
-              weight_decay);
+              weight_decay, seed, first_element);
   const double* values = control.data_ptr<double>();
   const auto scale = static_cast<float>(values[kControlGradScale]);
   if (!std::isfinite(scale)) return;
   const auto c = constants(lr, beta1, beta2, eps, weight_decay, values[kControlStep], scale);
-  if (grad.scalar_type() == at::kFloat)
-    update<float>(param, compute_copy, grad, exp_avg, exp_avg_sq, c);
-  else
-    update<bfloat16>(param, compute_copy, grad, exp_avg, exp_avg_sq, c);
+  update({param, compute_copy, grad, exp_avg, exp_avg_sq}, c,
+         {seed, static_cast<int64_t>(values[kControlStep]), first_element});
 }
 
 }  // namespace

@@ -14,16 +14,17 @@ namespace {
 void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                 const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                 const at::Tensor& control, double lr, double beta1, double beta2, double eps,
-                double weight_decay) {
+                double weight_decay, int64_t seed, int64_t first_element) {
   check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2, eps,
-              weight_decay);
+              weight_decay, seed, first_element);
   const c10::cuda::CUDAGuard guard(param.device());
   const at::Tensor copy = compute_copy.value_or(at::Tensor());
-  cuda::launch_adamw({.param = param.data_ptr<float>(),
+  const int width = cuda::flat_width({param, grad, exp_avg, exp_avg_sq, copy});
+  cuda::launch_adamw({.param = param.data_ptr(),
                       .compute_copy = copy.defined() ? copy.data_ptr() : nullptr,
                       .grad = grad.data_ptr(),
-                      .exp_avg = exp_avg.data_ptr<float>(),
-                      .exp_avg_sq = exp_avg_sq.data_ptr<float>(),
+                      .exp_avg = exp_avg.data_ptr(),
+                      .exp_avg_sq = exp_avg_sq.data_ptr(),
                       .control = control.data_ptr<double>(),
                       .count = param.numel(),
                       .lr = lr,
@@ -31,8 +32,13 @@ void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& comput
                       .beta2 = beta2,
                       .eps = eps,
                       .weight_decay = weight_decay,
-                      .width = cuda::flat_width({param, grad, exp_avg, exp_avg_sq, copy})},
-                     cuda::dtype_of(grad), c10::cuda::getCurrentCUDAStream());
+                      .seed = static_cast<uint64_t>(seed),
+                      .first_element = first_element,
+                      .width = first_element % 4 == 0 ? width : 1},
+                     {.split_master = param.scalar_type() == at::kShort,
+                      .grad = cuda::dtype_of(grad),
+                      .moments = cuda::dtype_of(exp_avg)},
+                     c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

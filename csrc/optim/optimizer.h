@@ -13,6 +13,7 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;  // on the decay range of each unit only
+  int64_t rounding_seed = 0;  // of the stochastic rounding of bfloat16 moments
 };
 
 // Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of

@@ -14,13 +14,16 @@ StagedStates::StagedStates(const std::vector<UnitState>& states, at::Device devi
       with_master_(with_master),
       coming_(side_stream(device)),
       leaving_(side_stream(device)),
-      slots_{Slot{{}, DeviceEvent(device), DeviceEvent(device), DeviceEvent(device)},
-             Slot{{}, DeviceEvent(device), DeviceEvent(device), DeviceEvent(device)}} {
+      slots_{Slot{{}, {}, DeviceEvent(device), DeviceEvent(device), DeviceEvent(device)},
+             Slot{{}, {}, DeviceEvent(device), DeviceEvent(device), DeviceEvent(device)}} {
   int64_t largest = 0;
   for (const auto& state : states) largest = std::max(largest, state.end - state.begin);
-  const auto wide = at::TensorOptions().dtype(at::kFloat).device(device);
+  const auto like = [&](const at::Tensor& held) {
+    return at::TensorOptions().dtype(held.dtype()).device(device);
+  };
   for (auto& slot : slots_) {
-    slot.flat = at::empty({(with_master ? 3 : 2) * largest}, wide);
+    slot.moments = at::empty({2 * largest}, like(states.front().exp_avg));
+    slot.master = at::empty({with_master ? largest : 0}, like(states.front().master));
     slot.left.record();
   }
 }
@@ -28,10 +31,10 @@ StagedStates::StagedStates(const std::vector<UnitState>& states, at::Device devi
 UnitState StagedStates::on_device(size_t unit) {
   UnitState state = states_[unit];
   const int64_t size = state.end - state.begin;
-  const at::Tensor& flat = slot_of(unit).flat;
-  state.exp_avg = flat.narrow(0, 0, size);
-  state.exp_avg_sq = flat.narrow(0, size, size);
-  if (with_master_) state.master = flat.narrow(0, 2 * size, size);
+  const Slot& slot = slot_of(unit);
+  state.exp_avg = slot.moments.narrow(0, 0, size);
+  state.exp_avg_sq = slot.moments.narrow(0, size, size);
+  if (with_master_) state.master = slot.master.narrow(0, 0, size);
   return state;
 }
 
@@ -72,7 +75,8 @@ void StagedStates::finish() {
 
 int64_t StagedStates::nbytes() const {
   int64_t sum = 0;
-  for (const auto& slot : slots_) sum += static_cast<int64_t>(slot.flat.nbytes());
+  for (const auto& slot : slots_)
+    sum += static_cast<int64_t>(slot.moments.nbytes() + slot.master.nbytes());
   return sum;
 }
 

@@ -31,7 +31,7 @@ class StagedStates {
 
  private:
   struct Slot {
-    at::Tensor flat;
+    at::Tensor moments, master;
     DeviceEvent arrived, updated, left;
   };
   Slot& slot_of(size_t unit) { return slots_[unit % slots_.size()]; }

@@ -36,7 +36,7 @@ int64_t StateDescription::reduced_gradients() const {
 }
 
 void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
-  const int64_t width = d.narrow() ? 12 : 8, ranks = d.world_size;
+  const int64_t width = d.optimizer_itemsize(), ranks = d.world_size;
   const int64_t state = width * (d.total() / ranks);
   bytes.optimizer = d.offload ? 2 * width * (d.largest(0) / ranks) : state;
   bytes.offloaded = d.offload ? state : 0;

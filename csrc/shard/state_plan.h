@@ -17,12 +17,18 @@ struct StateDescription {
   int copies = 1;             // of the state, which `world_size` ranks hold together each
   int64_t itemsize = 4;       // of a parameter in the compute dtype: 4 or 2
   int64_t grad_itemsize = 4;  // of the accumulated gradient: 4 or 2
+  int64_t moment_itemsize = 4;
+  bool split_master = false;  // StrategyContext
   bool offload = false;       // StrategyContext
   size_t resident_units = 0;  // StrategyContext
   bool cloned = true;         // collectives clone the whole unit, as gloo does
   bool accumulates = true;    // a step has more than one micro-batch
 
   bool narrow() const { return itemsize < 4; }
+  // Optimizer state of an element: the moments, and in bfloat16 the master or its lower half.
+  int64_t optimizer_itemsize() const {
+    return 2 * moment_itemsize + (narrow() ? (split_master ? 2 : 4) : 0);
+  }
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
   // head) or of all.
   int64_t padded(size_t unit) const { return units[unit].padded_numel(world_size); }

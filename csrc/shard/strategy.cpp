@@ -2,18 +2,22 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "core/error.h"
+#include "shard/master_weights.h"
+
 namespace fastsft {
 
 void Strategy::add_state(int64_t begin, at::Tensor range) {
   const int64_t size = range.numel();
-  const at::TensorOptions wide = context_.offload ? context_.offloaded() : context_.wide();
   UnitState state;
   state.unit = &context_.units[states_.size()];
   state.begin = begin;
   state.end = begin + size;
-  state.master = narrow() ? at::zeros({size}, wide) : range;
-  state.exp_avg = at::zeros({size}, wide);
-  state.exp_avg_sq = at::zeros({size}, wide);
+  if (context_.split_master) state.high = range;
+  const auto dtype = context_.split_master ? at::kShort : at::kFloat;
+  state.master = narrow() ? at::zeros({size}, context_.state(dtype)) : range;
+  state.exp_avg = at::zeros({size}, context_.state(context_.optim_dtype));
+  state.exp_avg_sq = at::zeros({size}, context_.state(context_.optim_dtype));
   states_.push_back(std::move(state));
   ranges_.push_back(std::move(range));
 }
@@ -46,8 +50,10 @@ std::optional<at::Tensor> Strategy::compute_range(size_t unit) const {
 }
 
 void Strategy::publish() {
-  if (narrow()) {
-    for (size_t unit = 0; unit < num_units(); ++unit) ranges_[unit].copy_(states_[unit].master);
+  if (narrow() && !context_.split_master) {
+    for (size_t unit = 0; unit < num_units(); ++unit) {
+      round_master(states_[unit].master, ranges_[unit]);
+    }
   }
   after_update();
 }
@@ -71,6 +77,9 @@ int64_t Strategy::state_bytes() const {
 std::vector<std::string> strategy_names() { return StrategyRegistry::instance().names(); }
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context) {
+  require(!context.split_master || context.compute_dtype == at::kBFloat16,
+          "master_dtype is \"split\", but in float32 the master weights are what is computed with; "
+          "use --bf16 True with it, or master_dtype float32");
   const auto& make = StrategyRegistry::instance().get(name);
   if (context.groups.all().world_size() > 1) return make(context);
   return StrategyRegistry::instance().get("no_shard")(context);

@@ -22,7 +22,10 @@ struct StrategyContext {
   at::Device device;                    // of parameters, gradients and optimizer state
   // Units that are whole at once besides the one computed and its neighbour (1 when tied).
   size_t resident_units;
-  at::ScalarType grad_dtype = at::kFloat;  // of the accumulated gradient: float32 or bfloat16
+  at::ScalarType grad_dtype = at::kFloat;   // of the accumulated gradient: float32 or bfloat16
+  at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments: float32 or bfloat16
+  // The masters of bfloat16 are the compute range and 16 bits more (ops/adamw.h), not float32.
+  bool split_master = false;
   bool prefetch = true;  // false: every gather is waited for at once, for comparison
   bool offload = false;  // moments, and the masters of bfloat16, live on the host
 
@@ -31,15 +34,16 @@ struct StrategyContext {
   }
   at::TensorOptions gradient() const { return wide().dtype(grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
-  // Page-locked when it is not the host's own work that reads it.
-  at::TensorOptions offloaded() const {
-    return wide().device(at::kCPU).pinned_memory(!device.is_cpu());
+  // Moments and masters; page-locked when it is not the host's own work that reads them.
+  at::TensorOptions state(at::ScalarType dtype) const {
+    if (!offload) return wide().dtype(dtype);
+    return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());
   }
 };
 
 // Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the
 // master range is the compute copy; in bfloat16 each rank keeps a bfloat16 range beside it, written
-// by AdamW.
+// by AdamW, which is also the upper half of a split master.
 class Strategy {
  public:
   Strategy(const StrategyContext& context, const Sharding& ranks)

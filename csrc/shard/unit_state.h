@@ -7,15 +7,18 @@
 namespace fastsft {
 
 // What one rank owns of one unit for the optimizer: elements [begin, end) of the padded flat
-// buffer. fp32, each of end - begin elements. When a strategy replicates, begin = 0 and end =
+// buffer, each tensor of end - begin elements. When a strategy replicates, begin = 0 and end =
 // padded numel.
 struct UnitState {
   const ParamUnit* unit = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
-  at::Tensor master;
-  at::Tensor exp_avg;
+  at::Tensor master;   // float32, or int16: the lower half of a split one (ops/adamw.h)
+  at::Tensor high;     // its upper half, the bfloat16 compute range; undefined unless it is split
+  at::Tensor exp_avg;  // float32 or bfloat16, as exp_avg_sq
   at::Tensor exp_avg_sq;
+
+  bool split() const { return high.defined(); }
 };
 
 }  // namespace fastsft

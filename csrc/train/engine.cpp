@@ -13,6 +13,7 @@
 #include "core/whereabouts.h"
 #include "ops/clip_control.h"
 #include "optim/clip.h"
+#include "shard/master_weights.h"
 
 namespace fastsft {
 namespace {
@@ -49,6 +50,8 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
                                                .device = options.device,
                                                .resident_units = model_.layout().tied() ? 1u : 0u,
                                                .grad_dtype = options.grad_dtype,
+                                               .optim_dtype = options.optim_dtype,
+                                               .split_master = options.split_master,
                                                .prefetch = options.prefetch,
                                                .offload = options.offload});
 }
@@ -214,8 +217,8 @@ std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
   await_states();
   std::map<std::string, at::Tensor> result;
   for (size_t i = 0; i < units().size(); ++i) {
-    const at::Tensor& held =
-        gradients ? strategy_->gradients().local(i) : strategy_->states()[i].master;
+    const at::Tensor held =
+        gradients ? strategy_->gradients().local(i) : read_master(strategy_->states()[i]);
     const at::Tensor range = held.to(options_.device);
     at::Tensor whole = range;
     if (!strategy_->replicated()) {
@@ -244,7 +247,7 @@ void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
       const int64_t end = std::min(slot.offset + slot.numel(), state.end);
       if (begin >= end) return;
       const at::Tensor part = value.reshape({-1}).narrow(0, begin - slot.offset, end - begin);
-      state.master.narrow(0, begin - state.begin, end - begin).copy_(part);
+      write_master(state, begin - state.begin, part);
       return;
     }
   }

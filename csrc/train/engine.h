@@ -28,11 +28,13 @@ struct EngineOptions {
   std::string strategy = "no_shard";
   std::string recompute = "selective";
   GroupNames groups;
-  int64_t num_threads = 0;                 // 0: as torch is set
-  int64_t max_positions = 0;               // longest example, if known
-  at::ScalarType grad_dtype = at::kFloat;  // of the accumulated gradient
-  bool prefetch = true;                    // gathers one unit ahead
-  bool offload = false;                    // optimizer state on the host
+  int64_t num_threads = 0;                  // 0: as torch is set
+  int64_t max_positions = 0;                // longest example, if known
+  at::ScalarType grad_dtype = at::kFloat;   // of the accumulated gradient
+  at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments
+  bool split_master = false;                // StrategyContext
+  bool prefetch = true;                     // gathers one unit ahead
+  bool offload = false;                     // optimizer state on the host
   // Seconds after which a process that waits for other ranks ends with a message; 0: never.
   double timeout_seconds = 0;
   // How many of the newest steps `take_results` leaves under way; none: 0 on the CPU, else 1.

@@ -32,6 +32,8 @@ StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
                                  .node_size = r.node_size,
                                  .itemsize = itemsize(r.dtype),
                                  .grad_itemsize = itemsize(r.grad_dtype),
+                                 .moment_itemsize = itemsize(r.optim_dtype),
+                                 .split_master = r.split_master,
                                  .offload = r.offload,
                                  .resident_units = layout.tied() ? 1u : 0u,
                                  .cloned = r.on_cpu,

@@ -16,6 +16,8 @@ struct PlanRequest {
   int world_size = 1;
   int node_size = 0;  // ranks of a node, for hybrid strategies; 0: all are one
   c10::ScalarType grad_dtype = c10::ScalarType::Float;
+  c10::ScalarType optim_dtype = c10::ScalarType::Float;
+  bool split_master = false;
   bool offload = false;
   MicroBatchShape micro_batch{};  // the largest of a rank; empty: the state alone
   int64_t step_tokens = 0;        // of one rank in one step: its batches are on the host together

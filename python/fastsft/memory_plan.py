@@ -49,6 +49,8 @@ class Setting:
     threads: int = 1
     node_size: int = 0
     grad_dtype: str = "float32"
+    optim_dtype: str = "float32"
+    master_dtype: str = "float32"
     offload: bool = False
 
 
@@ -89,6 +91,8 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         world_size=setting.world_size,
         node_size=setting.node_size,
         grad_dtype=setting.grad_dtype,
+        optim_dtype=setting.optim_dtype,
+        master_dtype=setting.master_dtype,
         offload=setting.offload,
         micro_batch=(work.tokens, work.labels, work.longest),
         step=(work.step_tokens, work.step_labels, work.micro_batches),
@@ -219,6 +223,9 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
         yield "--bf16 True", planned(compute_dtype="bfloat16")
     if setting.grad_dtype == "float32":
         yield "--grad_dtype bfloat16", planned(grad_dtype="bfloat16")
+    narrow: dict[str, Any] = {"grad_dtype": "bfloat16", "optim_dtype": "bfloat16", "master_dtype": "split"}
+    if setting.compute_dtype == "bfloat16" and replace(setting, **narrow) != setting:
+        yield " ".join(f"--{name} {dtype}" for name, dtype in narrow.items()), planned(**narrow)
     if setting.device == "cuda" and not setting.offload:
         name = setting.strategy if setting.world_size > 1 else "full_shard"
         yield fsdp_flag(name, True), planned(offload=True)

@@ -160,6 +160,8 @@ class CausalLM:
             node_size=args.node_size,
             grad_dtype=args.grad_dtype,
             offload=args.offload,
+            optim_dtype=args.optim_dtype,
+            master_dtype=args.master_dtype,
         )
 
     def conversation_cost(self) -> tuple[float, float]:
@@ -173,6 +175,8 @@ class CausalLM:
             "device": args.device,
             "compute_dtype": "bfloat16" if args.bf16 else "float32",
             "grad_dtype": args.grad_dtype,
+            "optim_dtype": args.optim_dtype,
+            "master_dtype": args.master_dtype,
             # Later than the groups' own timeout, whose message names the collective's fault.
             "timeout_seconds": args.ddp_timeout + 15.0,
             "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",

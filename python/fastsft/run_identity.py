@@ -20,7 +20,7 @@ _WARN = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
     "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "loss_norm", "average_tokens_across_devices", "bf16",
-    "grad_dtype",
+    "grad_dtype", "optim_dtype", "master_dtype",
 )  # fmt: skip
 
 

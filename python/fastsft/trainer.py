@@ -204,6 +204,7 @@ class Trainer:
             weight_decay=args.weight_decay,
             max_grad_norm=args.max_grad_norm or 0.0,
             label_smoothing=args.label_smoothing_factor,
+            rounding_seed=args.seed,
         )
         self.state.global_step += 1
         self.state.epoch = epoch + groups.done_after(step) / self.plan.micro_batches

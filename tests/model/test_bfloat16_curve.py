@@ -15,7 +15,7 @@ from fastsft import _C
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import preprocess
 from runs import append_labelled
-from tolerances import BFLOAT16_CURVE
+from tolerances import BFLOAT16_CURVE, BFLOAT16_MOMENTS_CURVE
 
 VOCAB, STEPS, BATCH, LENGTH = 1000, 30, 4, 128
 MODELS: dict[str, dict[str, Any]] = {
@@ -44,14 +44,14 @@ def conversations(golden: Path) -> _C.TokenDataset:
     return dataset
 
 
-def curve(dataset: _C.TokenDataset, family: str, dtype: str) -> np.ndarray:
+def curve(dataset: _C.TokenDataset, family: str, dtype: str, **options: str) -> np.ndarray:
     """The loss of STEPS optimizer steps, token mean."""
     config = {
         "model_type": family, "vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
         **MODELS[family],
     }  # fmt: skip
-    engine = _C.Engine(json.dumps(config), compute_dtype=dtype)
+    engine = _C.Engine(json.dumps(config), compute_dtype=dtype, **options)
     generator = torch.Generator().manual_seed(0)
     for name, shape in _C.parameter_shapes(json.dumps(config)):
         fresh = 0.05 * torch.randn(shape, generator=generator)
@@ -73,3 +73,14 @@ def test_curve_stays_in_the_band(conversations: _C.TokenDataset, family: str) ->
     print(f"{family}: {wide[0]:.3f} to {wide[-1]:.3f}; apart {apart.max():.4f}, mean {apart.mean():.4f}")
     assert wide[-5:].mean() < wide[:5].mean() - 0.7, "nothing is learned"
     assert 0 < apart.max() <= BFLOAT16_CURVE.largest and apart.mean() <= BFLOAT16_CURVE.mean
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_moments_of_bfloat16_stay_in_the_band(conversations: _C.TokenDataset, dtype: str) -> None:
+    wide, narrow = (
+        curve(conversations, "llama", dtype, optim_dtype=moments) for moments in ("float32", "bfloat16")
+    )
+    apart = np.abs(narrow - wide)
+    print(f"moments, {dtype} compute: apart {apart.max():.4f}, mean {apart.mean():.4f}")
+    band = BFLOAT16_MOMENTS_CURVE
+    assert 0 < apart.max() <= band.largest and apart.mean() <= band.mean

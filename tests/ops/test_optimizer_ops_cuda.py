@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -34,7 +35,32 @@ def test_adamw(grad_dtype: torch.dtype, size: int, with_copy: bool) -> None:
     )
     for ours, exact in zip([made[0], made[3], made[4]], expected, strict=True):
         assert_close(ours, exact)
-    assert not with_copy or torch.equal(made[1], made[0].bfloat16())
+    assert not with_copy or torch.equal(made[1], reference.upper_half(made[0]))
+
+
+@pytest.mark.parametrize("grad_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("size, first", [(1, 0), (63, 0), (40001, 3), (3000000, 2**34)])
+def test_adamw_with_narrow_state(grad_dtype: torch.dtype, split: bool, size: int, first: int) -> None:
+    """The same random bits as on the CPU: moments differ only where the arithmetic does."""
+    master, grad = torch.randn(size), torch.randn(size).to(grad_dtype)
+    moments = [torch.randn(size).bfloat16(), torch.rand(size).bfloat16()]
+    high, low = reference.upper_half(master), (master.view(torch.int32) & 0xFFFF).to(torch.int16)
+    state = [low, high] if split else [master, high]
+    made = agree("adamw", *state, grad, *moments, control(0.5, 7), *OPTIONS.values(), 2**40 + 5, first)
+    expected = reference.adamw(
+        master.double(), 0.5 * grad.double(), *(m.double() for m in moments), step=7, **OPTIONS
+    )
+    whole = (
+        ((made[1].view(torch.int16).int() << 16) + made[0].int()).view(torch.float32) if split else made[0]
+    )
+    assert_close(whole, expected[0])
+    assert torch.equal(made[1], reference.upper_half(whole))
+    words = reference.element_words(2**40 + 5, 7, first, size)
+    for moment, exact, shift in zip(made[3:5], expected[1:], (0, 16), strict=True):
+        random = (words >> np.uint64(shift)) & np.uint64(0xFFFF)
+        rounded = reference.round_stochastically(exact.float(), random)
+        assert (moment != rounded).double().mean().item() < 1e-3
 
 
 @pytest.mark.parametrize("offset", [1, 2, 4])

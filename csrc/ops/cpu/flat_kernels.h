@@ -23,6 +23,5 @@ struct AdamwConstants {
 void adamw_range(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, int64_t count,
                  const AdamwConstants& constants);
 void widen_range(const c10::BFloat16* from, float* to, int64_t count);
-void round_range(const float* from, c10::BFloat16* to, int64_t count);
 
 }  // namespace fastsft::cpu

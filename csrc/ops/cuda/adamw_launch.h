@@ -10,16 +10,23 @@ namespace fastsft::cuda {
 
 // Formula: ops/adamw.h; `control` is ops/control_slots.h on the device.
 struct AdamwArgs {
-  float* param;
+  void* param;         // float32, or int16: the lower half of a split master
   void* compute_copy;  // bfloat16; null: none
   const void* grad;
-  float* exp_avg;
-  float* exp_avg_sq;
+  void* exp_avg;
+  void* exp_avg_sq;
   const double* control;
   int64_t count;
   double lr, beta1, beta2, eps, weight_decay;
-  int width;  // elements of one access: 4 when every pointer is aligned to 4 elements, otherwise 1
+  uint64_t seed;
+  int64_t first_element;
+  int width;  // elements of one thread at once: 8 when every pointer is aligned to 16 bytes and
+              // first_element is a multiple of 4, otherwise 1
 };
-void launch_adamw(const AdamwArgs& args, Dtype grad_dtype, cudaStream_t stream);
+struct AdamwDtypes {
+  bool split_master;
+  Dtype grad, moments;
+};
+void launch_adamw(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t stream);
 
 }  // namespace fastsft::cuda

@@ -24,10 +24,9 @@ int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors) {
 int flat_width(std::initializer_list<at::Tensor> tensors) {
   bool aligned = true;
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined())
-      aligned = aligned && alignment_of(tensor) >= 4 * static_cast<uint64_t>(tensor.element_size());
+    if (tensor.defined()) aligned = aligned && alignment_of(tensor) >= 16;
   }
-  return aligned ? 4 : 1;
+  return aligned ? 8 : 1;
 }
 
 }  // namespace fastsft::cuda

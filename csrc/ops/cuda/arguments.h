@@ -17,7 +17,8 @@ inline Dtype dtype_of(const at::Tensor& tensor) {
 // addresses, otherwise one element.
 int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors);
 
-// 4 when all flat tensors begin at multiples of four of their elements, otherwise 1.
+// Elements that one thread takes at once from flat tensors of several dtypes: 8 when all begin at
+// 16-byte addresses (accesses of 16 bytes, two for float32), otherwise 1.
 int flat_width(std::initializer_list<at::Tensor> tensors);
 
 // The largest power of two up to 256 that divides the address of every row.

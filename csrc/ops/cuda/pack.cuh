@@ -51,6 +51,15 @@ __device__ inline void load_floats(const float* from, float* values) {
 }
 
 template <int kWidth>
+__device__ inline void load_wide(const float* from, float* values) {
+  load_floats<kWidth>(from, values);
+}
+template <int kWidth>
+__device__ inline void load_wide(const bfloat16* from, float* values) {
+  load_pack<kWidth>(from, values);
+}
+
+template <int kWidth>
 __device__ inline void store_floats(float* to, const float* values) {
   constexpr int kStep = kWidth < 4 ? kWidth : 4;
 #pragma unroll

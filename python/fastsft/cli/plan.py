@@ -29,6 +29,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--grad_dtype", choices=("float32", "bfloat16"), default="float32", help="as in training"
     )
+    parser.add_argument(
+        "--optim_dtype", choices=("float32", "bfloat16"), default="float32", help="as in training"
+    )
+    parser.add_argument(
+        "--master_dtype", choices=("float32", "split"), default="float32", help="as in training"
+    )
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument("--model_max_length", type=int, default=2048, help="longest conversation in tokens")
@@ -96,6 +102,8 @@ def _setting(args: argparse.Namespace) -> Setting:
         device,
         node_size=node_size(strategy, settings, place),
         grad_dtype=args.grad_dtype,
+        optim_dtype=args.optim_dtype,
+        master_dtype=args.master_dtype,
         offload="offload" in tokens or bool(settings.get("cpu_offload")),
     )
 
