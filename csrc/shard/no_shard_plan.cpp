@@ -10,7 +10,8 @@ StateBytes plan(const StateDescription& d) {
   alone.world_size = 1;  // units are padded for one rank
   const int64_t size = alone.total();
   StateBytes bytes{.parameters = size * d.itemsize,
-                   .gradients = d.grad_itemsize < 4 ? alone.reduced_gradients() : 4 * size};
+                   .gradients = d.grad_itemsize < 4 ? alone.reduced_gradients() : 4 * size,
+                   .clones_between = alone.widened_sums()};
   plan_optimizer(alone, bytes);
   return bytes;
 }

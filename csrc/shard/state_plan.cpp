@@ -21,7 +21,6 @@ StateDescription StateDescription::within_node() const {
   if (node_size > 0) {
     node.world_size = node_size;
     node.copies = world_size / node_size;
-    node.cloned = cloned && node_size > 1;
   }
   return node;
 }
@@ -33,6 +32,10 @@ int64_t StateDescription::reduced_gradients() const {
   if (world_size > 1 || copies > 1) wide += range;     // the range under reduction
   if (grad_itemsize < 4 && copies > 1) wide += range;  // the sum over copies under way
   return total() / world_size * grad_itemsize + 4 * wide;
+}
+
+int64_t StateDescription::widened_sums() const {
+  return cloned && accumulates && grad_itemsize < 4 ? 2 * 4 * largest(0) / world_size : 0;
 }
 
 void plan_optimizer(const StateDescription& d, StateBytes& bytes) {

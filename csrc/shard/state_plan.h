@@ -39,10 +39,13 @@ struct StateDescription {
 
   // Bytes of ReducedGradients, which keep a range of a unit or the whole (world_size 1).
   int64_t reduced_gradients() const;
+  // What a CPU widens to add to a bfloat16 gradient: the old and the new sum of a range in float32.
+  int64_t widened_sums() const;
+  bool clones() const { return cloned && world_size > 1; }
 };
 
-// Bytes of one rank. Clones live while a collective runs: during blocks, and between micro-batches
-// and steps.
+// Bytes of one rank. Clones live while a collective runs: during blocks, and between them,
+// micro-batches and steps, where widened sums live, too.
 struct StateBytes {
   int64_t parameters = 0;
   int64_t gradients = 0;
