@@ -64,6 +64,24 @@ def test_parquet(tmp_path: Path, plain: Path) -> None:
     assert checksum(DataFile(str(path))) == checksum(DataFile(str(plain)))
 
 
+@pytest.mark.parametrize("cut", [1, 5, 60])
+def test_a_cut_zstandard_file_is_refused(cut: int, tmp_path: Path) -> None:
+    """Also where the policy leaves out lines that are no JSON: the end of the file would be lost."""
+    zstandard = pytest.importorskip("zstandard")
+    path = tmp_path / "cut.zst"
+    path.write_bytes(zstandard.compress(LINES[:500]) + zstandard.compress(LINES[500:])[:-cut])
+    with pytest.raises(ValueError, match=r"cut\.zst: cannot be unpacked to its end"):
+        checksum(DataFile(str(path)))
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match=r"bad\.parquet: cannot be unpacked"):
+        checksum(DataFile(str(path)))
+
+
 @pytest.mark.parametrize("cut", [5, 60])
 def test_a_cut_archive_is_refused(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "cut.gz"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import ranks
-from fastsft import _C, cache_directory, data, label_files, token_cache
+from fastsft import _C, cache_directory, data, label_files, launcher, token_cache
 from fastsft.content_digest import file_digest
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, conversation_file, human_gpt
@@ -235,6 +235,8 @@ def test_bad_lines_and_faults(source: Path, tmp_path: Path) -> None:
     options = {"report_bad": str(report), "max_dropped": 1.0, "template": "vicuna_v1.1"}
     with pytest.raises(ValueError, match="not JSON"):
         load(source, tmp_path / "c", **options)
+    actions = [json.loads(line)["action"] for line in report.read_text().splitlines()]
+    assert actions == ["dropped"] * (len(actions) - 1) + ["stopped"]
     assert not finished(tmp_path / "c")
     load(source, tmp_path / "c", mask_policy="spans", **options)
     first = report.read_text()
@@ -242,6 +244,33 @@ def test_bad_lines_and_faults(source: Path, tmp_path: Path) -> None:
     load(source, tmp_path / "c", mask_policy="spans", **options)
     assert report.read_text() == first
     assert '"action":"excluded"' in first
+
+
+def test_data_that_changes_while_it_is_read(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def label_and_change(*arguments: Any) -> Any:
+        labelled = original(*arguments)
+        source.write_text(source.read_text().replace("Hi 7", "Hi 8"))
+        return labelled
+
+    original = label_files._label
+    monkeypatch.setattr(label_files, "_label", label_and_change)
+    with pytest.raises(ValueError, match="changed while it was read"):
+        load(source, tmp_path / "c")
+    assert not finished(tmp_path / "c")
+
+
+def test_a_stream_on_ranks_needs_a_cache(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for rank in range(2):
+        place = launcher.Launch(rank=rank, local_rank=rank, world_size=2)
+        monkeypatch.setattr(label_files, "launch", lambda place=place: place)
+        with pytest.raises(ValueError, match="by one rank"):
+            load(pipe, Path("none"))
 
 
 def test_streams_are_kept_by_what_they_held(source: Path, tmp_path: Path) -> None:

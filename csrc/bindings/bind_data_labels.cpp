@@ -54,6 +54,7 @@ LabelledData label_inputs(const std::vector<PythonInput>& inputs, const Labeller
     if (poll) (*poll)(progress.num_bytes, progress.num_records);
   };
   LabelSummary summary = label_data(to_inputs(inputs), labeller, sink, poll_python);
+  if (cache && summary.num_faults > 0) memory.bad_records = (*cache)->read_bad_records();
   return {std::move(memory.dataset), std::move(summary), std::move(memory.bad_records)};
 }
 

@@ -129,6 +129,15 @@ void TokenCacheWriter::add_bad_records(const std::string& lines) {
   as_write_error([&] { parts_[kBadRecordsSection]->write(std::as_bytes(std::span(lines))); });
 }
 
+std::string TokenCacheWriter::read_bad_records() {
+  return as_write_error([&] {
+    Part& part = *parts_[kBadRecordsSection];
+    part.flush();
+    const MappedFile lines(part.path());
+    return std::string(reinterpret_cast<const char*>(lines.bytes().data()), lines.bytes().size());
+  });
+}
+
 void TokenCacheWriter::pad() {
   constexpr std::array<std::byte, kTokenCacheAlignment> kZeros{};
   Part& file = *parts_[kIdsSection];

@@ -29,6 +29,8 @@ class TokenCacheWriter : public LabelSink {
 
   void add(const Example& example) override;
   void add_bad_records(const std::string& lines) override;
+  // All lines so far, for a run that stops and leaves no cache.
+  std::string read_bad_records();
   // The path of the finished cache, `<directory>/<key>.tokens`.
   std::string commit(const std::string& key, const std::string& report);
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 _STANDARD_INPUT = "-"
 _BATCH = 1 << 16
+_PACKED_BLOCK = 1 << 12  # Zstandard unpacks it to 128 MiB at most
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open(file.path, "rb")  # noqa: SIM115
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
     if start == b"PAR1":
-        return JsonLines(_parquet_records(raw, file)).read
+        return _guarded(JsonLines(_parquet_records(raw, file)), _name(file), watch)
     stream: Any = raw
     if start[:2] == b"\x1f\x8b":
         stream = gzip.GzipFile(fileobj=raw)
     elif start == b"\x28\xb5\x2f\xfd":
         zstandard = _optional("zstandard", file, "Zstandard", "zstd")
-        stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        stream = _ZstandardFrames(raw, zstandard.ZstdDecompressor().decompressobj)
     return _guarded(stream, _name(file), watch)
 
 
@@ -146,6 +147,29 @@ class JsonArray:
         yield b"]"
 
 
+class _ZstandardFrames:
+    """Unpacks frames one behind the other. The library's own reader ends a cut file without a word."""
+
+    def __init__(self, raw: BinaryIO, begin_frame: Callable[[], Any]) -> None:
+        self._raw, self._begin_frame = raw, begin_frame
+        self._frame = begin_frame()
+        self._waiting = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. EOFError where the file ends inside a frame."""
+        while not self._waiting:
+            packed = (self._frame.unused_data if self._frame.eof else b"") or self._raw.read(_PACKED_BLOCK)
+            if not packed:
+                if self._frame.eof:
+                    return b""
+                raise EOFError("it ends inside a Zstandard frame")
+            if self._frame.eof:
+                self._frame = self._begin_frame()
+            self._waiting = self._frame.decompress(packed)
+        block, self._waiting = self._waiting[:size], self._waiting[size:]
+        return block
+
+
 def write_line(record: Any) -> bytes:
     """A record as a JSON line."""
     text = json.dumps(record, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
@@ -187,7 +211,7 @@ def _guarded(stream: Any, name: str, watch: Callable[[bytes], None] | None) -> C
         except (OSError, EOFError) as error:
             raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
         except Exception as error:
-            if type(error).__module__.split(".")[0] not in ("zlib", "zstandard"):
+            if type(error).__module__.split(".")[0] not in ("zlib", "zstandard", "pyarrow"):
                 raise
             raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
         if watch:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.cache_directory import cache_directory
-from fastsft.data_errors import raise_first
+from fastsft.data_errors import DataError, raise_first
 from fastsft.data_sources import DataFile, data_files, open_input
 from fastsft.launcher import launch
 from fastsft.rank_relay import relay
@@ -85,6 +85,7 @@ class _CachedJob:
 def _label(
     files: list[DataFile], labeller: Any, writer: Any, options: FileOptions, streams: Any = None
 ) -> Labelled:
+    _check_streams(files, writer)
     watches = iter(streams or [])
     inputs = [
         open_input(file, next(watches).update if streams and file.is_stream else None) for file in files
@@ -96,6 +97,15 @@ def _label(
         return Labelled.of(_C.label_inputs(inputs, labeller, writer, progress))
     finally:
         progress.close()
+
+
+def _check_streams(files: list[DataFile], writer: Any) -> None:
+    place = launch()
+    if place.world_size > 1 and any(file.is_stream for file in files) and (place.rank or not writer):
+        raise DataError(
+            "standard input and pipes can be read once, by one rank; the others take the rows from the token "
+            "cache: use --data_cache with a directory that all ranks share, or a file"
+        )
 
 
 def _size(file: DataFile) -> int:

@@ -101,20 +101,21 @@ def label_with_cache(
     find_key: the cache's key. is_known_before: False when it is known only after reading (streams).
     """
     if not is_known_before:
-        return _write_cache(directory, find_key, label, may_repeat=False)
+        return _write_cache(directory, find_key, label)
     key = find_key()
     found = open_cache(directory, key)
     if found is not None:
         return found
     with only_writer(directory, key):
-        found = open_cache(directory, key) or _write_cache(directory, lambda: key, label, may_repeat=True)
+        found = open_cache(directory, key) or _write_cache(directory, find_key, label, key)
     remove_forgotten(directory)
     return found
 
 
 def _write_cache(
-    directory: Path, find_key: Callable[[], str], label: LabelFunction, *, may_repeat: bool
+    directory: Path, find_key: Callable[[], str], label: LabelFunction, expected: str | None = None
 ) -> Labelled:
+    # expected: the key before reading; None for what can be read only once.
     try:
         writer = _C.TokenCacheWriter(str(directory))
     except RuntimeError as error:
@@ -125,10 +126,12 @@ def _write_cache(
         if labelled.faults:
             return labelled
         key = find_key()
+        if expected not in (None, key):
+            raise DataError("a data file changed while it was read; start again when nothing writes to it")
         writer.commit(key, labelled.report.to_json())
     except _C.CacheWriteError as error:
         del writer
-        if not may_repeat:
+        if expected is None:
             raise DataError(f"{error}; the data cannot be read twice: use --data_cache none") from None
         tell(f"the token cache cannot be written, the data is labelled in memory: {error}")
         return label(None)
