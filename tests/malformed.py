@@ -72,6 +72,13 @@ KINDS: list[tuple[str, Any, str, str]] = [
         "salvaged: broken_alternation",
     ),
     ("system key", conv(*GOOD, system="Be brief."), "noted: system_ignored", "kept"),
+    ("system key is a list", conv(*GOOD, system=["x"]), "noted: system_ignored", "noted: system_ignored"),
+    (
+        "system key and system message",
+        conv(msg("system", "x"), *GOOD, system="Be brief."),
+        "stops: unknown_role",
+        "noted: system_ignored",
+    ),
     (
         "value is null",
         conv(*GOOD, *human_gpt("x", None)),

@@ -39,6 +39,7 @@ struct DialogueBuilder::Work {
   std::vector<Finding>& findings;
   std::vector<size_t> sources{};  // for each message of the dialogue, that of the conversation
   bool skipped_first = false;
+  bool has_two_systems = false;
 
   bool note(Remark remark, Action action, size_t index, std::string reason) {
     findings.push_back({remark, action, static_cast<int64_t>(index), std::move(reason)});
@@ -111,7 +112,9 @@ bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text
     return work.stop(Remark::kBrokenAlternation, index,
                      "a system message that is not the first message");
   }
-  if (!is_empty(text)) work.dialogue.system = text;
+  if (is_empty(text)) return true;
+  work.has_two_systems = work.dialogue.system && *work.dialogue.system != text;
+  work.dialogue.system = text;
   return true;
 }
 
@@ -221,6 +224,19 @@ void DialogueBuilder::choose_learned(Work& work) const {
   }
 }
 
+// A system text of the record's own that is not used is never lost in silence.
+void DialogueBuilder::note_system(Work& work) const {
+  const Value& own = work.conversation.system;
+  const auto note = [&](std::string reason) {
+    work.findings.push_back({Remark::kSystemIgnored, Action::kNoted, -1, std::move(reason)});
+  };
+  if (own.is_true && !own.is_text()) {
+    note(concat("\"system\" is ", describe(own.kind), "; expected text"));
+  } else if (work.has_two_systems) {
+    note("the system message stands in place of the record's \"system\"");
+  }
+}
+
 void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue,
                             std::vector<Finding>& findings) const {
   dialogue = Dialogue();
@@ -244,6 +260,7 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
   if (dialogue.messages.empty() && findings.empty()) {
     work.exclude(Remark::kAssistantOnly, "no user message");
   }
+  if (!dialogue.messages.empty()) note_system(work);
 }
 
 FaultKind fault_kind(Remark remark) {

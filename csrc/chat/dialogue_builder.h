@@ -39,6 +39,7 @@ class DialogueBuilder {
   bool is_empty(std::string_view text) const;
   void remove_incomplete_turns(Work& work) const;
   void choose_learned(Work& work) const;
+  void note_system(Work& work) const;
 
   RoleNames roles_;
   TrainTurns train_turns_;

@@ -57,11 +57,13 @@ void LabelOptions::check() const {
 }
 
 std::string LabelOptions::fingerprint() const {
-  std::string text = concat("policy ", name_of(mask_policy), " template ", chat_template, " ",
-                            chat_template_digest, " length ", max_length, " pad ",
-                            mask_policy == MaskPolicy::kFastchat ? pad_id : -1, " turns ",
-                            static_cast<int>(train_turns), " aliases ", role_aliases, " bad ",
-                            static_cast<int>(on_bad_sample));
+  const bool is_named = chat_template != kModelTemplate;
+  std::string text = concat(
+      "policy ", name_of(mask_policy), " template ", chat_template, " ", chat_template_digest,
+      " length ", max_length, " pad ", mask_policy == MaskPolicy::kFastchat ? pad_id : -1,
+      " turns ", static_cast<int>(train_turns), " aliases ", role_aliases, " bad ",
+      static_cast<int>(on_bad_sample),
+      is_named ? fastsft::fingerprint(find_chat_template(chat_template)) : "");
   for (const auto& [name, role] : role_map) {
     text += concat(" role ", name.size(), ":", name, "=", role);
   }

@@ -22,6 +22,18 @@ Aliases collect_aliases() {
 
 }  // namespace
 
+std::string fingerprint(const ChatTemplate& chat) {
+  std::string text = concat(chat.system_in_user, chat.learned_lead, " ", static_cast<int>(chat.bos),
+                            chat.strips, chat.has_fastchat_labels);
+  for (const std::string* part :
+       {&chat.system, &chat.before_system, &chat.after_system, &chat.before_user, &chat.after_user,
+        &chat.before_assistant, &chat.before_stop, &chat.stop_token, &chat.after_stop,
+        &chat.empty_user, &chat.empty_assistant}) {
+    text += concat(" ", part->size(), ":", *part);
+  }
+  return text;
+}
+
 const std::string& canonical_template_name(const std::string& name) {
   // Made when first asked for: by then every template has registered itself.
   static const Aliases aliases = collect_aliases();

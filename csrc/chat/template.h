@@ -56,6 +56,9 @@ struct ChatTemplateTag {
 };
 using ChatTemplates = Registry<ChatTemplateTag, ChatTemplate>;
 
+// Equal for templates that render and label alike.
+std::string fingerprint(const ChatTemplate& chat_template);
+
 // By name or alias. Throws std::invalid_argument that lists the names.
 const ChatTemplate& find_chat_template(const std::string& name);
 // The registered name of a name or alias.

@@ -121,7 +121,7 @@ class Program:
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
-        except (jinja2.TemplateError, MemoryError, OverflowError, RecursionError) as error:
+        except Exception as error:  # constants are computed while it compiles: anything may come of them
             raise Fatal(f"the chat template does not compile: {str(error) or type(error).__name__}") from None
 
     def _parses_blocks(self, source: str) -> bool:

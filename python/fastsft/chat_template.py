@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,8 @@ class ModelTemplate:
 
     def __init__(self, source: str, tokenizer: Any, native: Any, *, seconds: float = SECONDS) -> None:
         self.source = source
-        self.date = datetime.now().replace(microsecond=0).isoformat()
+        # A day: what is labelled is found again in the token cache, and is the same on all ranks.
+        self.date = date.today().isoformat()
         self._seconds = seconds
         tokens = {name: getattr(tokenizer, name, None) for name in _NAMED}
         self._settings = {

@@ -101,6 +101,12 @@ BIG = [
 ]
 
 
+def test_a_constant_that_cannot_be_written(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="does not compile"):
+        template("{{ 10 ** 5000 }}" + CHATML)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 LIMITS = r"writes more than|too much memory|refuses|ended its|does not compile|takes more than"
 
 
@@ -186,6 +192,9 @@ def test_only_what_templates_may_ask_for() -> None:
     model = template(source)
     seen = explain(model, human_gpt('é"<', "Ho"))
     assert seen.text.startswith(model.date[:4] + '{"role": "user", "content": "é\\"<"}')
+    assert (
+        explain(template("{{ strftime_now('%H%M%S') }}" + CHATML), human_gpt("a", "b")).text[:6] == "000000"
+    )
     loop = "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{% endfor %}"
     assert "Ho" in explain(template(loop + CHATML + PROMPT), human_gpt("Hi", "Ho")).text
 

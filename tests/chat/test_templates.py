@@ -26,6 +26,19 @@ PUBLISHED = sorted(path.stem for path in (GOLDEN / "chat_templates").glob("*.jin
 TURNS = ("U1", "A1", "U2", "A2")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_changed_template_is_another_fingerprint(name: str) -> None:
+    """The token cache is named by it: a template that was edited must not find its old rows."""
+    fingerprint = _C.LabelOptions(mask_policy="spans", chat_template=name, max_length=8).fingerprint
+    template = _C.find_chat_template(name)
+    parts = ("system", "before_system", "after_system", "before_user", "after_user", "before_assistant",
+             "before_stop", "stop_token")  # fmt: skip
+    assert all(
+        f" {len(text.encode())}:{text} " in fingerprint
+        for text in (getattr(template, part) for part in parts)
+    )
+
+
 def explain(native: Any, name: str, messages: list[Any], model: Any = None, **record: Any) -> Any:
     options = _C.LabelOptions(mask_policy="spans", chat_template=name, max_length=4096, on_bad_sample="skip")
     text = json.dumps({"conversations": messages, **record})
