@@ -801,6 +801,8 @@ class Engine:
         node_gather_group: str = "",
         node_reduce_group: str = "",
         across_group: str = "",
+        optim_dtype: str = "float32",
+        master_dtype: str = "float32",
     ) -> None: ...
     def begin_step(
         self,
@@ -815,6 +817,7 @@ class Engine:
         weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        rounding_seed: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None: ...
     def gradients(
         self,
@@ -857,6 +860,7 @@ class Engine:
         weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        rounding_seed: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> StepResult: ...
     @property
     def config_json(self) -> str: ...
@@ -886,6 +890,8 @@ class Engine:
     def world_size(self) -> int: ...
 
 class MemoryPlan:
+    @property
+    def host(self) -> int: ...
     @property
     def outside(self) -> int: ...
     @property
@@ -1027,6 +1033,11 @@ def plan_memory(
     strategy: str = "no_shard",
     recompute: str = "selective",
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
+    node_size: typing.SupportsInt | typing.SupportsIndex = 0,
+    grad_dtype: str = "float32",
+    optim_dtype: str = "float32",
+    master_dtype: str = "float32",
+    offload: bool = False,
     micro_batch: tuple[
         typing.SupportsInt | typing.SupportsIndex,
         typing.SupportsInt | typing.SupportsIndex,
@@ -1039,8 +1050,6 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
-    node_size: typing.SupportsInt | typing.SupportsIndex = 0,
-    offload: bool = False,
 ) -> MemoryPlan: ...
 def plan_shards(
     tensors: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]],

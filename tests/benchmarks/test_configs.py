@@ -22,8 +22,11 @@ PUBLISHED = {
 }
 
 
+UNPUBLISHED = {"tiny"}  # for smoke runs
+
+
 def test_every_config_is_checked() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == PUBLISHED.keys()
+    assert {path.stem for path in FOLDER.glob("*.json")} - UNPUBLISHED == PUBLISHED.keys()
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

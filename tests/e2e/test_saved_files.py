@@ -14,6 +14,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "trainer"
 # Pickles of transformers, and what stands in their place.
 PICKLES = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}
 OURS = {
+    "data_report.json",
     "training_args.json",
     "fastsft_state.json",
     "manifest.json",
