@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import subprocess
@@ -124,7 +125,10 @@ def peak_memory(path: Path, folder: Path, length: int) -> float:
     program = (
         f"import bench_data, pathlib; bench_data.load_and_tell({str(path)!r}, {str(folder)!r}, {length})"
     )
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
     return float(output.stdout.split()[-1])
 
 
