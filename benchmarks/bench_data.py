@@ -1,11 +1,13 @@
 """Data files: JSON to records, file to token cache, second start, memory; peers are json.load and FastChat.
 
-    python benchmarks/bench_data.py [--megabytes 1000] [--pairs 3] [--conversations 100000]
+    python benchmarks/bench_data.py [--megabytes 1000] [--pairs 3] [--conversations 100000] [--varied 20]
 
 `json`: records parsed and visited, ours on all cores against json.load, which is one thread; counts of
 records, messages and text bytes must agree. `preprocess`: file to labelled rows in a new token cache against
-json.load and fastchat.train.train.preprocess; ids and labels must agree. `second start`: the same call when
-the cache is there. `rss`: peak memory of a process that labels the large file into a cache.
+json.load and fastchat.train.train.preprocess; ids and labels must agree; `varied` is the same for a file of
+that many megabytes, the recorded conversations again and again with new words in them. `second start`: the
+same call when the cache is there. `rss`: peak memory of a process that labels the large file into a cache,
+pages of mapped files included.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,26 @@ def write_large_file(path: Path, megabytes: float) -> int:
             size, count = size + len(text), count + 1
         file.write("\n]\n")
     return count
+
+
+def write_varied_file(path: Path, megabytes: float) -> None:
+    """The recorded conversations over and over; of the words, one in fifty has its letters in new order."""
+    records = json.loads(conversation_file("sharegpt_multi_turn").read_text("utf-8"))
+    chooser, varied, size = random.Random(0), [], 0
+    while size < megabytes * 1e6:
+        record = chooser.choice(records)
+        messages = [{**m, "value": _vary(m["value"], chooser)} for m in record["conversations"]]
+        varied.append({**record, "id": f"r{len(varied)}", "conversations": messages})
+        size += sum(len(message["value"]) for message in messages)
+    path.write_text(json.dumps(varied, ensure_ascii=False), "utf-8")
+
+
+def _vary(text: str, chooser: random.Random) -> str:
+    words = text.split(" ")
+    for i in range(len(words)):
+        if chooser.random() < 0.02 and words[i].isalpha():
+            words[i] = "".join(chooser.sample(words[i], len(words[i])))
+    return " ".join(words)
 
 
 def count_with_json(path: Path) -> Run:
@@ -132,10 +153,16 @@ def peak_memory(path: Path, folder: Path, length: int) -> float:
     return float(output.stdout.split()[-1])
 
 
+def resident_memory(name: str) -> int:
+    """Bytes: VmRSS now, VmHWM at most, of this program alone (ru_maxrss begins with its parent's)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
+
+
 def load_and_tell(path: str, folder: str, length: int) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident_memory("VmRSS")
     load(Path(path), Path(folder), length)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print(resident_memory("VmHWM") - before)
 
 
 def main() -> None:
@@ -146,6 +173,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--conversations", type=int, default=100_000)
+    parser.add_argument("--varied", type=float, default=20, help="megabytes")
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
     theirs = hf_tokenizer(MODE, options.length)
@@ -164,8 +192,10 @@ def main() -> None:
         speed = large.stat().st_size / 1e6 / results["json"].ours
         memory = peak_memory(large, folder / "memory", options.length)
         start = second_start(folder, options.conversations, options.length)
-        for source in ("sharegpt_multi_turn", "sharegpt_single_turn"):
-            path = conversation_file(source)
+        sources = {name: conversation_file(name) for name in ("sharegpt_multi_turn", "sharegpt_single_turn")}
+        sources["varied"] = folder / "varied.json"
+        write_varied_file(sources["varied"], options.varied)
+        for source, path in sources.items():
             results[f"preprocess {source}"] = paired(
                 lambda path=path: run_fastchat(path, theirs),
                 lambda path=path: run_ours(path, options.length),

@@ -3,8 +3,8 @@
 usage: PYTHONPATH=tests python benchmarks/bench_memory_plan.py [--ranks 2] [--tokens 512]
 
 Three models x three strategies x three recompute policies in both precisions, on gloo ranks; then, for each
-model, nodes of two ranks, offloaded optimizer state and bfloat16 gradients, and other families. The clones of
-collectives are in both figures. The error is plan / measured - 1.
+model, nodes of two ranks, offloaded optimizer state, bfloat16 gradients, narrow moments with split masters;
+and other families. The clones of collectives are in both figures. The error is plan / measured - 1.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def runs(ranks: int, tokens: int) -> Iterator[MemoryRun]:
     shared = {"recompute": "gate_up", "ranks": ranks, "tokens": tokens}
     for dtype, model, variant in itertools.product(DTYPES, MODELS, variants):
         yield MemoryRun(model, dtype=dtype, **{**shared, **variant})
+    narrow = {"dtype": "bfloat16", "optim_dtype": "bfloat16", "master_dtype": "split", **shared}
+    for model, strategy, grad_dtype in itertools.product(MODELS, STRATEGIES, DTYPES):
+        yield MemoryRun(model, strategy, grad_dtype=grad_dtype, **narrow)
     for dtype, family in itertools.product(DTYPES, FAMILIES):
         yield MemoryRun(family, "full_shard", dtype=dtype, **shared)
 

@@ -71,6 +71,18 @@ def initialise(engine: Any, device: str) -> None:
     engine.publish()
 
 
+def reserve(engine: Any, lengths: list[int], targets: np.ndarray, batches: list[np.ndarray]) -> None:
+    """Memory for the largest micro-batch and for a step, as a trainer does."""
+    tokens, labels = np.array(lengths), np.asarray(targets)
+    engine.reserve(
+        micro_batch=(
+            max(int(tokens[b].sum()) for b in batches), max(int(labels[b].sum()) for b in batches),
+            max(lengths),
+        ),
+        step=(int(tokens.sum()), int(labels.sum()), len(batches)),
+    )  # fmt: skip
+
+
 def step_flops(config: dict[str, Any], shapes: dict[str, list[int]], lengths: list[int]) -> float:
     """FLOPs of forward and backward, counted as performance.md does."""
     matrices = sum(
@@ -100,13 +112,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     dtype = "bfloat16" if options.bf16 else "float32"
     engine = _C.Engine(
         json.dumps(config), device=options.device, compute_dtype=dtype, recompute=options.recompute,
-        grad_dtype=options.grad_dtype, max_positions=options.longest,
+        grad_dtype=options.grad_dtype, optim_dtype=options.optim_dtype, master_dtype=options.master_dtype,
+        max_positions=options.longest,
     )  # fmt: skip
     initialise(engine, options.device)
     dataset, lengths = workload(options.workload, options.rows, options.longest, config["vocab_size"])
     batches = micro_batches(lengths, options.micro_batch_tokens)
     targets = dataset.target_counts()
     weights = [np.full(len(batch), 1.0 / targets.sum()) for batch in batches]
+    reserve(engine, lengths, targets, batches)
 
     def step() -> Any:
         engine.begin_step(dataset, batches, weights, learning_rate=1e-6)
@@ -119,8 +133,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for _ in range(options.repeats):
         started = time.perf_counter()
         for _ in range(options.steps):
-            results = step() or results
-        results = engine.take_results(all=True) or results
+            results += step()
+        results += engine.take_results(all=True)
         times.append((time.perf_counter() - started) / options.steps)
     if options.profile:
         engine.start_trace(capacity=1_000_000)
@@ -132,14 +146,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     flops = step_flops(config, engine.parameter_shapes, lengths)
     return {
         "model": options.model, "workload": options.workload, "device": options.device,
-        "compute_dtype": dtype, "master_dtype": "float32", "moments_dtype": "float32",
+        "compute_dtype": dtype, "master_dtype": options.master_dtype, "moments_dtype": options.optim_dtype,
         "grad_dtype": options.grad_dtype, "recompute": options.recompute, "parameters": engine.num_parameters,
         "micro_batches": len(batches), "tokens_per_step": tokens, "mean_length": tokens / len(lengths),
         "seconds_per_step": seconds, "fastest": min(times), "slowest": max(times),
         "tokens_per_second": tokens / seconds, "tflops_per_second": flops / seconds / 1e12,
         "mfu_of_989_tflops": flops / seconds / PEAK_FLOPS,
         "peak_memory_gib": peak_memory(options.device) / 2**30,
-        "engine_memory": engine.memory(), "loss": results[-1].loss, "finite": results[-1].finite,
+        "engine_memory": engine.memory(), "loss": results[-1].loss,
+        "finite": all(result.finite for result in results),
     }  # fmt: skip
 
 
@@ -153,6 +168,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--micro_batch_tokens", type=int, default=8192)
     parser.add_argument("--recompute", default="selective")
     parser.add_argument("--grad_dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--optim_dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--master_dtype", choices=["float32", "split"], default="float32")
     parser.add_argument("--bf16", type=lambda text: text == "True", default=True)
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5, help="steps a repeat")
@@ -174,6 +191,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for name, value in record.items():
         if name not in ("versions", "hardware"):
             print(f"{name:<20} {value}")
+    if not record["finite"]:
+        raise SystemExit(f"the timing is void: a step was not finite, loss {record['loss']}")
     return record
 
 

@@ -2,7 +2,8 @@
 # Builds fastsft on a machine with a GPU, then tests and measures it, the most important steps first.
 #
 # usage: benchmarks/gpu.sh [seconds, default 560] [step...]
-# Steps: build device suite step gemm attention step_real ops sanitizer; without names, all in this order.
+# Steps: build device suite step gemm attention step_real step_13b peers ops sanitizer; without names, all in this order.
+# peers_7b, the peers' 7B row, takes a run of its own.
 # A step that does not fit into the seconds is left out; the last line says how to go on. PYTHON is the interpreter
 # that has torch (default: python3). Nothing is downloaded. Records go to benchmarks/results/. Where OUT names a
 # folder, it gets gpu.log, and after every step results.tgz: records, logs, timelines.
@@ -13,7 +14,7 @@ python="${PYTHON:-python3}"
 budget="${1:-560}"
 shift $(($# > 0))
 steps=("$@")
-((${#steps[@]})) || steps=(build device suite step gemm attention step_real ops sanitizer)
+((${#steps[@]})) || steps=(build device suite step gemm attention step_real step_13b peers ops sanitizer)
 work=build/gpu
 mkdir -p "$work" benchmarks/results
 rm -f "$work"/*
@@ -55,6 +56,22 @@ bench() {
   run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device cuda:0 "$@"
 }
 
+# compare NAME LIMIT ARGUMENTS...: bench_peers.py, with the wheels of carry_peers.sh. They are unpacked once a run,
+# and not where results are collected.
+compare() {
+  local name="$1" limit="$2" wheels="${PEERS:-.peers}" site=build/peers
+  shift 2
+  if ! compgen -G "$wheels/*.whl" >/dev/null; then
+    echo "== $name: left out, no wheels in $wheels (benchmarks/carry_peers.sh)"
+    return
+  fi
+  if [[ ! $site -nt "$work/started" ]]; then
+    rm -rf "$site"
+    run peers_unpacked 120 "$python" -m pip install --quiet --no-index --no-deps --target "$site" "$wheels"/*.whl
+  fi
+  PYTHONPATH="$PYTHONPATH:$site" run "$name" "$limit" "$python" benchmarks/bench_peers.py --device cuda:0 "$@"
+}
+
 # A 7B model with fp32 gradients takes 18 bytes a parameter, 113 GiB of 139: the rest decides over micro-batches.
 one_step() {
   case "$1" in
@@ -66,11 +83,23 @@ one_step() {
       bench step_7b_W1 --model vicuna-7b --workload W1 --micro_batch_tokens 8192 --recompute gate_up \
         --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
       ;;
+    step_13b)  # 10 bytes a parameter: split masters, moments and gradients in bfloat16
+      bench step_13b_W1_10_bytes --model vicuna-13b --workload W1 --micro_batch_tokens 4096 --recompute gate_up \
+        --grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split --rows 16 --repeats 2 --steps 2
+      ;;
     step_real)
       bench step_7b_W2 --model vicuna-7b --workload W2 --micro_batch_tokens 8192 --recompute gate_up \
         --rows 128 --repeats 2 --steps 3
       bench step_7b_W1_bfloat16_gradients --model vicuna-7b --workload W1 --micro_batch_tokens 8192 \
         --recompute selective --grad_dtype bfloat16 --repeats 2 --steps 3
+      ;;
+    peers)  # 24 conversations a step, each peer in its best setting that fits
+      compare peers 500 --model llama-3.2-1b --workload W2 --peers fastchat liger trl --rows 24 --micro_batch 4 \
+        --steps 6 --pairs 2
+      ;;
+    peers_7b)  # fp32 state of a 7B model and its activations: fastchat only, with its checkpointing
+      compare peers_7b 540 --model vicuna-7b --workload W2 --peers fastchat --rows 32 --micro_batch 2 --steps 4 \
+        --warm_up 1 --pairs 1 --recompute gate_up
       ;;
     gemm) run gemm 240 "$python" benchmarks/bench_gemm.py --seconds 200 ;;
     attention) run attention 200 "$python" benchmarks/bench_attention.py --seconds 160 ;;

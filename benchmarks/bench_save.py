@@ -1,0 +1,130 @@
+"""Checkpoints: how long training is blocked, what writing costs the steps meanwhile, and the disk's rate.
+
+    python benchmarks/bench_save.py [--folder DIR] [--rounds 3] [--hidden 512] [--layers 6] [--tokens 512]
+
+Two gloo ranks on this machine, full_shard, float32. In turn: our save behind the training, ours while
+training waits, and torch.distributed.checkpoint.async_save. `writer_share`: the rate at which
+our writer makes its bytes durable beside that of plain writes and one fsync of the same size in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import RESULTS, hardware, versions
+
+ROOT = Path(__file__).parents[1]
+
+
+def write_model(folder: Path, options: argparse.Namespace) -> int:
+    """A random Llama; returns its number of parameters."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(
+        LlamaConfig(
+            vocab_size=4096, hidden_size=options.hidden, intermediate_size=options.hidden * 11 // 4,
+            num_hidden_layers=options.layers, num_attention_heads=8, max_position_embeddings=2048,
+        )
+    )  # fmt: skip
+    model.save_pretrained(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def run_ranks(model: Path, folder: Path, report: Path, options: argparse.Namespace, ranks: int = 2) -> Any:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {
+        **os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests'}:{ROOT / 'benchmarks'}",
+        "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [
+        sys.executable, str(ROOT / "benchmarks" / "save_ranks.py"), str(model), str(folder), str(report),
+        "--rounds", str(options.rounds), "--tokens", str(options.tokens),
+    ]  # fmt: skip
+    started = [
+        subprocess.Popen(command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(ranks)
+    ]
+    codes = [process.wait() for process in started]
+    if any(codes):
+        raise RuntimeError(f"the ranks ended with {codes}")
+
+
+def median(rounds: list[dict[str, float]], name: str) -> float:
+    return statistics.median(item[name] for item in rounds)
+
+
+def summary(found: dict[str, Any]) -> dict[str, Any]:
+    """Medians over the rounds; times in milliseconds, rates in MB/s."""
+    sides = {
+        name: {
+            "blocked_ms": 1e3 * median(rounds, "blocked"),
+            "staging_ms": 1e3 * median(rounds, "staging"),
+            "blocked_beyond_staging_ms": 1e3
+            * statistics.median(item["blocked"] - item["staging"] for item in rounds),
+            "step_ms": 1e3 * median(rounds, "step"),
+            "steps_during_the_save": median(rounds, "steps_during"),
+            "inflation_of_steps": median(rounds, "inflation"),
+            "until_durable_ms": 1e3 * median(rounds, "whole"),
+        }
+        for name, rounds in found["rounds"].items()
+    }
+    size = found["bytes_of_a_rank"]
+    plain, writer = (statistics.median(found[name]) for name in ("plain_seconds", "writer_seconds"))
+    pairs = zip(found["plain_seconds"], found["writer_seconds"], strict=True)
+    return {
+        "sides": sides,
+        "bytes_of_a_rank": size,
+        "plain_mb_per_s_of_a_rank": size / plain / 1e6,
+        "writer_mb_per_s_of_a_rank": size / writer / 1e6,
+        "writer_share": statistics.median(a / b for a, b in pairs),
+        "file_system": found["file_system"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, help="on the disk to measure; default: a temporary one")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--name", default="save")
+    options = parser.parse_args()
+    import json
+
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        model, folder, report = (Path(scratch) / name for name in ("model", "out", "report.json"))
+        folder.mkdir()
+        parameters = write_model(model, options)
+        run_ranks(model, folder, report, options)
+        result = summary(json.loads(report.read_text()))
+    record = {
+        "name": options.name,
+        "parameters": parameters,
+        **result,
+        "load_of_the_machine": os.getloadavg()[0],
+        "command": " ".join(["python", *sys.argv]),
+        "versions": versions(("fastsft", "torch")),
+        "hardware": hardware(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+    (RESULTS / f"{options.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()
