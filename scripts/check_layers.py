@@ -197,7 +197,28 @@ def unchecked_kernel(source: Source, op: str, function: str) -> str | None:
     return None
 
 
-CHECKS = (check_names, check_shape, check_includes, check_c10d, check_bindings, check_ops)
+HOST_WAIT = re.compile(
+    r"\.(?:cpu|item|nonzero)\s*(?:<\w+>\s*)?\(|\b_local_scalar_dense\b|\bcuda\w*Synchronize\s*\("
+    r"|(?:\.|->)synchronize\s*\(\s*\)"
+)
+
+
+def check_host_waits(source: Source) -> Iterator[Violation]:
+    """What runs inside a step never asks the device; the one way to wait is seen in the timeline."""
+    if source.layer not in {"data", "ops", "shard", "model", "optim"}:
+        return
+    if source.relative.as_posix() == "data/device_event.cpp":
+        return
+    for match in HOST_WAIT.finditer(source.text):
+        yield source.violation(
+            match.start(), "the host would wait for the device; use DeviceEvent::synchronize outside of steps"
+        )
+
+
+CHECKS = (
+    *(check_names, check_shape, check_includes, check_c10d, check_bindings, check_ops),
+    check_host_waits,
+)
 
 
 def check_tree(root: Path) -> list[Violation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,17 @@ def golden() -> Path:
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Token caches of tests, and of the programs that they start, are not the user's."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """transformers' arguments write accelerate's variables, which other tests and programs must not meet."""
+    before = dict(os.environ)
+    yield
+    for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
+        del os.environ[name]
+        if name in before:
+            os.environ[name] = before[name]
 
 
 def cuda_missing() -> str | None:

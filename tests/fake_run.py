@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fastsft.memory_plan import Setting
+from fastsft.model import ModelConfig
 
 
 class Rows:
@@ -48,6 +49,9 @@ class Engine:
             sum(w * dataset.target_counts()[r] * (1 + r / 100) for r, w in zip(rows, weights, strict=True))
         )
 
+    def reserve(self, *, micro_batch, step):
+        self.reserved = (micro_batch, step)
+
     def begin_step(self, dataset, micro_batches, weights, **options):
         loss = (
             sum(self._sum(dataset, r, w) for r, w in zip(micro_batches, weights, strict=True)) / 2**self.count
@@ -77,10 +81,13 @@ class Model:
 
     def __init__(self, engine):
         self.engine = engine
-        self.config = types.SimpleNamespace(use_cache=False)
+        self.config = ModelConfig(use_cache=False)
 
     def build(self, args, groups, recompute="selective"):
         return self.engine
+
+    def give_back(self):
+        pass
 
     def memory_setting(self, args):
         config = {
@@ -112,6 +119,32 @@ def fake_saving():
         found = sorted(Path(directory).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         return str(found[-1]) if found else None
 
-    return types.SimpleNamespace(
-        save_checkpoint=save_checkpoint, load_checkpoint=load_checkpoint, newest_checkpoint=newest_checkpoint
+    class CheckpointSaver:
+        def __init__(self, trainer):
+            self.trainer, self.saved = trainer, None
+
+        def save(self, directory):
+            module.save_checkpoint(self.trainer, directory)
+            self.saved = directory
+
+        def has(self, directory):
+            return self.saved == directory
+
+        def remember(self, directory):
+            self.saved = directory
+
+        def poll(self):
+            pass
+
+        wait = poll
+
+        def abandon(self, error):
+            pass
+
+    module = types.SimpleNamespace(
+        CheckpointSaver=CheckpointSaver,
+        save_checkpoint=save_checkpoint,
+        load_checkpoint=load_checkpoint,
+        newest_checkpoint=newest_checkpoint,
     )
+    return module

@@ -38,6 +38,8 @@ class MemoryRun:
     tokens: int = 1024
     node_size: int = 0
     grad_dtype: str = "float32"
+    optim_dtype: str = "float32"
+    master_dtype: str = "float32"
     offload: bool = False
 
     def config(self) -> str:
@@ -47,7 +49,8 @@ class MemoryRun:
         """What an engine and a plan are told alike."""
         return {
             "strategy": self.strategy, "recompute": self.recompute, "compute_dtype": self.dtype,
-            "grad_dtype": self.grad_dtype, "offload": self.offload,
+            "grad_dtype": self.grad_dtype, "optim_dtype": self.optim_dtype, "master_dtype": self.master_dtype,
+            "offload": self.offload,
         }  # fmt: skip
 
 
@@ -68,14 +71,18 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     engine = _C.Engine(
         run.config(), num_threads=threads, max_positions=run.tokens // 4, **run.shared(), **groups
     )
+    sizes = {
+        "micro_batch": (run.tokens, run.tokens // 2, run.tokens // 4),
+        "step": (2 * run.tokens, run.tokens, 2),
+    }
+    engine.reserve(**sizes)
     for _ in range(2):
         engine.train_step(dataset, micro_batches, weights, learning_rate=1e-4)
     measured, memory = _C.AllocationMeter.peak(), engine.memory()
     _C.AllocationMeter.stop()
     plan = _C.plan_memory(
         run.config(), world_size=run.ranks, node_size=run.node_size, threads=threads,
-        micro_batch=(run.tokens, run.tokens // 2, run.tokens // 4), step=(2 * run.tokens, run.tokens, 2),
-        **run.shared(),
+        **sizes, **run.shared(),
     )  # fmt: skip
     return {"measured": measured, "held": memory, "plan": {"parts": plan.parts, "peak": plan.peak}}
 

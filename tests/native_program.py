@@ -10,6 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
+_objects: dict[tuple[str, tuple[str, ...]], str] = {}  # made by this process, for programs that share them
+
+
 def build_program(target: Path, sources: list[str], flags: tuple[str, ...] = ()) -> Path:
     """Compile `sources` (relative to the repository) into `target`; the compiler is $CXX, else c++."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
@@ -20,8 +23,12 @@ def build_program(target: Path, sources: list[str], flags: tuple[str, ...] = ())
     options = ["-std=c++20", "-O0", *flags, f"-I{ROOT}/csrc", f"-I{ROOT}/tests", "-isystem", json_include]
 
     def compile_one(source: str) -> str:
+        known = _objects.get((source, flags))
+        if known and Path(known).exists():
+            return known
         output = f"{target}.{source.replace('/', '.')}.o"
         subprocess.run([compiler, *options, "-c", ROOT / source, "-o", output], check=True)
+        _objects[source, flags] = output
         return output
 
     with ThreadPoolExecutor(2) as pool:

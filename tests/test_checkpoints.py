@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft import _C, checkpoint, random_state, run_identity, saving
+from fastsft import _C, checkpoint_content, random_state, run_identity, saving
 from fastsft.memory_plan import plan_of_run
 from saving_run import make_trainer
 from tiny_models import weights_of, write_model
@@ -161,11 +161,11 @@ FILES = ["model.safetensors", OPTIMIZER, "fastsft_state.json", "manifest.json"]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog):
+def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog, capsys):
     output = copy(finished, tmp_path, 2, 4, 6)
     with caplog.at_level(logging.INFO):
         assert saving.newest_checkpoint(output) == str(output / "checkpoint-6")
-        assert "checkpoint-6 verified" in caplog.text
+        assert "checkpoint-6 verified in 0.0 s" in capsys.readouterr().out
         for step in (6, 4):
             path = output / f"checkpoint-{step}" / name
             path.write_bytes(path.read_bytes()[:-1])
@@ -295,7 +295,7 @@ def test_save_total_limit(model, tmp_path, limit, left):
     assert not list(tmp_path.glob(".fastsft*"))
 
 
-@pytest.mark.parametrize("broken", ["write_run_state", "write_random_state", "save_model_directory"])
+@pytest.mark.parametrize("broken", ["write_texts", "write_tokenizer", "read_random_states", "describe_run"])
 def test_a_failed_save_leaves_nothing(model, tmp_path, monkeypatch, broken):
     trainer = make_trainer(model, tmp_path)
 
@@ -304,7 +304,7 @@ def test_a_failed_save_leaves_nothing(model, tmp_path, monkeypatch, broken):
 
     saving.save_checkpoint(trainer, tmp_path / "checkpoint-1")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, broken, fail)
+        patch.setattr(checkpoint_content, broken, fail)
         with pytest.raises(RuntimeError, match="the disk is full"):
             saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
@@ -312,14 +312,14 @@ def test_a_failed_save_leaves_nothing(model, tmp_path, monkeypatch, broken):
     assert saving.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
 
 
-def test_leftovers_of_a_crash_go_with_the_next_save(model, tmp_path, caplog):
+def test_leftovers_of_a_crash_go_with_the_next_save(model, tmp_path, capsys):
     leftover = tmp_path / ".fastsft-tmp-1-0123456789abcdef"
     leftover.mkdir()
     (leftover / ".fastsft-owner").write_text("")
     (leftover / "model.safetensors").write_bytes(b"half")
     saving.save_checkpoint(make_trainer(model, tmp_path), tmp_path / "checkpoint-1")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
-    assert leftover.name in caplog.text
+    assert leftover.name in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,54 @@ def test_a_rank_that_fails_fails_the_save_on_all(model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outcome-0.txt", "outcome-1.txt"]
 
 
-@pytest.mark.parametrize("limit", [0, 1, 100, 1_000, 5_000, 20_000, 60_000, 120_000])
+def files_of(folder, *, model_only=False):
+    ignored = {"manifest.json", "training_args.json"}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.name not in ignored and (not model_only or path.name.startswith(("model", "config")))
+    }
+
+
+def test_two_ranks_in_every_way(model, tmp_path):
+    """Byte ranges of both ranks, a stream through rank 0, nodes with disks of their own: the same files."""
+    launch("ways", model, tmp_path)
+    parallel, stream = tmp_path / "parallel", tmp_path / "stream"
+    assert files_of(parallel / "final") == files_of(stream / "final")
+    assert len(list((parallel / "final").glob("model-*.safetensors"))) > 5
+    assert same(weights_of(parallel / "final"), weights_of(model))
+    assert files_of(parallel / "checkpoint-0") == files_of(stream / "checkpoint-0")
+    assert _C.list_checkpoints(str(parallel)) == ["checkpoint-0", "checkpoint-2"]
+    saved = [parallel / "checkpoint-0", parallel / "checkpoint-2", stream / "checkpoint-0"]
+    saved += [tmp_path / f"node-{rank}" / "checkpoint-0" for rank in range(2)]
+    assert [_C.verify_directory(str(path)) for path in saved] == [[]] * 5
+    # Both nodes have all of it.
+    first, second = (files_of(tmp_path / f"node-{rank}" / "checkpoint-0") for rank in range(2))
+    states = [json.loads(files.pop("trainer_state.json")) for files in (first, second)]
+    assert [state.pop("is_world_process_zero") for state in states] == [True, False]
+    assert (
+        states[0] == states[1]
+        and first == second
+        and OPTIMIZER in first
+        and "random-state-rank-00001.json" in first
+    )
+    whole = files_of(tmp_path / "node-1", model_only=True)
+    assert whole == files_of(tmp_path / "node-0", model_only=True) and "model.safetensors" in whole
+    assert same(weights_of(tmp_path / "node-1"), weights_of(parallel / "checkpoint-0"))
+    # A rank that failed behind the training is heard of on both, after the same step.
+    outcomes = [(tmp_path / f"outcome-{rank}.txt").read_text().split(" ", 1) for rank in range(2)]
+    assert outcomes[0][0] == outcomes[1][0]
+    assert "rank 1 failed: the disk of rank 1 is full" in outcomes[0][1]
+    assert outcomes[1][1] == "the disk of rank 1 is full"
+
+
+FULL_AT = [
+    *(0, 1, 7, 100, 300, 500, 800, 1_000, 1_500, 2_000),
+    *(3_000, 5_000, 8_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 150_000),
+]
+
+
+@pytest.mark.parametrize("limit", FULL_AT)
 def test_a_full_disk_leaves_the_old_checkpoint(model, tmp_path, limit):
     """A limit on file sizes stands for a disk that fills up in the middle of any file."""
     trainer = make_trainer(model, tmp_path)
@@ -405,7 +452,8 @@ def test_a_full_disk_leaves_the_old_checkpoint(model, tmp_path, limit):
     before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
-        with pytest.raises((RuntimeError, OSError), match=r"bytes are free|File too large"):
+        said = r"\.fastsft-.*File too large.* \d+ bytes are free there.*save needs \d+ bytes"
+        with pytest.raises(RuntimeError, match=said if limit else ".fastsft-"):
             saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))

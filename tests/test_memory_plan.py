@@ -156,9 +156,10 @@ def test_a_refusal_offers_bfloat16_gradients() -> None:
 
 def test_the_table_adds_up() -> None:
     plan = plan_memory(SETTING, "selective", 1024, work(1024))
-    *rows, last = memory_table(plan, Room(2 * plan.total))
+    *rows, last, beside = memory_table(plan, Room(2 * plan.total))
     assert len(rows) == sum(size > 0 for size in [*plan.parts.values(), plan.outside])
     assert last.split() == f"a rank at most {size_text(plan.total)} of {size_text(2 * plan.total)}".split()
+    assert beside.split() == f"host copy while saving {size_text(plan.staging)}".split()
 
 
 def test_sizes_and_this_machine() -> None:

@@ -47,7 +47,7 @@ def size_of(run):
 
 
 def groups_of(args, rows, epoch):
-    return EpochGroups(args, len(rows), epoch, step_source(args, rows, args.token_budget, (1.0, 0.0)))
+    return EpochGroups(args, rows, epoch, step_source(args, rows, args.token_budget, (1.0, 0.0)))
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -37,7 +37,7 @@ def trainer(tmp_path, *, engine=None, rows=ROWS, **options):
     flags = {
         "output_dir": str(tmp_path), "use_cpu": True, "per_device_train_batch_size": 2, "logging_steps": 1,
         "gradient_accumulation_steps": 2, "num_train_epochs": 2, "save_strategy": "no", "learning_rate": 1e-3,
-        "model_max_length": 32, "disable_tqdm": True, **options,
+        "model_max_length": 32, "disable_tqdm": True, "plot_loss": False, **options,
     }  # fmt: skip
     return Trainer(
         Model(engine or Engine()),
@@ -62,6 +62,7 @@ def test_steps_rows_and_rates(tmp_path):
         assert step["learning_rate"] == schedule.rate(number)
         assert (step["weight_decay"], step["max_grad_norm"], step["label_smoothing"]) == (0.1, 0.5, 0.2)
         assert (step["beta1"], step["beta2"], step["eps"]) == (0.9, 0.95, 1e-8)
+    assert run.engine.reserved == tuple(run.memory_plan.work.shapes().values())  # before the first step
 
 
 def test_log_history(tmp_path, capsys):
@@ -253,8 +254,8 @@ def test_a_save_that_failed_is_tried_again(tmp_path, monkeypatch):
             fastsft.saving, "save_checkpoint", lambda *_: (_ for _ in ()).throw(RuntimeError("full"))
         )
         with pytest.raises(RuntimeError, match="full"):
-            run._save_checkpoint()
-    run._save_checkpoint()
+            run.save_checkpoint()
+    run.save_checkpoint()
     assert (tmp_path / "checkpoint-0").is_dir()
 
 
@@ -355,8 +356,9 @@ def test_order_of_events(tmp_path):
         save_strategy="steps",
     ).train()
     assert events.names == [
-        "on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin", "on_step_end", "on_log", "on_log",
-        "on_evaluate", "on_save", "on_epoch_end", "on_log", "on_train_end",
+        "on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin", "on_substep_end",
+        "on_pre_optimizer_step", "on_optimizer_step", "on_step_end", "on_log", "on_prediction_step",
+        "on_prediction_step", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_log", "on_train_end",
     ]  # fmt: skip
 
 
@@ -425,3 +427,41 @@ def test_a_vocabulary_that_does_not_hold_the_data_is_refused_at_the_start():
     TokenRows(rows, 8).check_ids(6)
     with pytest.raises(ValueError, match="token id 5, the model knows 5"):
         TokenRows(rows, 8).check_ids(5)
+
+
+def test_curves_are_there_when_a_run_ends_early(tmp_path):
+    class Hit(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        trainer(tmp_path / "signal", callbacks=[Hit], plot_loss=True).train()
+    assert "stopped: SIGTERM" in (tmp_path / "signal" / "loss.html").read_text()
+    with pytest.raises(RuntimeError):
+        trainer(tmp_path / "nan", engine=Engine(bad_step=3), plot_loss=True).train()
+    page = (tmp_path / "nan" / "loss.html").read_text()
+    assert "stopped: NotFiniteError: step 3" in page and "2 of 6" in page
+
+
+def test_metrics_files_and_table(tmp_path, capsys):
+    run = trainer(tmp_path)
+    output = run.train()
+    capsys.readouterr()
+    run.log_metrics("train", output.metrics)
+    run.save_metrics("train", output.metrics)
+    assert capsys.readouterr().out.startswith("***** train metrics *****\n  epoch ")
+    assert json.loads((tmp_path / "all_results.json").read_text()) == output.metrics
+
+
+def test_a_tracker_hears_what_is_logged(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = trainer(tmp_path, report_to="tensorboard", logging_dir=str(tmp_path / "events"))
+    run.train()
+    heard = [
+        (e.step, e.value) for e in EventAccumulator(str(tmp_path / "events")).Reload().Scalars("train/loss")
+    ]
+    logged = [(entry["step"], entry["loss"]) for entry in run.state.log_history if "loss" in entry]
+    assert heard == [(step, pytest.approx(loss, rel=1e-6)) for step, loss in logged] and len(heard) == 6

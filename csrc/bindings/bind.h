@@ -7,6 +7,7 @@ namespace fastsft::bindings {
 
 void bind_core(pybind11::module_& module);
 void bind_storage(pybind11::module_& module);
+void bind_storage_weights(pybind11::module_& module);
 void bind_data(pybind11::module_& module);
 void bind_data_packing(pybind11::module_& module);
 void bind_train_memory(pybind11::module_& module);
@@ -15,10 +16,13 @@ void bind_data_survey(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
+void bind_checkpoint_parts(pybind11::module_& module);
 void bind_tokenizer(pybind11::module_& module);
 void bind_tokenizer_json(pybind11::module_& module);
 void bind_chat(pybind11::module_& module);
 void bind_chat_labels(pybind11::module_& module);
+void bind_sync(pybind11::module_& module);
+void bind_sync_engine(pybind11::module_& module);
 void bind_train(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

@@ -1,6 +1,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
+
 #include "bindings/bind.h"
 #include "checkpoint/load_model.h"
 #include "checkpoint/model_loader.h"
@@ -25,15 +27,25 @@ std::vector<std::string> load_engine_model(Engine& engine, const std::string& di
 }
 
 std::vector<FileDigest> save_engine_model(Engine& engine, const std::string& directory,
-                                          const std::string& dtype, uint64_t max_shard_size) {
+                                          const std::string& dtype, uint64_t max_shard_size,
+                                          std::optional<bool> writes) {
   engine.await_states();
   return save_model(engine.strategy(), engine.communicator(), directory,
-                    {weight_dtype(dtype), max_shard_size});
+                    {weight_dtype(dtype), max_shard_size},
+                    {writes.has_value(), writes.value_or(false)});
 }
 
-std::vector<FileDigest> save_engine_state(Engine& engine, const std::string& directory) {
+std::vector<FileDigest> stream_engine_state(Engine& engine, const std::string& directory,
+                                            std::optional<bool> writes) {
   engine.await_states();
-  return save_training_state(engine.strategy(), directory);
+  return stream_training_state(engine.strategy(), engine.communicator(), directory,
+                               {writes.has_value(), writes.value_or(false)});
+}
+
+FileDigest save_engine_state(Engine& engine, const std::string& directory) {
+  engine.await_states();
+  return save_training_state(posix_file_system(),
+                             part_to_write(engine.strategy(), engine.communicator()), directory);
 }
 
 void load_engine_state(Engine& engine, const std::string& directory) {
@@ -47,7 +59,10 @@ void load_engine_state(Engine& engine, const std::string& directory) {
 void bind_checkpoint(py::module_& module) {
   module.def("load_model", &load_engine_model, "engine"_a, "directory"_a, Unlocked());
   module.def("save_model", &save_engine_model, "engine"_a, "directory"_a, py::kw_only(),
-             "dtype"_a = "float32", "max_shard_size"_a = SaveOptions{}.max_shard_bytes, Unlocked());
+             "dtype"_a = "float32", "max_shard_size"_a = SaveOptions{}.max_shard_bytes,
+             "writes"_a = py::none(), Unlocked());
+  module.def("stream_training_state", &stream_engine_state, "engine"_a, "directory"_a,
+             py::kw_only(), "writes"_a = py::none(), Unlocked());
   module.def("save_training_state", &save_engine_state, "engine"_a, "directory"_a, Unlocked());
   module.def("load_training_state", &load_engine_state, "engine"_a, "directory"_a, Unlocked());
   module.def("publish_weights", &Engine::publish, "engine"_a, Unlocked());

@@ -1,6 +1,7 @@
 #include <c10/util/Exception.h>
 
 #include "bindings/bind.h"
+#include "core/phase_deadline.h"
 #include "core/whereabouts.h"
 
 namespace fastsft::bindings {
@@ -23,7 +24,14 @@ void translate(std::exception_ptr pointer) {
 void bind_core(pybind11::module_& module) {
   pybind11::register_exception_translator(&translate);
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
+  pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);
   module.def("whereabouts", [] { return Whereabouts::instance().text(); });
+  module.def(
+      "enter_phase",
+      [](const std::string& phase, double timeout_seconds) {
+        PhaseDeadline::instance().enter(phase, timeout_seconds);
+      },
+      pybind11::arg("phase"), pybind11::kw_only(), pybind11::arg("timeout_seconds"));
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
 }

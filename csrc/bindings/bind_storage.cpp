@@ -4,7 +4,10 @@
 #include "core/error.h"
 #include "storage/atomic_directory.h"
 #include "storage/crc32c.h"
+#include "storage/crc32c_combine.h"
 #include "storage/file_name.h"
+#include "storage/file_ranges.h"
+#include "storage/file_set.h"
 #include "storage/model_index.h"
 #include "storage/rotation.h"
 #include "storage/run_lock.h"
@@ -78,6 +81,22 @@ void bind_files(py::module_& module) {
       .def_readonly("name", &FileDigest::name)
       .def_readonly("size", &FileDigest::size)
       .def_readonly("crc32c", &FileDigest::crc32c);
+  py::class_<RangeDigest>(module, "RangeDigest")
+      .def(py::init([](std::string name, uint64_t offset, uint64_t size, uint32_t crc32c) {
+             return RangeDigest{std::move(name), offset, size, crc32c};
+           }),
+           "name"_a, "offset"_a, "size"_a, "crc32c"_a)
+      .def_readonly("name", &RangeDigest::name)
+      .def_readonly("offset", &RangeDigest::offset)
+      .def_readonly("size", &RangeDigest::size)
+      .def_readonly("crc32c", &RangeDigest::crc32c);
+  module.def("join_ranges", &join_ranges, "ranges"_a, Unlocked());
+  module.def(
+      "write_file",
+      [](const std::string& path, const std::string& content) {
+        return write_file(posix_file_system(), path, content);
+      },
+      "path"_a, "content"_a, Unlocked());
   module.def("digest_file", &digest_file, "path"_a, Unlocked());
   module.def(
       "sync_file", [](const std::string& path) { posix_file_system().sync_file(path); }, "path"_a,
@@ -100,6 +119,7 @@ void bind_files(py::module_& module) {
       "crc32c",
       [](const py::bytes& data, uint32_t previous) { return crc32c(view(data), previous); },
       "data"_a, "previous"_a = 0);
+  module.def("crc32c_combine", &crc32c_combine, "first"_a, "second"_a, "second_size"_a);
   module.def(
       "crc32c_portable",
       [](const py::bytes& data, uint32_t previous) {
@@ -118,7 +138,8 @@ void bind_checkpoint_directories(py::module_& module) {
       .def_readonly("step", &Manifest::step)
       .def_readonly("world_size", &Manifest::world_size)
       .def_readonly("layout_hash", &Manifest::layout_hash)
-      .def_readonly("files", &Manifest::files);
+      .def_readonly("files", &Manifest::files)
+      .def("json", &manifest_json);
   module.def("read_manifest", &read_manifest, "directory"_a, Unlocked());
   module.def(
       "verify_directory",
@@ -149,6 +170,20 @@ void bind_checkpoint_directories(py::module_& module) {
       "parent"_a, Unlocked());
 }
 
+void bind_file_sets(py::module_& module) {
+  module.def("file_set_name", &file_set_name);
+  module.def(
+      "install_file_set",
+      [](const std::string& parent, const std::string& name) {
+        install_file_set(posix_file_system(), parent, name);
+      },
+      "parent"_a, "name"_a, Unlocked());
+  module.def(
+      "finish_file_sets",
+      [](const std::string& parent) { finish_file_sets(posix_file_system(), parent); }, "parent"_a,
+      Unlocked());
+}
+
 void bind_rotation(py::module_& module) {
   module.def(
       "list_checkpoints",
@@ -166,6 +201,10 @@ void bind_rotation(py::module_& module) {
         return rotate_checkpoints(posix_file_system(), directory, limit, kept);
       },
       "output_directory"_a, "limit"_a, "kept"_a = std::vector<std::string>(), Unlocked());
+  module.def(
+      "delete_directory",
+      [](const std::string& path) { delete_directory(posix_file_system(), path); }, "path"_a,
+      Unlocked());
 }
 
 void bind_model_files(py::module_& module) {
@@ -196,6 +235,7 @@ void bind_storage(py::module_& module) {
   bind_files(module);
   bind_safetensors(module);  // its writer returns a FileDigest
   bind_checkpoint_directories(module);
+  bind_file_sets(module);
   bind_rotation(module);
   bind_model_files(module);
 }

@@ -1,6 +1,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "bindings/bind.h"
 #include "core/run_in_parts.h"
@@ -33,18 +34,33 @@ py::array_t<T> to_array(std::vector<T> list) {
   return py::array_t<T>(held->size(), held->data(), base);
 }
 
+// The texts' UTF-8, which their owner keeps. Takes no notice of each that it reads, as a caster
+// of views does.
+std::vector<std::string_view> view_texts(const py::list& texts) {
+  std::vector<std::string_view> views;
+  views.reserve(texts.size());
+  for (const py::handle text : texts) {
+    Py_ssize_t size = 0;
+    const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+    if (bytes == nullptr) throw py::error_already_set();
+    views.emplace_back(bytes, static_cast<size_t>(size));
+  }
+  return views;
+}
+
 // Ids of all texts end to end, and where each text's end: no Python object for an id.
 std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
-    const Tokenizer& self, const std::vector<std::string_view>& texts, bool as_plain_text) {
+    const Tokenizer& self, const py::typing::List<py::str>& texts, bool as_plain_text) {
+  const std::vector<std::string_view> views = view_texts(texts);
   std::vector<int32_t> ids;
   std::vector<int64_t> ends;
   {
     const py::gil_scoped_release release;
     size_t bytes = 0;
-    for (const std::string_view text : texts) bytes += text.size();
+    for (const std::string_view text : views) bytes += text.size();
     ids.reserve(bytes / 3);
-    ends.reserve(texts.size());
-    for (const std::string_view text : texts) {
+    ends.reserve(views.size());
+    for (const std::string_view text : views) {
       self.encode_ids(text, special_text(as_plain_text), ids);
       ends.push_back(static_cast<int64_t>(ids.size()));
     }

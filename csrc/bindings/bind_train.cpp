@@ -51,6 +51,17 @@ auto with_micro_batches(const std::vector<Rows>& rows, const std::vector<Weights
   return step(std::span<const MicroBatch>(micro_batches));
 }
 
+using Shape = std::tuple<int64_t, int64_t, int64_t>;
+
+// Tokens, labels and longest conversation of a micro-batch; tokens, labels and micro-batches of a
+// step.
+void reserve(Engine& self, const Shape& micro_batch, const Shape& step) {
+  const auto [tokens, labels, longest] = micro_batch;
+  const auto [step_tokens, step_labels, micro_batches] = step;
+  const py::gil_scoped_release released;
+  self.reserve({tokens, labels, longest}, {step_tokens, step_labels, micro_batches});
+}
+
 double loss(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
             double label_smoothing) {
   const MicroBatch micro_batch{view(rows), view(weights)};
@@ -110,6 +121,19 @@ void bind_train(py::module_& module) {
       .def_readonly("grad_norm", &StepResult::grad_norm)
       .def_readonly("finite", &StepResult::finite);
 
+  py::class_<ReplayDigests>(module, "ReplayDigests")
+      .def_property_readonly(
+          "own",
+          [](const ReplayDigests& self) { return std::pair(self.first.own, self.second.own); })
+      .def_property_readonly("reduced", [](const ReplayDigests& self) {
+        return std::pair(self.first.reduced, self.second.reduced);
+      });
+  py::class_<UnitDigest>(module, "UnitDigest")
+      .def_readonly("unit", &UnitDigest::unit)
+      .def_readonly("shard", &UnitDigest::shard)
+      .def_readonly("state", &UnitDigest::state)
+      .def_readonly("parameters", &UnitDigest::parameters);
+
   py::class_<trace::RecordedSpan>(module, "RecordedSpan")
       .def_property_readonly(
           "lane", [](const trace::RecordedSpan& span) { return trace::lane_name(span.lane); })
@@ -129,7 +153,7 @@ void bind_train(py::module_& module) {
                        bool prefetch, double timeout_seconds, bool offload,
                        const std::string& node_gather_group, const std::string& node_reduce_group,
                        const std::string& across_group, const std::string& optim_dtype,
-                       const std::string& master_dtype) {
+                       const std::string& master_dtype, bool blocking) {
              return make_engine(config_json, device, compute_dtype,
                                 {.strategy = strategy,
                                  .recompute = recompute,
@@ -141,6 +165,7 @@ void bind_train(py::module_& module) {
                                  .optim_dtype = float_dtype("optim_dtype", optim_dtype),
                                  .split_master = is_split(master_dtype),
                                  .prefetch = prefetch,
+                                 .blocking = blocking,
                                  .offload = offload,
                                  .timeout_seconds = timeout_seconds,
                                  .results_behind = results_behind});
@@ -153,39 +178,55 @@ void bind_train(py::module_& module) {
            py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0, py::arg("offload") = false,
            py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
            py::arg("across_group") = "", py::arg("optim_dtype") = "float32",
-           py::arg("master_dtype") = "float32")
+           py::arg("master_dtype") = "float32", py::arg("blocking") = false)
+      .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"))
       .def(
           "train_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing,
-             int64_t rounding_seed) {
-            const AdamWOptions options{learning_rate, beta1,        beta2,
-                                       eps,           weight_decay, rounding_seed};
+             int64_t rounding_seed, double loss_limit, bool replay) {
+            const StepOptions options{
+                {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
+                max_grad_norm,
+                label_smoothing,
+                loss_limit,
+                replay};
             return with_micro_batches(micro_batches, weights, [&](auto batches) {
-              return self.train_step(dataset, batches, options, max_grad_norm, label_smoothing);
+              return self.train_step(dataset, batches, options);
             });
           },
           py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
           py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
-          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0)
+          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
+          py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
+          py::arg("replay") = false)
       .def(
           "begin_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing,
-             int64_t rounding_seed) {
-            const AdamWOptions options{learning_rate, beta1,        beta2,
-                                       eps,           weight_decay, rounding_seed};
-            with_micro_batches(micro_batches, weights, [&](auto batches) {
-              self.begin_step(dataset, batches, options, max_grad_norm, label_smoothing);
-            });
+             int64_t rounding_seed, double loss_limit, bool replay, double noise,
+             int64_t noise_seed) {
+            const StepOptions options{
+                {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
+                max_grad_norm,
+                label_smoothing,
+                loss_limit,
+                replay,
+                {noise, static_cast<uint64_t>(noise_seed)}};
+            with_micro_batches(micro_batches, weights,
+                               [&](auto batches) { self.begin_step(dataset, batches, options); });
           },
           py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
           py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
-          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0)
+          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
+          py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
+          py::arg("replay") = false, py::arg("noise") = 0.0, py::arg("noise_seed") = 0)
+      .def_property_readonly("replay_digests", &Engine::replay_digests)
+      .def("state_digests", &Engine::state_digests, py::call_guard<py::gil_scoped_release>())
       .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
            py::call_guard<py::gil_scoped_release>())
       .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),

@@ -71,6 +71,7 @@ void bind_train_memory(py::module_& module) {
   py::class_<AllocationMeter>(module, "AllocationMeter")
       .def_static("start", &AllocationMeter::start)
       .def_static("stop", &AllocationMeter::stop)
+      .def_static("count", &AllocationMeter::count)
       .def_static("held", &AllocationMeter::held)
       .def_static("peak", &AllocationMeter::peak);
 }

@@ -5,6 +5,7 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "fastsft: native core";
   bind_core(module);
   bind_storage(module);
+  bind_storage_weights(module);
   bind_data(module);
   bind_data_packing(module);
   bind_optim(module);
@@ -13,9 +14,12 @@ PYBIND11_MODULE(_C, module) {
   bind_chat(module);
   bind_chat_labels(module);
   bind_model(module);
+  bind_sync(module);
   bind_data_labels(module);
   bind_data_survey(module);
   bind_train(module);
   bind_train_memory(module);
   bind_checkpoint(module);  // its functions take the Engine
+  bind_checkpoint_parts(module);
+  bind_sync_engine(module);
 }

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 
 #include "core/error.h"
+#include "core/whereabouts.h"
 
 namespace fastsft {
 
@@ -14,8 +15,8 @@ void Agreement::settle(Communicator& communicator, at::Device device,
     communicator.all_reduce_sum(failures, "outcome of " + what)->wait();
     const auto count = static_cast<int>(failures.item<float>());
     if (count > 0 && !failure_) {
-      throw_runtime(what, ": ", count, " of ", communicator.world_size(),
-                    " ranks failed; their own messages say why");
+      throw PeerFailedError(concat(what, ": ", count, " of ", communicator.world_size(),
+                                   " ranks failed; their own messages say why"));
     }
   }
   if (failure_) std::rethrow_exception(failure_);

@@ -23,7 +23,7 @@ class Agreement {
     }
   }
 
-  // Collective. Throws this rank's failure, or std::runtime_error naming `what` when only another
+  // Collective. Throws this rank's failure, or PeerFailedError naming `what` when only another
   // rank failed. `device` is where the communicator's tensors live.
   void settle(Communicator& communicator, at::Device device, const std::string& what) const;
 

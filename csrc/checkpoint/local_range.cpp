@@ -49,8 +49,4 @@ void store_owned_master(const UnitState& state, ElementRange source, DType dtype
   write_master(state, part.begin - state.begin, values);
 }
 
-at::Tensor load_owned(const UnitState& state, const at::Tensor& source) {
-  return host_copy(source.narrow(0, 0, owned_range(state).size())).contiguous();
-}
-
 }  // namespace fastsft

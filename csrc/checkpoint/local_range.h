@@ -24,7 +24,4 @@ void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange 
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data);
 
-// The owned elements of `source`, one of the state's tensors in its dtype, contiguous on the CPU.
-at::Tensor load_owned(const UnitState& state, const at::Tensor& source);
-
 }  // namespace fastsft

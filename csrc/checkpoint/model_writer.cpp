@@ -3,93 +3,57 @@
 #include <algorithm>
 
 #include "checkpoint/float_conversion.h"
+#include "checkpoint/model_ranges.h"
 #include "core/error.h"
 #include "storage/model_index.h"
 #include "storage/safetensors_reader.h"
 
 namespace fastsft {
-namespace {
 
-TensorSpec spec_of(const TensorPlace& place, DType dtype) {
-  const auto& shape = place.slot->shape;
-  return {place.slot->name, dtype, {shape.begin(), shape.end()}};
-}
-
-std::vector<PlannedShard> plan(const std::vector<TensorPlace>& places, const SaveOptions& options) {
-  std::vector<SizedTensor> sizes;
-  for (const auto& place : places) {
-    sizes.push_back({place.slot->name, spec_of(place, options.dtype).bytes()});
-  }
-  return plan_shards(sizes, options.max_shard_bytes);
-}
-
-}  // namespace
-
-ModelWriter::ModelWriter(FileSystem& file_system, std::string directory,
-                         std::vector<TensorPlace> places, const SaveOptions& options)
+ModelWriter::ModelWriter(FileSystem& file_system, std::string directory, ModelFilePlan plan)
     : file_system_(file_system),
       directory_(std::move(directory)),
-      places_(std::move(places)),
-      options_(options),
-      shards_(plan(places_, options_)),
-      shard_of_(places_.size()),
+      plan_(std::move(plan)),
       staged_(file_system, directory_) {
-  for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    std::vector<TensorSpec> specs;
-    for (const size_t i : shards_[shard].tensors) {
-      shard_of_[i] = shard;
-      specs.push_back(spec_of(places_[i], options_.dtype));
-    }
-    paths_.push_back(staged_.stage(shards_[shard].file_name));
-    open_[shard] =
-        std::make_unique<SafetensorsWriter>(file_system_, paths_.back(), std::move(specs));
+  for (size_t i = 0; i < plan_.files.size(); ++i) {
+    for (const auto& tensor : plan_.files[i].tensors) file_of_[tensor.spec.name] = i;
+    paths_.push_back(staged_.stage(plan_.files[i].name));
+    open_[i] = std::make_unique<ChecksummedFile>(file_system_, paths_.back());
+    open_[i]->write(plan_.files[i].prefix);
   }
 }
 
-void ModelWriter::write(std::span<const float> values) {
-  FASTSFT_ASSERT(next_ < places_.size());
-  const ParamSlot& slot = *places_[next_].slot;
+void ModelWriter::write(const ParamSlot& slot, std::span<const float> values) {
   FASTSFT_ASSERT(static_cast<int64_t>(values.size()) == slot.numel(), slot.name);
-  const size_t shard = shard_of_[next_++];
-  SafetensorsWriter& writer = *open_.at(shard);
+  const size_t i = file_of_.at(slot.name);
+  ChecksummedFile& file = *open_.at(i);
   try {
-    writer.write(write_floats(options_.dtype, values));
+    file.write(write_floats(plan_.options.dtype, values));
   } catch (const std::invalid_argument& error) {
     throw_invalid("saving ", slot.name, ": ", error.what());
   }
-  if (!writer.complete()) return;
-  digests_.push_back(writer.finish());
-  digests_.back().name = shards_[shard].file_name;
-  open_.erase(shard);
+  if (file.size() < plan_.files[i].size) return;
+  digests_.push_back(file.finish());
+  digests_.back().name = plan_.files[i].name;
+  open_.erase(i);
 }
 
 // A file that does not read back as what was written is a failed save, not a warning.
 void ModelWriter::check_written() const {
-  FASTSFT_ASSERT(next_ == places_.size() && digests_.size() == shards_.size());
-  for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    const SafetensorsReader reader(paths_[shard]);
-    bool same = reader.tensors().size() == shards_[shard].tensors.size();
-    for (const size_t i : shards_[shard].tensors) {
-      const TensorSpec spec = spec_of(places_[i], options_.dtype);
-      const TensorEntry* found = reader.find(spec.name);
-      same = same && found && found->dtype == spec.dtype && found->shape == spec.shape;
+  FASTSFT_ASSERT(open_.empty() && digests_.size() == plan_.files.size());
+  for (size_t i = 0; i < plan_.files.size(); ++i) {
+    check_header(SafetensorsReader(paths_[i]), plan_.files[i]);
+    FileDigest digest = digest_file(paths_[i]);
+    digest.name = plan_.files[i].name;
+    if (std::find(digests_.begin(), digests_.end(), digest) == digests_.end()) {
+      throw_runtime(paths_[i], ": reads back differently from what was written");
     }
-    FileDigest digest = digest_file(paths_[shard]);
-    digest.name = shards_[shard].file_name;
-    same = same && std::find(digests_.begin(), digests_.end(), digest) != digests_.end();
-    if (!same) throw_runtime(paths_[shard], ": reads back differently from what was written");
   }
 }
 
 void ModelWriter::write_index() {
-  ModelIndex index;
-  for (size_t i = 0; i < places_.size(); ++i) {
-    index.weight_map[places_[i].slot->name] = shards_[shard_of_[i]].file_name;
-    index.total_parameters += static_cast<uint64_t>(places_[i].slot->numel());
-    index.total_size += spec_of(places_[i], options_.dtype).bytes();
-  }
   ChecksummedFile file(file_system_, staged_.stage(kWeightsIndex));
-  file.write(model_index_json(index));
+  file.write(plan_.index);
   digests_.push_back(file.finish());
   digests_.back().name = kWeightsIndex;
 }
@@ -104,8 +68,8 @@ void ModelWriter::remove(const std::vector<std::string>& names) {
 std::vector<FileDigest> ModelWriter::commit() {
   check_written();
   std::vector<std::string> keep;
-  for (const auto& shard : shards_) keep.push_back(shard.file_name);
-  if (shards_.size() > 1) {
+  for (const auto& file : plan_.files) keep.push_back(file.name);
+  if (!plan_.index.empty()) {
     write_index();
     keep.push_back(kWeightsIndex);
     // A crash between the renames must leave no way into a mixture of old and new files.

@@ -6,27 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/state_dict_order.h"
-#include "storage/safetensors_writer.h"
-#include "storage/shard_plan.h"
+#include "checkpoint/model_file_plan.h"
 #include "storage/staged_files.h"
 
 namespace fastsft {
 
-struct SaveOptions {
-  DType dtype = DType::kF32;                 // F32, BF16 or F16
-  uint64_t max_shard_bytes = 5'000'000'000;  // of data, decimal
-};
-
-// The weight files of a Hugging Face directory, written tensor after tensor in the given order. The
-// directory keeps its old files until `commit`.
+// The weight files of a Hugging Face directory, written tensor after tensor in the order of the
+// plan's places. The directory keeps its old files until `commit`.
 class ModelWriter {
  public:
-  ModelWriter(FileSystem& file_system, std::string directory, std::vector<TensorPlace> places,
-              const SaveOptions& options);
+  ModelWriter(FileSystem& file_system, std::string directory, ModelFilePlan plan);
 
   // The next tensor, converted from fp32.
-  void write(std::span<const float> values);
+  void write(const ParamSlot& slot, std::span<const float> values);
   // Reads back and compares every file, then puts them in place and removes weight files of an
   // earlier save. Durable on return; the digests include the index.
   std::vector<FileDigest> commit();
@@ -38,15 +30,12 @@ class ModelWriter {
 
   FileSystem& file_system_;
   std::string directory_;
-  std::vector<TensorPlace> places_;
-  SaveOptions options_;
-  std::vector<PlannedShard> shards_;
-  std::vector<size_t> shard_of_;  // of each tensor
-  std::map<size_t, std::unique_ptr<SafetensorsWriter>> open_;
+  ModelFilePlan plan_;
+  std::map<std::string, size_t> file_of_;  // by tensor
+  std::map<size_t, std::unique_ptr<ChecksummedFile>> open_;
   StagedFiles staged_;
-  std::vector<std::string> paths_;  // temporary, of each shard
+  std::vector<std::string> paths_;  // temporary, of each file
   std::vector<FileDigest> digests_;
-  size_t next_ = 0;
 };
 
 }  // namespace fastsft

@@ -1,6 +1,7 @@
 #include "checkpoint/save_model.h"
 
 #include <optional>
+#include <span>
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/gather.h"
@@ -16,25 +17,31 @@ std::span<const float> elements_of(const at::Tensor& unit, const ParamSlot& slot
 }  // namespace
 
 std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
-                                   const std::string& directory, const SaveOptions& options) {
+                                   const std::string& directory, const SaveOptions& options,
+                                   const Writers& writers) {
   const std::span<const UnitState> units = strategy.states();
   FASTSFT_ASSERT(!units.empty());
-  const bool first = all.rank() == 0;
+  const bool writes = writers.writes(all);
   const auto places = state_dict_order(units);
   Agreement agreement;
   std::optional<ModelWriter> writer;
   std::vector<FileDigest> digests;
-  if (first) {
-    agreement.attempt([&] { writer.emplace(posix_file_system(), directory, places, options); });
+  if (writes) {
+    agreement.attempt(
+        [&] { writer.emplace(posix_file_system(), directory, plan_model_files(places, options)); });
   }
   at::Tensor unit;
-  for (size_t i = 0; i < places.size() && strategy.copy() == 0; ++i) {
+  for (size_t i = 0; i < places.size() && writers.gathers(strategy); ++i) {
     if (i == 0 || places[i].unit != places[i - 1].unit) {
-      unit = gather_master(units[places[i].unit], strategy.shards(), strategy.device());
+      unit = gather_master(units[places[i].unit], strategy.shards(), strategy.device(),
+                           writers.readers());
     }
-    if (first) agreement.attempt([&] { writer->write(elements_of(unit, *places[i].slot)); });
+    if (writes) {
+      agreement.attempt(
+          [&] { writer->write(*places[i].slot, elements_of(unit, *places[i].slot)); });
+    }
   }
-  if (first) agreement.attempt([&] { digests = writer->commit(); });
+  if (writes) agreement.attempt([&] { digests = writer->commit(); });
   agreement.settle(all, strategy.device(), "saving the model to " + directory);
   return digests;
 }

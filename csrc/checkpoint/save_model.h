@@ -1,19 +1,31 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/gather.h"
 #include "checkpoint/model_writer.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
 
+// Who writes what was gathered: rank 0, or where `everywhere`, all ranks with `here`.
+struct Writers {
+  bool everywhere = false;
+  bool here = false;
+
+  bool writes(const Communicator& all) const { return everywhere ? here : all.rank() == 0; }
+  Readers readers() const { return everywhere ? Readers::kAll : Readers::kFirst; }
+  // Whether the ranks of this copy of the state take part in gathering.
+  bool gathers(const Strategy& strategy) const { return everywhere || strategy.copy() == 0; }
+};
+
 // Collective over `all` ranks: writes the master weights as a Hugging Face model's files into an
-// existing directory, streaming unit by unit to rank 0 from the ranks of its copy. When it fails on
-// rank 0 all ranks throw and the directory keeps its old files. Returns the digests of the files on
-// rank 0, nothing elsewhere.
+// existing directory, streaming unit by unit to the writers. When one of them fails all ranks throw
+// and the directory keeps its old files. Returns the digests of the files on the writers, nothing
+// elsewhere.
 std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
-                                   const std::string& directory, const SaveOptions& options);
+                                   const std::string& directory, const SaveOptions& options,
+                                   const Writers& writers = {});
 
 }  // namespace fastsft

@@ -1,4 +1,8 @@
-#include "checkpoint/local_range.h"
+#include <optional>
+#include <span>
+
+#include "checkpoint/agreement.h"
+#include "checkpoint/host_values.h"
 #include "checkpoint/state_file.h"
 #include "checkpoint/training_state.h"
 #include "shard/master_weights.h"
@@ -8,13 +12,12 @@ namespace fastsft {
 namespace {
 
 TensorSpec spec_of(const UnitState& state, const char* suffix, DType dtype) {
-  const auto count = static_cast<uint64_t>(owned_range(state).size());
-  return {state.unit->name() + suffix, dtype, {count}};
+  return {state.unit->name() + suffix, dtype, {static_cast<uint64_t>(state.end - state.begin)}};
 }
 
-std::vector<TensorSpec> specs_of(std::span<const UnitState> units) {
+std::vector<TensorSpec> specs_of(const StatePart& part) {
   std::vector<TensorSpec> specs;
-  for (const auto& state : units) {
+  for (const auto& state : part.states) {
     const DType moments = state.exp_avg.scalar_type() == at::kFloat ? DType::kF32 : DType::kBF16;
     specs.push_back(spec_of(state, ".master", DType::kF32));
     specs.push_back(spec_of(state, ".exp_avg", moments));
@@ -23,33 +26,82 @@ std::vector<TensorSpec> specs_of(std::span<const UnitState> units) {
   return specs;
 }
 
-void write_owned(SafetensorsWriter& writer, const UnitState& state, const at::Tensor& tensor) {
-  const at::Tensor values = load_owned(state, tensor);
-  writer.write({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
+void write_unit(SafetensorsWriter& writer, const UnitState& state) {
+  HostValues host;
+  const ElementRange all{state.begin, state.end};
+  for_pieces(all, [&](const ElementRange& piece) {
+    writer.write(std::as_bytes(host.master(state, piece)));
+  });
+  for (const at::Tensor* moment : {&state.exp_avg, &state.exp_avg_sq}) {
+    for_pieces(
+        all, [&](const ElementRange& piece) { writer.write(host.moment(state, *moment, piece)); });
+  }
+}
+
+SafetensorsWriter open_file(FileSystem& file_system, const StatePart& part,
+                            const std::string& directory) {
+  StateFileLayout layout{part.rank, part.world_size, {}};
+  for (const auto& state : part.states) {
+    layout.units.push_back({state.unit->name(), state.unit->hash(), {state.begin, state.end}});
+  }
+  const std::string name = state_file_name(part.rank, part.world_size);
+  return SafetensorsWriter(file_system, join_path(directory, name), specs_of(part),
+                           {{"fastsft", layout_json(layout)}});
+}
+
+// The part of one rank that has everything; its tensors only say their dtypes.
+StatePart whole_part(std::span<const UnitState> units) {
+  StatePart part;
+  for (const auto& state : units) {
+    part.states.push_back({.unit = state.unit,
+                           .begin = 0,
+                           .end = state.unit->numel(),
+                           .master = state.master,
+                           .high = state.high,
+                           .exp_avg = state.exp_avg,
+                           .exp_avg_sq = state.exp_avg_sq});
+  }
+  return part;
 }
 
 }  // namespace
 
-std::vector<FileDigest> save_training_state(Strategy& strategy, const std::string& directory) {
-  if (strategy.copy() != 0) return {};
+FileDigest save_training_state(FileSystem& file_system, const StatePart& part,
+                               const std::string& directory) {
+  SafetensorsWriter writer = open_file(file_system, part, directory);
+  for (const auto& state : part.states) write_unit(writer, state);
+  return writer.finish();
+}
+
+std::vector<FileDigest> stream_training_state(Strategy& strategy, Communicator& all,
+                                              const std::string& directory,
+                                              const Writers& writers) {
   const std::span<const UnitState> units = strategy.states();
-  const int rank = strategy.shards().rank(), world_size = strategy.shards().world_size();
-  bool replicated = world_size > 1;
-  for (const auto& state : units) replicated = replicated && owns_whole(state);
-  if (replicated && rank != 0) return {};
-  StateFileLayout layout{rank, replicated ? 1 : world_size, {}};
-  for (const auto& state : units) {
-    layout.units.push_back({state.unit->name(), state.unit->hash(), owned_range(state)});
+  const bool writes = writers.writes(all);
+  Agreement agreement;
+  std::optional<SafetensorsWriter> writer;
+  std::vector<FileDigest> digests;
+  const auto attempt = [&](const auto& work) {
+    if (writes) agreement.attempt(work);
+  };
+  attempt([&] { writer.emplace(open_file(posix_file_system(), whole_part(units), directory)); });
+  const auto stream = [&](const UnitState& state, const at::Tensor& whole) {
+    attempt([&] {
+      const auto bytes = static_cast<size_t>(state.unit->numel()) * whole.element_size();
+      writer->write({static_cast<const std::byte*>(whole.const_data_ptr()), bytes});
+    });
+  };
+  for (size_t i = 0; i < units.size() && writers.gathers(strategy); ++i) {
+    const auto gather = [&](const at::Tensor& range) {
+      return gather_range(units[i], range, strategy.shards(), strategy.device(), writers.readers());
+    };
+    stream(units[i], gather(read_master(units[i])));
+    stream(units[i], gather(units[i].exp_avg));
+    stream(units[i], gather(units[i].exp_avg_sq));
   }
-  const std::string name = state_file_name(layout.rank, layout.world_size);
-  SafetensorsWriter writer(posix_file_system(), join_path(directory, name), specs_of(units),
-                           {{"fastsft", layout_json(layout)}});
-  for (const auto& state : units) {
-    write_owned(writer, state, read_master(state));
-    write_owned(writer, state, state.exp_avg);
-    write_owned(writer, state, state.exp_avg_sq);
-  }
-  return {writer.finish()};
+  attempt([&] { digests.push_back(writer->finish()); });
+  agreement.settle(all, strategy.device(), "saving the training state to " + directory);
+  return digests;
 }
 
 }  // namespace fastsft

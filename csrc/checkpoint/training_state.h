@@ -1,24 +1,29 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/save_model.h"
+#include "checkpoint/state_part.h"
 #include "shard/strategy.h"
-#include "shard/unit_state.h"
 #include "storage/checksummed_file.h"
 
 namespace fastsft {
 
 // Master weights and AdamW's moments as safetensors by flat ranges: optimizer-rank-RRRRR-of-WWWWW
-// holds, for every unit that a rank owns a part of, "<unit>.master", ".exp_avg" and ".exp_avg_sq";
+// holds, for every unit, "<unit>.master", ".exp_avg" and ".exp_avg_sq";
 // which elements they are and the hash of the unit's layout stand in the metadata. Masters are F32
 // (split ones joined), moments F32 or BF16, as they were held.
 
-// Writes this rank's file into an existing directory, durable on return; of several copies only the
-// first is written, a strategy that replicates writes one file on rank 0. Returns the files
-// written. No collectives.
-std::vector<FileDigest> save_training_state(Strategy& strategy, const std::string& directory);
+// Writes the file of this rank's part into an existing directory, durable on return.
+FileDigest save_training_state(FileSystem& file_system, const StatePart& part,
+                               const std::string& directory);
+
+// Collective: one file with the whole state, streamed unit by unit to the writers, for directories
+// that not all ranks see. Durable on return; the digest on the writers, nothing elsewhere. All
+// ranks throw when one fails.
+std::vector<FileDigest> stream_training_state(Strategy& strategy, Communicator& all,
+                                              const std::string& directory, const Writers& writers);
 
 // Collective: reads this rank's elements from the files of any number of ranks, any strategy and
 // other dtypes; F32 moments are rounded to nearest where bfloat16 ones are held.

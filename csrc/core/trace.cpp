@@ -54,6 +54,7 @@ int64_t Recorder::mark_of(Lane lane) {
 }
 
 uint64_t Recorder::begin(Lane lane, std::string name) {
+  if (!on()) return 0;  // before the lock, which `stop` holds while its clock waits
   const std::lock_guard lock(mutex_);
   if (!on()) return 0;
   if (spans_.size() == capacity_) {

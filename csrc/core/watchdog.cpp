@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "core/exit_status.h"
 #include "core/whereabouts.h"
 
 namespace fastsft {
@@ -20,7 +21,7 @@ int64_t now() {
                                   " s in vain (--ddp_timeout); another rank died or is stuck\n");
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
-  std::_Exit(1);
+  std::_Exit(kExitPeerLost);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace fastsft {
 
 // Ends the process when it waits too long for other ranks where nothing else would end it: one line
-// on stderr with the process's whereabouts, then exit status 1 without any cleaning up, because
+// on stderr with the process's whereabouts, then kExitPeerLost without any cleaning up, because
 // destructors would wait for the same ranks.
 class Watchdog {
  public:

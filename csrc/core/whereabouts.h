@@ -32,13 +32,19 @@ class Whereabouts {
 // What the process does until the end of the scope. `name` outlives it.
 class Phase {
  public:
-  explicit Phase(const char* name) : before_(Whereabouts::instance().phase_.exchange(name)) {}
-  ~Phase() { Whereabouts::instance().phase_.store(before_); }
+  explicit Phase(const char* name);
+  ~Phase();
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
 
  private:
   const char* before_;
+};
+
+// This rank is well, another one failed and said why. RuntimeError in Python.
+class PeerFailedError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 // Ranks lost each other: a peer died, a collective timed out or failed. RuntimeError in Python.

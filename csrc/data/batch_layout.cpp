@@ -34,6 +34,12 @@ int64_t packed_bytes(const HostBatch& batch) {
   return bytes;
 }
 
+int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
+  constexpr int64_t kArrays = 6;
+  // Ids, positions and, at worst, a boundary; positions, targets and weights of labels.
+  return (8 + 4 + 4) * tokens + (8 + 8 + 4) * labels + batches * (kArrays * (kAlign - 1) + 4);
+}
+
 void pack(const HostBatch& batch, std::byte* to) {
   Batch unused;
   for_each_array(batch, unused, [&](const auto& values, at::Tensor&) {

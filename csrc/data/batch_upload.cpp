@@ -12,16 +12,18 @@ namespace fastsft {
 
 BatchUpload::BatchUpload(at::Device device) : device_(device), stream_(side_stream(device)) {}
 
+void BatchUpload::reserve(int64_t bytes, size_t batches) {
+  for (Block& block : blocks_) make_room(block, bytes, batches);
+}
+
 void BatchUpload::make_room(Block& block, int64_t bytes, size_t batches) {
   for (const auto& event : block.copied) {  // the host block is written again
-    if (event.passed()) continue;
-    const trace::Span span(trace::Lane::kHost, "synchronize upload");
-    event.synchronize();
+    if (!event.passed()) event.synchronize("upload");
   }
   while (block.copied.size() < batches) block.copied.emplace_back(device_);
   if (block.host.defined() && block.host.numel() >= bytes) return;
   const auto options = at::TensorOptions().dtype(at::kByte);
-  const int64_t size = bytes + bytes / 2;
+  const int64_t size = bytes + bytes / 4;
   block.host = at::empty({size}, options.pinned_memory(!device_.is_cpu()));
   block.device = device_.is_cpu() ? block.host : at::empty({size}, options.device(device_));
   // Because the allocator may hand out memory that earlier work of the current stream still reads.

@@ -20,6 +20,8 @@ class BatchUpload {
  public:
   explicit BatchUpload(at::Device device);
 
+  // Makes both blocks for steps of up to `bytes` (batch_layout.h) in up to `batches` batches.
+  void reserve(int64_t bytes, size_t batches);
   // Begins to copy all `batches`; the host does not wait, unless the step before last has not even
   // begun on the device. The result is valid until the second `begin` after this one.
   std::vector<Batch> begin(std::span<const HostBatch> batches);

@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "core/trace.h"
+
 namespace fastsft {
 namespace {
 
@@ -35,7 +37,8 @@ void DeviceEvent::block(std::optional<c10::Stream> stream) const {
   if (event_) event_->block(stream ? *stream : *current_stream(device_));
 }
 
-void DeviceEvent::synchronize() const {
+void DeviceEvent::synchronize(const char* what) const {
+  const trace::Span span(trace::Lane::kHost, "synchronize", what);
   if (event_) event_->synchronize();
 }
 

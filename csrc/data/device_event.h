@@ -25,8 +25,9 @@ class DeviceEvent {
   void record(std::optional<c10::Stream> stream = std::nullopt);
   // What `stream` is given from now on waits for the point; the host does not wait.
   void block(std::optional<c10::Stream> stream = std::nullopt) const;
-  // The host waits.
-  void synchronize() const;
+  // The host waits: the only place where it does. The timeline says "synchronize <what>", also
+  // where nothing was left to wait for, so that a wait inside a step is seen on every device.
+  void synchronize(const char* what) const;
   bool passed() const;
   // Milliseconds from `earlier` to here on the device's clock; both passed, both with timing.
   double milliseconds_since(const DeviceEvent& earlier) const;

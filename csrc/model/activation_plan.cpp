@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ops/cpu/logit_chunks.h"
+#include "ops/cpu/row_parts.h"
 #include "ops/cpu/widened_product.h"
-#include "ops/cuda/logits_plan.h"
 
 namespace fastsft {
 namespace {
@@ -21,11 +21,11 @@ int64_t products_row(const ModelConfig& c, int64_t size) {
   return size * (2 * c.hidden_size + c.intermediate_size);
 }
 
-// Scratch of the products y = x W^T of a layer, forward and both gradients.
+// Floats of the products y = x W^T of a layer, forward and both gradients.
 int64_t largest_product(int64_t tokens, int64_t inputs, int64_t outputs) {
-  return std::max({cpu::widened_bytes(tokens, inputs, outputs, true),
-                   cpu::widened_bytes(outputs, tokens, inputs, false),
-                   cpu::widened_bytes(tokens, outputs, inputs, true)});
+  return std::max({cpu::gemm_floats(tokens, inputs, outputs, true),
+                   cpu::gemm_floats(outputs, tokens, inputs, false),
+                   cpu::gemm_floats(tokens, outputs, inputs, true)});
 }
 
 int64_t block_products(const ModelConfig& c, int64_t tokens) {
@@ -35,12 +35,17 @@ int64_t block_products(const ModelConfig& c, int64_t tokens) {
                    largest_product(tokens, c.intermediate_size, c.hidden_size)});
 }
 
-// One chunk: logits in float32 out, their bfloat16 copy beside the two gradients.
+// The products of one chunk of logits, whose gradient is bfloat16.
 int64_t head_products(const ModelConfig& c, int64_t rows) {
-  const int64_t forward = cpu::widened_bytes(rows, c.hidden_size, c.vocab_size, false);
-  const int64_t backward = std::max(cpu::widened_bytes(rows, c.vocab_size, c.hidden_size, true),
-                                    cpu::widened_bytes(c.vocab_size, rows, c.hidden_size, false));
-  return std::max(forward, 2 * rows * c.vocab_size + backward);
+  return std::max({cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, false),
+                   cpu::gemm_floats(rows, c.vocab_size, c.hidden_size, true),
+                   cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, false)});
+}
+
+// The longest vector whose gradient is summed over tokens.
+int64_t widest_vector(const ModelConfig& c) {
+  return std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
+                   c.mlp_bias ? 2 * c.intermediate_size : 0, c.qk_norm ? 2 * c.head_dim : 0});
 }
 
 }  // namespace
@@ -66,21 +71,28 @@ ActivationBytes plan_activations(const ModelConfig& c, c10::ScalarType dtype, Re
           .head = shape.labels * (3 * stream + 4)};
 }
 
-WorkspaceBytes plan_workspaces(const ModelConfig& c, c10::ScalarType dtype,
-                               const MicroBatchShape& shape, int64_t threads) {
-  constexpr int64_t kQueryRows = 48;
-  const int64_t rows = cpu::logit_chunk_rows(shape.labels, c.vocab_size);
-  const bool narrow = dtype != c10::ScalarType::Float;
-  return {.logits = 4 * rows * c.vocab_size,
-          .in_head = narrow ? head_products(c, rows) : 0,
-          .in_blocks = narrow ? block_products(c, shape.tokens) : 0,
-          .attention = threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows)};
+int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
+                     int64_t threads) {
+  const int64_t sums = cpu::row_parts_floats(widest_vector(c), threads);
+  if (dtype == c10::ScalarType::Float) return sums;
+  const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
+  return std::max({sums, head_products(c, rows), block_products(c, shape.tokens)});
 }
 
-int64_t plan_cuda_logits(const ModelConfig& c, c10::ScalarType dtype, int64_t labels) {
-  const cuda::LogitsPlan chunk = cuda::plan_logits(labels, c.vocab_size);
-  const int64_t gradient = dtype == c10::ScalarType::Float ? 0 : itemsize(dtype);
-  return chunk.rows * chunk.stride * (4 + gradient) + 8 * labels;
+int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape, int64_t threads) {
+  constexpr int64_t kQueryRows = 48;
+  return threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows);
+}
+
+int64_t plan_flash_attention(const ModelConfig& c, c10::ScalarType dtype,
+                             const MicroBatchShape& shape) {
+  constexpr int64_t kTile = 128;
+  // As many conversations as there may be when their mean is a tile: shorter ones are rare.
+  const int64_t padded = 2 * shape.tokens + kTile;
+  const int64_t forward = shape.tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
+  const int64_t grouped = c.num_heads == c.num_key_value_heads ? 0 : 2 * c.query_size();
+  const int64_t gradients = shape.tokens * itemsize(dtype) * (c.qkv_size() + grouped);
+  return std::max(forward, gradients + 4 * padded * (c.query_size() + c.num_heads));
 }
 
 }  // namespace fastsft

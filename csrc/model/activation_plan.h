@@ -24,17 +24,17 @@ struct ActivationBytes {
 ActivationBytes plan_activations(const ModelConfig& config, c10::ScalarType dtype,
                                  Recompute recompute, const MicroBatchShape& shape);
 
-// What ops take beside those on the CPU, in bytes.
-struct WorkspaceBytes {
-  int64_t logits = 0;     // kept between steps
-  int64_t in_head = 0;    // while the head computes
-  int64_t in_blocks = 0;  // while a block computes
-  int64_t attention = 0;  // of all threads, not from torch's allocator
-};
-WorkspaceBytes plan_workspaces(const ModelConfig& config, c10::ScalarType dtype,
-                               const MicroBatchShape& shape, int64_t threads);
+// float32 elements of the scratch that ops on the CPU compute in (ops/cpu/scratch.h).
+int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchShape& shape,
+                     int64_t threads);
 
-// The same on a GPU: the logits of a chunk, in bfloat16 their gradient beside them, and the losses.
-int64_t plan_cuda_logits(const ModelConfig& config, c10::ScalarType dtype, int64_t labels);
+// Bytes that attention on the CPU keeps in all threads together, not from torch's allocator.
+int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchShape& shape,
+                             int64_t threads);
+
+// Bytes that flash attention takes on a GPU while it runs, at the most: in backward its gradients
+// before they are copied, and the query's in float32, every conversation with up to a tile more.
+int64_t plan_flash_attention(const ModelConfig& config, c10::ScalarType dtype,
+                             const MicroBatchShape& shape);
 
 }  // namespace fastsft

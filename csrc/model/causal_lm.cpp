@@ -1,5 +1,6 @@
 #include "model/causal_lm.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
@@ -10,12 +11,19 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "core/whereabouts.h"
+#include "ops/cpu/scratch.h"
 #include "ops/embedding.h"
 #include "ops/gemm.h"
 #include "ops/linear_cross_entropy.h"
+#include "ops/logits_workspace.h"
 #include "ops/rms_norm.h"
 
 namespace fastsft {
+namespace {
+
+constexpr int64_t kNoiseRows = 256;  // drawn at a time
+
+}  // namespace
 
 CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device device,
                    Recompute recompute, int64_t max_positions)
@@ -48,9 +56,49 @@ void CausalLM::make_rope(int64_t positions) {
   rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
 }
 
-void CausalLM::cover_positions(const Batch& batch) {
+void CausalLM::cover_positions(int64_t longest) {
   const int64_t known = rope_.cos.size(0);
-  if (batch.max_seqlen > known) make_rope(std::max(batch.max_seqlen, 2 * known));
+  if (longest > known) make_rope(std::max(longest, 2 * known));
+}
+
+CausalLM::HeadBuffers CausalLM::head_buffers(int64_t labels) {
+  const std::array<int64_t, 2> shape = {labels, config_.hidden_size};
+  return {.rows = buffers_.get("labelled", shape, dtype_),
+          .normed = buffers_.get("labelled.normed", shape, dtype_),
+          .grad_normed = buffers_.get("labelled.grad_normed", shape, dtype_),
+          .rstd = buffers_.get("labelled.rstd", {labels}, at::kFloat),
+          .workspace = logits_workspace(labels)};
+}
+
+at::Tensor CausalLM::logits_workspace(int64_t labels) {
+  const int64_t bytes = logits_workspace_bytes(device_.type(), dtype_, config_.vocab_size, labels);
+  return buffers_.get("logits", {bytes}, at::kByte);
+}
+
+at::Tensor CausalLM::scratch(const MicroBatchShape& shape) {
+  const int64_t floats =
+      device_.is_cpu() ? plan_scratch(config_, dtype_, shape, at::get_num_threads()) : 0;
+  return buffers_.get("scratch", {floats}, at::kFloat);
+}
+
+void CausalLM::reserve(const MicroBatchShape& shape) {
+  cover_positions(shape.longest);
+  Batch sized;  // nothing of it is read but its size
+  sized.input_ids = at::empty({1}, at::TensorOptions().dtype(at::kLong)).expand({shape.tokens});
+  const BlockContext shared = context(sized);
+  const std::array<int64_t, 2> stream = {shape.tokens, config_.hidden_size};
+  for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+    buffers_.get("stream." + std::to_string(layer), stream, dtype_);
+    reserve_block(shared, blocks_[static_cast<size_t>(layer)], slot(layer));
+  }
+  buffers_.get("stream." + std::to_string(config_.num_layers), stream, dtype_);
+  if (recompute_ == Recompute::kBlock) buffers_.get("recomputed", stream, dtype_);
+  head_buffers(shape.labels);
+  scratch(shape);
+  if (device_.is_cpu()) return;
+  // One free piece of the caching allocator that what flash takes for a moment fits into.
+  at::empty({plan_flash_attention(config_, dtype_, shape)},
+            at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
 std::string CausalLM::slot(int64_t layer) const {
@@ -73,8 +121,13 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
                         dtype_);
   };
   const Phase phase("forward");
-  cover_positions(batch);
+  cover_positions(batch.max_seqlen);
   embed(batch, strategy, stream(0));
+  if (training && noise_.magnitude != 0) {
+    add_embedding_noise(
+        noise_, stream(0),
+        buffers_.get("embedding.noise", {kNoiseRows, config_.hidden_size}, at::kFloat));
+  }
   const BlockContext shared = context(batch);
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
     const size_t unit = layout_.block_unit(layer);
@@ -92,6 +145,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
 
 void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
                                 const at::Tensor& loss) {
+  const cpu::ScratchLoan loan(scratch({batch.num_tokens(), batch.num_labels(), batch.max_seqlen}));
   const at::Tensor stream = run_blocks(batch, strategy, true);
   const at::Tensor grad = head_and_loss(batch, strategy, label_smoothing, stream, loss);
   const Phase phase("backward");
@@ -105,17 +159,13 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   const at::Tensor weights = strategy.gather(unit), norm = head_.norm.view(weights);
   const trace::Span span(trace::Lane::kCompute, "loss", layout_.units()[unit].name());
   UnitGradient& gradient = strategy.gradients().whole(unit);
-  const std::array<int64_t, 2> shape = {batch.num_labels(), config_.hidden_size};
-  at::Tensor rows = buffers_.get("labelled", shape, dtype_);
-  const at::Tensor normed = buffers_.get("labelled.normed", shape, dtype_);
-  const at::Tensor grad_normed = buffers_.get("labelled.grad_normed", shape, dtype_);
-  const at::Tensor rstd = buffers_.get("labelled.rstd", {batch.num_labels()}, at::kFloat);
+  auto [rows, normed, grad_normed, rstd, workspace] = head_buffers(batch.num_labels());
 
   at::index_select_out(rows, stream, 0, batch.label_positions);
   rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd);
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, grad_normed, head_.head.view(gradient.flat()),
-                       gradient.beta(head_.head.offset));
+                       gradient.beta(head_.head.offset), workspace);
   const at::Tensor& grad_rows = normed;  // the head has read it
   grad_rows.zero_();
   rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.view(gradient.flat()),
@@ -179,7 +229,8 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
   rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed,
            rstd);
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
-                       label_smoothing, loss, std::nullopt, std::nullopt, 0.0);
+                       label_smoothing, loss, std::nullopt, std::nullopt, 0.0,
+                       logits_workspace(batch.num_labels()));
   strategy.release(unit);
 }
 

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "data/batch.h"
+#include "model/activation_plan.h"
 #include "model/buffer_pool.h"
 #include "model/config.h"
 #include "model/decoder_block.h"
+#include "model/embedding_noise.h"
 #include "model/layout.h"
 #include "model/recompute.h"
 #include "model/rope_table.h"
@@ -27,11 +29,15 @@ class CausalLM {
   const ModelConfig& config() const { return config_; }
   const DecoderLayout& layout() const { return layout_; }
 
+  // Makes all buffers for micro-batches of up to `shape`, so that none of them allocates.
+  void reserve(const MicroBatchShape& shape);
   // One micro-batch: adds sum of token_weight * cross entropy to `loss` [1] float64, and its
   // gradient to the strategy. Every rank takes part, with an empty batch if it has nothing.
   void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
                         const at::Tensor& loss);
-  // Without gradients.
+  // The noise of the next calls of forward_backward.
+  void use_embedding_noise(const EmbeddingNoise& noise) { noise_ = noise; }
+  // Without gradients, and without noise.
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                     const at::Tensor& loss);
   // [tokens, vocab_size] float32 for all tokens of the batch.
@@ -53,7 +59,15 @@ class CausalLM {
                                      const at::Tensor& grad);
   BlockContext context(const Batch& batch);
   // The rope tables grow to the longest conversation met.
-  void cover_positions(const Batch& batch);
+  void cover_positions(int64_t longest);
+  // Of labelled tokens.
+  struct HeadBuffers {
+    at::Tensor rows, normed, grad_normed, rstd, workspace;
+  };
+  HeadBuffers head_buffers(int64_t labels);
+  at::Tensor logits_workspace(int64_t labels);
+  // What ops on the CPU compute in; elsewhere nothing.
+  at::Tensor scratch(const MicroBatchShape& shape);
   void make_rope(int64_t positions);
   std::string slot(int64_t layer) const;
 
@@ -61,6 +75,7 @@ class CausalLM {
   at::ScalarType dtype_;
   at::Device device_;
   Recompute recompute_;
+  EmbeddingNoise noise_;
   DecoderLayout layout_;
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;

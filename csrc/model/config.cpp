@@ -3,6 +3,11 @@
 #include "model/config_fields.h"
 
 namespace fastsft {
+namespace {
+
+constexpr int64_t kMaxLayers = 100'000;
+
+}  // namespace
 
 ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   fields.expect("hidden_act", "silu");
@@ -16,6 +21,8 @@ ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   config.head_dim = fields.positive_or("head_dim", config.hidden_size / config.num_heads);
   config.rms_norm_eps = fields.number_or("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
+  require(config.num_layers <= kMaxLayers, "config.json: \"num_hidden_layers\" is ",
+          config.num_layers, ", expected at most ", kMaxLayers);
   require(config.num_heads % config.num_key_value_heads == 0, "config.json: ", config.num_heads,
           " attention heads are not a multiple of ", config.num_key_value_heads,
           " key/value heads");

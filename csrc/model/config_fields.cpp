@@ -1,6 +1,11 @@
 #include "model/config_fields.h"
 
 namespace fastsft {
+namespace {
+
+constexpr double kMaxSize = 2147483647;  // the product of two sizes fits an int64
+
+}  // namespace
 
 void ConfigFields::refuse(const std::string& field, const char* expected) const {
   throw_invalid(where_, ": \"", field, "\" is ", json_[field].dump(), ", expected ", expected);
@@ -8,10 +13,10 @@ void ConfigFields::refuse(const std::string& field, const char* expected) const 
 
 int64_t ConfigFields::positive(const std::string& field) const {
   require(has(field), where_, ": \"", field, "\" is missing");
-  if (!json_[field].is_number_integer() || json_[field].get<int64_t>() <= 0) {
-    refuse(field, "a positive integer");
-  }
-  return json_[field].get<int64_t>();
+  const Json& value = json_[field];
+  const double number = value.is_number_integer() ? value.get<double>() : 0;
+  if (!(number >= 1 && number <= kMaxSize)) refuse(field, "a positive integer below 2^31");
+  return value.get<int64_t>();
 }
 
 int64_t ConfigFields::positive_or(const std::string& field, int64_t fallback) const {

@@ -51,6 +51,14 @@ class Block {
             .activated = product(slot, ".activated", "activated", config_.intermediate_size)};
   }
 
+  void reserve(const std::string& slot) const {
+    activations({}, slot);
+    buffer("projected", std::max(config_.hidden_size, config_.query_size()));
+    if (!refs_.qk_norm) return;
+    buffer("rotated", config_.qkv_size());
+    head_rstd();
+  }
+
   void attention_forward(const BlockActivations& a) const {
     rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt,
              a.normed1, a.rstd1);
@@ -193,6 +201,11 @@ BlockActivations block_forward(const BlockContext& context, const BlockRefs& ref
   block.attention_forward(saved);
   block.mlp_forward(saved, out);
   return saved;
+}
+
+void reserve_block(const BlockContext& context, const BlockRefs& refs, const std::string& slot) {
+  const at::Tensor no_weights;
+  Block(context, refs, no_weights).reserve(slot);
 }
 
 void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,

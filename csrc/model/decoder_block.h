@@ -46,6 +46,9 @@ BlockActivations block_forward(const BlockContext& context, const BlockRefs& ref
                                const at::Tensor& weights, const at::Tensor& input,
                                const at::Tensor& out, const std::string& slot);
 
+// Makes the buffers of both directions for as many tokens as the context's batch has.
+void reserve_block(const BlockContext& context, const BlockRefs& refs, const std::string& slot);
+
 // `grad` [tokens, hidden] holds d loss / d out and becomes d loss / d input. Weight gradients go
 // straight into the unit's flat gradient.
 void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,

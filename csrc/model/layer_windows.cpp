@@ -16,7 +16,8 @@ int64_t window_of(const ConfigFields& fields) {
 // Not positive(): 0 makes every layer slide.
 int64_t first_sliding_layer(const ConfigFields& fields) {
   const double first = fields.number_or("max_window_layers", kDefaultFirstLayer);
-  require(first >= 0, fields.where(), ": \"max_window_layers\" is ", first, ", expected 0 or more");
+  require(first >= 0 && first < 1e9, fields.where(), ": \"max_window_layers\" is ", first,
+          ", expected 0 or more, a number of layers");
   return static_cast<int64_t>(first);
 }
 

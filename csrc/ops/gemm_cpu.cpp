@@ -1,11 +1,11 @@
 #include "ops/gemm.h"
 
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
 #include "ops/cpu/float_gemm.h"
+#include "ops/cpu/scratch.h"
 #include "ops/cpu/widened_product.h"
 
 namespace fastsft {
@@ -15,16 +15,21 @@ namespace {
 // float32 on CPU: the smaller one whole, the larger one in blocks of its rows or columns that stay
 // in the result.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
-  const auto [by_columns, step] = cpu::widened_product(a.size(0), a.size(1), b.size(1));
+  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+  const auto [by_columns, step] = cpu::widened_product(m, k, n);
   const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
-  const at::Tensor kept = (by_columns ? a : b).to(at::kFloat);
+  const bool narrow_out = out.scalar_type() != at::kFloat;
+  cpu::Scratch scratch(cpu::widened_floats(m, k, n, narrow_out));
+  const at::Tensor kept = scratch.widened(by_columns ? a : b);
+  const int64_t mark = scratch.used();
   for (int64_t begin = 0; begin < size; begin += step) {
     const int64_t count = std::min(step, size - begin);
-    const at::Tensor block = (by_columns ? b : a).narrow(dim, begin, count).to(at::kFloat);
+    scratch.rewind(mark);
+    const at::Tensor block = scratch.widened((by_columns ? b : a).narrow(dim, begin, count));
     at::Tensor part = out.narrow(dim, begin, count);
-    const at::Tensor wide = part.scalar_type() == at::kFloat ? part : part.to(at::kFloat);
+    const at::Tensor wide = narrow_out ? scratch.widened(part) : part;
     cpu::float_gemm(by_columns ? kept : block, by_columns ? block : kept, wide, beta);
-    if (!wide.is_same(part)) part.copy_(wide);
+    if (narrow_out) part.copy_(wide);
   }
 }
 

@@ -11,16 +11,18 @@ void linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                           const at::Tensor& targets, const at::Tensor& token_weights,
                           double label_smoothing, const at::Tensor& loss,
                           const std::optional<at::Tensor>& grad_hidden,
-                          const std::optional<at::Tensor>& grad_weight, double beta) {
+                          const std::optional<at::Tensor>& grad_weight, double beta,
+                          const std::optional<at::Tensor>& workspace) {
   FASTSFT_DISPATCH(linear_cross_entropy, hidden, weight, targets, token_weights, label_smoothing,
-                   loss, grad_hidden, grad_weight, beta);
+                   loss, grad_hidden, grad_weight, beta, workspace);
 }
 
 void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& targets, const at::Tensor& token_weights,
                                 double label_smoothing, const at::Tensor& loss,
                                 const std::optional<at::Tensor>& grad_hidden,
-                                const std::optional<at::Tensor>& grad_weight, double beta) {
+                                const std::optional<at::Tensor>& grad_weight, double beta,
+                                const std::optional<at::Tensor>& workspace) {
   constexpr const char* kOp = "linear_cross_entropy";
   check_tensors(kOp, {{"hidden", hidden},
                       {"weight", weight},
@@ -43,6 +45,10 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                     label_smoothing, ", expected [0, 1)");
   TORCH_CHECK_VALUE(grad_hidden.has_value() == grad_weight.has_value(), kOp,
                     ": grad_hidden and grad_weight go together");
+  if (workspace) {
+    check_tensors(kOp, {{"hidden", hidden}, {"workspace", *workspace}});
+    check_dtype(kOp, {"workspace", *workspace}, at::kByte);
+  }
   if (!grad_hidden) return;
   check_tensors(kOp,
                 {{"hidden", hidden}, {"grad_hidden", *grad_hidden}, {"grad_weight", *grad_weight}});
@@ -57,7 +63,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
       "linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, Tensor token_weights, "
       "float "
       "label_smoothing, Tensor(a!) loss, Tensor(b!)? grad_hidden, Tensor(c!)? grad_weight, float "
-      "beta) -> ()");
+      "beta, Tensor(d!)? workspace=None) -> ()");
 }
 
 }  // namespace fastsft

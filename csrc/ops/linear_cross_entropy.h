@@ -13,17 +13,20 @@ namespace fastsft {
 //   hidden [tokens, hidden] and weight [V, hidden] float32 or bfloat16; targets [tokens] int64;
 //   token_weights [tokens] float32; loss [1] float64 is added to; grad_hidden like hidden;
 //   grad_weight [V, hidden] float32. Without gradients (both absent) only the loss is computed.
-// Logits and softmax are float32.
+// Logits and softmax are float32. `workspace` (uint8, any content): memory for a chunk of logits,
+// at least logits_workspace.h's bytes; without it the op allocates.
 void linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                           const at::Tensor& targets, const at::Tensor& token_weights,
                           double label_smoothing, const at::Tensor& loss,
                           const std::optional<at::Tensor>& grad_hidden,
-                          const std::optional<at::Tensor>& grad_weight, double beta);
+                          const std::optional<at::Tensor>& grad_weight, double beta,
+                          const std::optional<at::Tensor>& workspace = std::nullopt);
 
 void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& targets, const at::Tensor& token_weights,
                                 double label_smoothing, const at::Tensor& loss,
                                 const std::optional<at::Tensor>& grad_hidden,
-                                const std::optional<at::Tensor>& grad_weight, double beta);
+                                const std::optional<at::Tensor>& grad_weight, double beta,
+                                const std::optional<at::Tensor>& workspace);
 
 }  // namespace fastsft

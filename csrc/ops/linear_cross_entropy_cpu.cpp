@@ -1,6 +1,5 @@
 #include "ops/linear_cross_entropy.h"
 
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -10,20 +9,10 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/softmax_rows.h"
 #include "ops/gemm.h"
+#include "ops/logits_workspace.h"
 
 namespace fastsft {
 namespace {
-
-// Kept by the calling thread: memory of this size would go back to the system and be faulted in
-// again at every call.
-at::Tensor logits_buffer(int64_t rows, int64_t vocab) {
-  thread_local at::Tensor buffer;
-  if (!buffer.defined() || buffer.numel() < rows * vocab) {
-    buffer = at::Tensor();
-    buffer = at::empty({rows * vocab}, at::TensorOptions().dtype(at::kFloat));
-  }
-  return buffer.narrow(0, 0, rows * vocab).view({rows, vocab});
-}
 
 // Logits become their gradient in place. Rows add up in order: the same for any number of threads.
 double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
@@ -47,27 +36,30 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
                               const at::Tensor& targets, const at::Tensor& token_weights,
                               double label_smoothing, const at::Tensor& loss,
                               const std::optional<at::Tensor>& grad_hidden,
-                              const std::optional<at::Tensor>& grad_weight, double beta) {
+                              const std::optional<at::Tensor>& grad_weight, double beta,
+                              const std::optional<at::Tensor>& workspace) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
-                             grad_hidden, grad_weight, beta);
+                             grad_hidden, grad_weight, beta, workspace);
   const int64_t tokens = hidden.size(0), step = cpu::logit_chunk_rows(tokens, weight.size(0));
   if (tokens == 0 && grad_weight) {  // no chunk will apply beta
     if (beta == 0)
       grad_weight->zero_();
-    else
+    else if (beta != 1)
       grad_weight->mul_(beta);
     return;
   }
-  const at::Tensor buffer = logits_buffer(step, weight.size(0));
+  const LogitsWorkspace buffers = logits_workspace(workspace, hidden, step, weight.size(0));
   for (int64_t begin = 0; begin < tokens; begin += step) {
     const int64_t count = std::min(step, tokens - begin);
-    const at::Tensor rows = hidden.narrow(0, begin, count), logits = buffer.narrow(0, 0, count);
+    const at::Tensor rows = hidden.narrow(0, begin, count),
+                     logits = buffers.logits.narrow(0, 0, count);
     gemm(rows, weight, logits, false, true, 0.0);
     *loss.data_ptr<double>() += row_losses(
         logits, targets.data_ptr<int64_t>() + begin, token_weights.data_ptr<float>() + begin,
         static_cast<float>(label_smoothing), grad_hidden.has_value());
     if (!grad_hidden) continue;
-    const at::Tensor grad_logits = logits.to(hidden.scalar_type());  // itself in float32
+    const at::Tensor grad_logits = buffers.grad_logits.narrow(0, 0, count);
+    if (!buffers.grad_logits.is_same(buffers.logits)) grad_logits.copy_(logits);
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);
     gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
   }

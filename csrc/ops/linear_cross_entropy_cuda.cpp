@@ -1,6 +1,5 @@
 #include "ops/linear_cross_entropy.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -12,27 +11,10 @@
 #include "ops/cuda/cross_entropy_launch.h"
 #include "ops/cuda/logits_plan.h"
 #include "ops/gemm.h"
+#include "ops/logits_workspace.h"
 
 namespace fastsft {
 namespace {
-
-// What all chunks of one call share. In float32 the gradient is written over the logits; in
-// bfloat16 it has a buffer of its own, which the products read.
-struct Chunks {
-  cuda::LogitsPlan plan;
-  at::Tensor logits, grad_logits, losses;
-};
-
-Chunks make_chunks(const at::Tensor& hidden, const at::Tensor& weight, bool gradient) {
-  const auto floats = hidden.options().dtype(at::kFloat);
-  const cuda::LogitsPlan plan = cuda::plan_logits(hidden.size(0), weight.size(0));
-  const at::Tensor logits = at::empty({plan.rows, plan.stride}, floats);
-  const bool apart = gradient && hidden.scalar_type() != at::kFloat;
-  return {.plan = plan,
-          .logits = logits,
-          .grad_logits = apart ? at::empty(logits.sizes(), hidden.options()) : logits,
-          .losses = at::empty({hidden.size(0)}, floats.dtype(at::kDouble))};
-}
 
 at::Tensor part(const at::Tensor& buffer, int64_t rows, int64_t vocab) {
   return buffer.narrow(0, 0, rows).narrow(1, 0, vocab);
@@ -42,22 +24,24 @@ void linear_cross_entropy_cuda(const at::Tensor& hidden, const at::Tensor& weigh
                                const at::Tensor& targets, const at::Tensor& token_weights,
                                double label_smoothing, const at::Tensor& loss,
                                const std::optional<at::Tensor>& grad_hidden,
-                               const std::optional<at::Tensor>& grad_weight, double beta) {
+                               const std::optional<at::Tensor>& grad_weight, double beta,
+                               const std::optional<at::Tensor>& workspace) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
-                             grad_hidden, grad_weight, beta);
+                             grad_hidden, grad_weight, beta, workspace);
   const c10::cuda::CUDAGuard guard(hidden.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t tokens = hidden.size(0), vocab = weight.size(0);
   if (tokens == 0) {  // no chunk will apply beta
     if (grad_weight && beta == 0)
       grad_weight->zero_();
-    else if (grad_weight)
+    else if (grad_weight && beta != 1)
       grad_weight->mul_(beta);
     return;
   }
-  const Chunks chunks = make_chunks(hidden, weight, grad_hidden.has_value());
-  for (int64_t begin = 0; begin < tokens; begin += chunks.plan.rows) {
-    const int64_t count = std::min(chunks.plan.rows, tokens - begin);
+  const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
+  const LogitsWorkspace chunks = logits_workspace(workspace, hidden, plan.rows, plan.stride);
+  for (int64_t begin = 0; begin < tokens; begin += plan.rows) {
+    const int64_t count = std::min(plan.rows, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count);
     const at::Tensor grad_logits = part(chunks.grad_logits, count, vocab);
     gemm(rows, weight, part(chunks.logits, count, vocab), false, true, 0.0);
@@ -68,9 +52,9 @@ void linear_cross_entropy_cuda(const at::Tensor& hidden, const at::Tensor& weigh
                                 .grad = grad_hidden ? grad_logits.data_ptr() : nullptr,
                                 .rows = count,
                                 .vocab = vocab,
-                                .stride = chunks.plan.stride,
+                                .stride = plan.stride,
                                 .smoothing = static_cast<float>(label_smoothing)},
-                               cuda::dtype_of(chunks.grad_logits), stream);
+                               cuda::dtype_of(grad_logits), stream);
     if (!grad_hidden) continue;
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);
     gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);

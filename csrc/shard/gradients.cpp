@@ -24,6 +24,7 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
     : units_(units),
       ranks_(ranks),
       keep_(options.keep),
+      blocking_(options.blocking),
       buffers_(units, parts_of(options.keep, ranks.shards), options.open_units + 1,
                options.accumulated.dtype(at::kFloat), trace::Lane::kGradients),
       whole_(units.size()),
@@ -56,11 +57,13 @@ void ReducedGradients::reduce(size_t unit) {
   finish_pending();
   const std::string& name = units_[unit].name();
   const at::Tensor& flat = whole_[unit].flat();
+  observe(flat);
   pending_ = keep_ == Reduction::kWhole
                  ? ranks_.shards.all_reduce_sum(flat, name)
                  : ranks_.shards.reduce_scatter_sum(reduced(unit), flat, name);
   pending_unit_ = unit;
   pending_last_ = last_;
+  if (blocking_) finish();
 }
 
 void ReducedGradients::finish_pending() {
@@ -120,17 +123,19 @@ int64_t ReducedGradients::nbytes() const {
 
 ReplicatedGradients::ReplicatedGradients(const std::vector<ParamUnit>& units,
                                          Communicator& communicator,
-                                         const at::TensorOptions& options)
-    : units_(units), communicator_(communicator) {
+                                         const at::TensorOptions& options, bool blocking)
+    : units_(units), communicator_(communicator), blocking_(blocking) {
   for (const auto& unit : units) {
     whole_.emplace_back(unit, at::empty({unit.padded_numel(1)}, options));
   }
 }
 
 void ReplicatedGradients::reduce(size_t unit) {
+  if (last_) observe(whole_[unit].flat());
   if (!last_ || communicator_.world_size() == 1) return;
   finish();
   pending_ = communicator_.all_reduce_sum(whole_[unit].flat(), units_[unit].name());
+  if (blocking_) finish();
 }
 
 void ReplicatedGradients::finish() {

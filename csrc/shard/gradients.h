@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,6 +31,19 @@ class Gradients {
   // After the update: everything is empty again.
   virtual void clear() = 0;
   virtual int64_t nbytes() const = 0;
+
+  // Sees what this rank gives to every sum over ranks: a unit's whole flat gradient, before it is
+  // reduced. Empty: nobody looks.
+  using Observer = std::function<void(const at::Tensor& own)>;
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
+
+ protected:
+  void observe(const at::Tensor& own) const {
+    if (observer_) observer_(own);
+  }
+
+ private:
+  Observer observer_;
 };
 
 // What a rank keeps of a sum over ranks: its range, or the whole.
@@ -45,6 +59,7 @@ class ReducedGradients : public Gradients {
     Reduction keep;
     at::TensorOptions accumulated;  // float32 or bfloat16, and the device
     size_t open_units;              // units that are written before their reduction begins
+    bool blocking = false;          // every reduction is waited for at once
   };
   ReducedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
                    const Options& options);
@@ -67,6 +82,7 @@ class ReducedGradients : public Gradients {
   const std::vector<ParamUnit>& units_;
   Sharding ranks_;
   Reduction keep_;
+  bool blocking_;
   UnitBuffers buffers_;
   std::vector<UnitGradient> whole_;
   std::vector<at::Tensor> local_;
@@ -85,7 +101,7 @@ class ReducedGradients : public Gradients {
 class ReplicatedGradients : public Gradients {
  public:
   ReplicatedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
-                      const at::TensorOptions& options);
+                      const at::TensorOptions& options, bool blocking);
 
   void begin_micro_batch(bool last) override { last_ = last; }
   UnitGradient& whole(size_t unit) override { return whole_[unit]; }
@@ -98,6 +114,7 @@ class ReplicatedGradients : public Gradients {
  private:
   const std::vector<ParamUnit>& units_;
   Communicator& communicator_;
+  bool blocking_;
   std::vector<UnitGradient> whole_;
   PendingPtr pending_;
   bool last_ = true;

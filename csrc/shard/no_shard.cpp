@@ -13,7 +13,8 @@ class NoShard : public Strategy {
       add_state(0, at::zeros({unit.padded_numel(1)}, context_.compute()));
     }
     if (context_.grad_dtype == at::kFloat)
-      gradients_ = std::make_unique<ReplicatedGradients>(context_.units, shards(), context_.wide());
+      gradients_ = std::make_unique<ReplicatedGradients>(context_.units, shards(), context_.wide(),
+                                                         context_.blocking);
     else
       reduce_gradients(Reduction::kWhole);
   }

@@ -27,7 +27,8 @@ void Strategy::reduce_gradients(Reduction keep) {
       context_.units, ranks_,
       ReducedGradients::Options{.keep = keep,
                                 .accumulated = context_.gradient(),
-                                .open_units = 1 + context_.resident_units});
+                                .open_units = 1 + context_.resident_units,
+                                .blocking = context_.blocking});
 }
 
 UnitState Strategy::begin_update(size_t unit) {

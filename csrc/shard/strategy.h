@@ -26,8 +26,9 @@ struct StrategyContext {
   at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments: float32 or bfloat16
   // The masters of bfloat16 are the compute range and 16 bits more (ops/adamw.h), not float32.
   bool split_master = false;
-  bool prefetch = true;  // false: every gather is waited for at once, for comparison
-  bool offload = false;  // moments, and the masters of bfloat16, live on the host
+  bool prefetch = true;   // false: every gather is waited for at once, for comparison
+  bool blocking = false;  // likewise every reduction
+  bool offload = false;   // moments, and the masters of bfloat16, live on the host
 
   at::TensorOptions compute() const {
     return at::TensorOptions().dtype(compute_dtype).device(device);
@@ -74,6 +75,7 @@ class Strategy {
   // copies that have the same range hold the same bits.
   Communicator& shards() const { return ranks_.shards; }
   int copy() const { return ranks_.copies.rank(); }
+  int copies() const { return ranks_.copies.world_size(); }
   at::Device device() const { return context_.device; }  // of what is communicated
 
   // The unit's state where the update runs, units in their order; between `end_update` and the end

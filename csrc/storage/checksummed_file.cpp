@@ -1,9 +1,17 @@
 #include "storage/checksummed_file.h"
 
+#include <vector>
+
+#include "core/phase_deadline.h"
+#include "storage/byte_source.h"
 #include "storage/crc32c.h"
-#include "storage/mapped_file.h"
 
 namespace fastsft {
+namespace {
+
+constexpr size_t kBlockBytes = 1 << 20;
+
+}  // namespace
 
 ChecksummedFile::ChecksummedFile(FileSystem& file_system, const std::string& path)
     : file_(file_system.create_file(path)), digest_{last_component(path), 0, 0} {}
@@ -12,6 +20,7 @@ void ChecksummedFile::write(std::span<const std::byte> bytes) {
   file_->write(bytes);
   digest_.size += bytes.size();
   digest_.crc32c = crc32c(bytes, digest_.crc32c);
+  PhaseDeadline::instance().progress();
 }
 
 void ChecksummedFile::write(const std::string& text) { write(std::as_bytes(std::span(text))); }
@@ -22,9 +31,23 @@ FileDigest ChecksummedFile::finish() {
   return digest_;
 }
 
+FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text) {
+  ChecksummedFile file(file_system, path);
+  file.write(text);
+  return file.finish();
+}
+
+// Read, not mapped: the pages of a mapping would count as this process's memory, and a file that is
+// cut meanwhile would kill it.
 FileDigest digest_file(const std::string& path) {
-  const MappedFile file(path);
-  return {last_component(path), file.bytes().size(), crc32c(file.bytes())};
+  FileSource source(path, "file");
+  FileDigest digest{last_component(path), 0, 0};
+  std::vector<char> block(kBlockBytes);
+  while (const size_t count = source.read(block)) {
+    digest.size += count;
+    digest.crc32c = crc32c(std::as_bytes(std::span(block).first(count)), digest.crc32c);
+  }
+  return digest;
 }
 
 }  // namespace fastsft

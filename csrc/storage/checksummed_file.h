@@ -33,6 +33,9 @@ class ChecksummedFile {
   FileDigest digest_;
 };
 
+// A new file with this text, durable on return.
+FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text);
+
 // Of a file that someone else wrote.
 FileDigest digest_file(const std::string& path);
 

@@ -23,14 +23,26 @@ class WritableFile {
   virtual void close() = 0;
 };
 
+// A file of which several processes write parts at the same time. As WritableFile otherwise.
+class RangeFile {
+ public:
+  virtual ~RangeFile() = default;
+  virtual void write_at(uint64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual void sync() = 0;
+  virtual void close() = 0;
+};
+
 // Every change to the disk goes through here, so that tests can fail each single operation.
 // Failures are std::runtime_error with operation, path and reason; a full disk also names the bytes
-// free. Interrupted calls and short writes are continued; EIO is retried a bounded number of times.
+// free. Interrupted calls and short writes are continued; EIO and ESTALE are retried a few times,
+// but a failed sync never is.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
   virtual std::unique_ptr<WritableFile> create_file(const std::string& path) = 0;  // truncates
+  virtual std::unique_ptr<RangeFile> open_ranges(
+      const std::string& path) = 0;  // keeps what is there
   virtual void sync_file(const std::string& path) = 0;
   virtual void sync_directory(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;  // replaces a file

@@ -37,7 +37,7 @@ FileDigest parse_file(const Json& json, const std::string& where) {
   return file;
 }
 
-Manifest parse_manifest(const Json& json, const std::string& where) {
+Manifest manifest_of(const Json& json, const std::string& where) {
   const int version = json.at("format_version").get<int>();
   require(version == kManifestVersion, where, ": format version ", version,
           "; this fastsft reads version ", kManifestVersion);
@@ -98,22 +98,26 @@ void write_manifest(FileSystem& file_system, const std::string& directory,
   file.finish();
 }
 
+Manifest parse_manifest(std::string_view text, const std::string& where) {
+  Manifest manifest;
+  try {
+    manifest = manifest_of(parse_json(text, where), where);
+  } catch (const Json::exception& error) {
+    throw_invalid(where, ": not a manifest: ", error.what());
+  } catch (const std::logic_error& error) {  // std::stoul's, and our own std::invalid_argument
+    throw_invalid(where, ": not a manifest: ", error.what());
+  }
+  require(manifest_json(manifest) == text, where, ": its checksum does not match; it was damaged");
+  return manifest;
+}
+
 Manifest read_manifest(const std::string& directory) {
   const std::string path = join_path(directory, kManifest);
   require(posix_file_system().exists(path), directory, ": no ", kManifest,
           "; it is unfinished, or was not written by fastsft");
   const MappedFile file(path);
-  const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  Manifest manifest;
-  try {
-    manifest = parse_manifest(parse_json(text, path), path);
-  } catch (const Json::exception& error) {
-    throw_invalid(path, ": not a manifest: ", error.what());
-  } catch (const std::logic_error& error) {  // std::stoul's, and our own std::invalid_argument
-    throw_invalid(path, ": not a manifest: ", error.what());
-  }
-  require(manifest_json(manifest) == text, path, ": its checksum does not match; it was damaged");
-  return manifest;
+  return parse_manifest({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
+                        path);
 }
 
 std::vector<std::string> verify_directory(const std::string& directory, VerifyDepth depth) {

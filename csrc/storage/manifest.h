@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/checksummed_file.h"
@@ -25,6 +26,7 @@ std::string manifest_json(const Manifest& manifest);
 void write_manifest(FileSystem& file_system, const std::string& directory,
                     const Manifest& manifest);
 // Throws std::invalid_argument when it is no manifest or damaged.
+Manifest parse_manifest(std::string_view text, const std::string& where);
 Manifest read_manifest(const std::string& directory);
 
 enum class VerifyDepth { kSizes, kChecksums };

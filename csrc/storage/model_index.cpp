@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "storage/file_name.h"
+#include "storage/mapped_file.h"
 
 namespace fastsft {
 namespace {
@@ -25,6 +26,10 @@ uint64_t total(const Json& json, const char* key) {
   return value != metadata->end() && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
 }
 
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 bool is_weight_file(const std::string& name) {
   static const std::regex pattern(
       "model(-\\d{5}-of-\\d{5})?\\.safetensors|model\\.safetensors\\.index\\.json");
@@ -33,18 +38,23 @@ bool is_weight_file(const std::string& name) {
 
 }  // namespace
 
-ModelIndex read_model_index(const std::string& directory) {
-  const std::string path = join_path(directory, kWeightsIndex);
-  const Json json = read_json_file(path);
+ModelIndex parse_model_index(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
   ModelIndex index;
-  for (const auto& [tensor, file] : weight_map_of(json, path).items()) {
-    require(file.is_string(), path, ": weight_map: \"", tensor, "\": expected a file name");
-    check_plain_file_name(file.get<std::string>(), path + ": weight_map: \"" + tensor + "\"");
+  for (const auto& [tensor, file] : weight_map_of(json, where).items()) {
+    require(file.is_string(), where, ": weight_map: \"", tensor, "\": expected a file name");
+    check_plain_file_name(file.get<std::string>(), where + ": weight_map: \"" + tensor + "\"");
     index.weight_map.emplace(tensor, file.get<std::string>());
   }
   index.total_parameters = total(json, "total_parameters");
   index.total_size = total(json, "total_size");
   return index;
+}
+
+ModelIndex read_model_index(const std::string& directory) {
+  const std::string path = join_path(directory, kWeightsIndex);
+  const MappedFile file(path);
+  return parse_model_index(as_text(file.bytes()), path);
 }
 
 std::string model_index_json(const ModelIndex& index) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/file_system.h"
@@ -18,7 +19,9 @@ struct ModelIndex {
   uint64_t total_size = 0;  // bytes
 };
 
-// `directory`/model.safetensors.index.json, its file names checked (reliability.md, section 5.2).
+// The text of an index, its file names checked (reliability.md, section 5.2).
+ModelIndex parse_model_index(std::string_view text, const std::string& where);
+// Of `directory`/model.safetensors.index.json.
 ModelIndex read_model_index(const std::string& directory);
 // As transformers writes it: indent 2, sorted keys, newline.
 std::string model_index_json(const ModelIndex& index);

@@ -75,10 +75,13 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
   SafetensorsHeader header = parse_safetensors_json(text, where);
   header.data_begin = 8 + length;
   refuse_duplicates(header.tensors, where);
-  std::stable_sort(header.tensors.begin(), header.tensors.end(),
-                   [](const TensorEntry& left, const TensorEntry& right) {
-                     return std::tie(left.begin, left.end) < std::tie(right.begin, right.end);
-                   });
+  const auto by_range = [](const TensorEntry& left, const TensorEntry& right) {
+    return std::tie(left.begin, left.end) < std::tie(right.begin, right.end);
+  };
+  // A stable sort needs half as much memory again; writers write in order.
+  if (!std::is_sorted(header.tensors.begin(), header.tensors.end(), by_range)) {
+    std::stable_sort(header.tensors.begin(), header.tensors.end(), by_range);
+  }
   check_ranges(header.tensors, file.size() - header.data_begin, where);
   return header;
 }

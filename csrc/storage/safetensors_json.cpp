@@ -9,7 +9,8 @@ namespace {
 
 using BaseJson = nlohmann::json;
 
-constexpr int kMaxDepth = 127;  // of values under keys that we do not know, as the reference
+constexpr size_t kMinEntry = 48;  // bytes of the shortest entry
+constexpr int kMaxDepth = 127;    // of values under keys that we do not know, as the reference
 
 // Where in {"name": {"dtype": ..., "shape": [...], "data_offsets": [...]}} the parser stands.
 enum class State { kStart, kTop, kMetadata, kTensor, kShape, kOffsets, kUnknown, kEnd };
@@ -204,6 +205,7 @@ SafetensorsHeader parse_safetensors_json(std::string_view text, const std::strin
           ": the header is not a JSON object");
   require(text.find('\0') == std::string_view::npos, where, ": NUL byte in the header");
   SafetensorsHeader header;
+  header.tensors.reserve(text.size() / kMinEntry + 1);  // address space; pages come with use
   HeaderReader reader(header, where);
   BaseJson::sax_parse(text.begin(), text.end(), &reader);
   return header;

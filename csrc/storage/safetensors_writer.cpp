@@ -38,16 +38,20 @@ uint64_t TensorSpec::bytes() const {
   return *result;
 }
 
-SafetensorsWriter::SafetensorsWriter(FileSystem& file_system, const std::string& path,
-                                     std::vector<TensorSpec> specs, SafetensorsMetadata metadata)
-    : file_(file_system, path) {
-  for (const auto& spec : specs) expected_ += spec.bytes();
+std::string safetensors_prefix(const std::vector<TensorSpec>& specs, SafetensorsMetadata metadata) {
   const std::string header = header_json(specs, std::move(metadata));
   const uint64_t length = header.size();
   FASTSFT_ASSERT(length <= kMaxSafetensorsHeader);
   std::string prefix(sizeof length, '\0');
   std::memcpy(prefix.data(), &length, sizeof length);
-  file_.write(prefix + header);
+  return prefix + header;
+}
+
+SafetensorsWriter::SafetensorsWriter(FileSystem& file_system, const std::string& path,
+                                     std::vector<TensorSpec> specs, SafetensorsMetadata metadata)
+    : file_(file_system, path) {
+  for (const auto& spec : specs) expected_ += spec.bytes();
+  file_.write(safetensors_prefix(specs, std::move(metadata)));
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {

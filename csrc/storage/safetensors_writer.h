@@ -20,9 +20,12 @@ struct TensorSpec {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// Writes a safetensors file tensor after tensor, in the order of `specs`; the header goes first and
-// is a multiple of 8 bytes long. `metadata` gets {"format": "pt"}, without which transformers
-// refuses.
+// What a file of these tensors begins with: the header, a multiple of 8 bytes long, and its length.
+// `metadata` gets {"format": "pt"}, without which transformers refuses.
+std::string safetensors_prefix(const std::vector<TensorSpec>& specs,
+                               SafetensorsMetadata metadata = {});
+
+// Writes a safetensors file tensor after tensor, in the order of `specs`.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(FileSystem& file_system, const std::string& path, std::vector<TensorSpec> specs,

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <random>
+#include <utility>
 
 #include "storage/checksummed_file.h"
 
@@ -10,8 +11,10 @@ namespace fastsft {
 StagedFiles::StagedFiles(FileSystem& file_system, std::string directory)
     : file_system_(file_system), directory_(std::move(directory)), suffix_(random_suffix()) {}
 
-StagedFiles::~StagedFiles() {
-  for (const auto& name : names_) {
+StagedFiles::~StagedFiles() { discard(); }
+
+void StagedFiles::discard() noexcept {
+  for (const auto& name : std::exchange(names_, {})) {
     try {
       const std::string path = temporary_path(name);
       if (file_system_.exists(path)) file_system_.remove_file(path);

@@ -21,6 +21,8 @@ class StagedFiles {
   std::string stage(const std::string& name);
   // Renames in the order of staging and syncs the directory.
   void commit();
+  // Removes what is staged and not committed, as far as that is possible.
+  void discard() noexcept;
 
  private:
   std::string temporary_path(const std::string& name) const;

@@ -32,14 +32,19 @@ constexpr Alphabet kAlphabet = make_alphabet();
 
 uint32_t byte_to_char(uint8_t byte) { return kAlphabet.chars[byte]; }
 
-std::optional<std::string> piece_to_bytes(std::string_view piece) {
-  std::string bytes;
+bool append_piece_bytes(std::string_view piece, std::string& bytes) {
   for (size_t at = 0; at < piece.size();) {
     const DecodedChar c = decode_char(piece, at);
-    if (c.code >= kNumChars || kAlphabet.bytes[c.code] < 0) return std::nullopt;
+    if (c.code >= kNumChars || kAlphabet.bytes[c.code] < 0) return false;
     bytes += static_cast<char>(kAlphabet.bytes[c.code]);
     at += c.size;
   }
+  return true;
+}
+
+std::optional<std::string> piece_to_bytes(std::string_view piece) {
+  std::string bytes;
+  if (!append_piece_bytes(piece, bytes)) return std::nullopt;
   return bytes;
 }
 

@@ -1,16 +1,16 @@
 #include "tokenizer/byte_level_bpe.h"
 
+#include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "core/error.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/not_native.h"
+#include "tokenizer/self_merges.h"
 
 namespace fastsft {
 namespace {
-
-constexpr size_t kBlock = 64;
-constexpr size_t kMaxPieces = size_t{1} << 24;  // what WordCache can hold
 
 // Whether one of the next eight bytes is not ASCII; a block would end there.
 bool is_high_soon(std::string_view text) {
@@ -20,30 +20,74 @@ bool is_high_soon(std::string_view text) {
   return (bytes & 0x8080808080808080ull) != 0;
 }
 
+PairTable make_pairs(const TokenizerJson& json) {
+  if (json.pieces.size() + json.added_tokens.size() >= PairTable::kMaxIds) {
+    throw NotNative(concat("a vocabulary of ", json.pieces.size(), " pieces"));
+  }
+  if (json.merges.size() >= PairTable::kNone) {
+    throw NotNative(concat(json.merges.size(), " merges"));
+  }
+  PairTable pairs(json.merges.size());
+  for (uint32_t rank = 0; rank < json.merges.size(); ++rank) {
+    const auto& [left, right, merged] = json.merges[rank];
+    pairs.put(left, right, {rank, merged});  // the last of a pair counts, as in `tokenizers`
+  }
+  return pairs;
+}
+
+size_t count_bytes(const TokenizerJson& json) {
+  size_t num_bytes = 0;
+  for (const VocabularyPiece& piece : json.pieces) num_bytes += piece.text.size();
+  return num_bytes;
+}
+
+// Tokens that a text of their bytes becomes.
+SelfMerges find_self_merges(const TokenizerJson& json, const PairTable& pairs,
+                            const std::array<int32_t, 256>& byte_ids) {
+  SelfMerges found(pairs, json.pieces.size() + json.added_tokens.size());
+  for (const int32_t id : byte_ids) found.add_symbol(id);
+  for (uint32_t rank = 0; rank < json.merges.size(); ++rank) {
+    const auto& [left, right, merged] = json.merges[rank];
+    found.add(left, right, {rank, merged});
+  }
+  return found;
+}
+
 }  // namespace
 
 ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges)
     : pattern_(pattern),
       ignores_merges_(ignores_merges),
       classify_(find_classifier()),
-      pairs_(json.merges) {
-  index_vocabulary(json);
+      pairs_(make_pairs(json)),
+      whole_pieces_(json.pieces.size(), count_bytes(json)) {
+  index_bytes(json);
+  index_whole_pieces(json);
+  pairs_.make_square(*std::min_element(byte_ids_.begin(), byte_ids_.end()));
 }
 
-void ByteLevelBpe::index_vocabulary(const TokenizerJson& json) {
-  if (json.pieces.size() + json.added_tokens.size() >= kMaxPieces) {
-    throw NotNative(concat("a vocabulary of ", json.pieces.size(), " pieces"));
-  }
+void ByteLevelBpe::index_bytes(const TokenizerJson& json) {
   byte_ids_.fill(-1);
-  if (ignores_merges_) ids_by_bytes_.reserve(json.pieces.size());
   for (const VocabularyPiece& piece : json.pieces) {
-    auto bytes = piece_to_bytes(piece.text);
-    if (!bytes || bytes->empty()) continue;
-    if (bytes->size() == 1) byte_ids_[static_cast<uint8_t>((*bytes)[0])] = piece.id;
-    if (ignores_merges_) ids_by_bytes_.emplace(std::move(*bytes), piece.id);
+    if (piece.text.empty() || piece.text.size() > 2) continue;  // the alphabet's are no longer
+    const auto bytes = piece_to_bytes(piece.text);
+    if (bytes && bytes->size() == 1) byte_ids_[static_cast<uint8_t>((*bytes)[0])] = piece.id;
   }
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     if (byte_ids_[byte] < 0) throw NotNative(concat("a vocabulary without the byte ", byte));
+  }
+}
+
+void ByteLevelBpe::index_whole_pieces(const TokenizerJson& json) {
+  std::optional<SelfMerges> proven;
+  if (!ignores_merges_) proven = find_self_merges(json, pairs_, byte_ids_);
+  std::string bytes;
+  for (const VocabularyPiece& piece : json.pieces) {
+    if (proven && !proven->contains(piece.id)) continue;
+    if (append_piece_bytes(piece.text, bytes) && !bytes.empty()) {
+      whole_pieces_.add(bytes, piece.id);
+    }
+    bytes.clear();
   }
 }
 
@@ -51,44 +95,33 @@ std::span<const WordToken> ByteLevelBpe::merge_piece(std::string_view piece,
                                                      Scratch& scratch) const {
   auto& tokens = scratch.merged_;
   tokens.clear();
-  if (ignores_merges_) {
-    if (const auto found = ids_by_bytes_.find(piece); found != ids_by_bytes_.end()) {
-      tokens.push_back({found->second, static_cast<uint32_t>(piece.size())});
-      return tokens;
-    }
+  const int32_t whole = whole_pieces_.find(piece);
+  if (whole != TextIndex::kMissing) {
+    tokens.push_back({whole, static_cast<uint32_t>(piece.size())});
+    return tokens;
   }
-  for (const char byte : piece) tokens.push_back({byte_ids_[static_cast<uint8_t>(byte)], 1});
+  tokens.resize(piece.size());
+  for (size_t i = 0; i < piece.size(); ++i) {
+    tokens[i] = {byte_ids_[static_cast<uint8_t>(piece[i])], 1};
+  }
   scratch.merger_.merge(tokens);
   return tokens;
 }
 
 template <typename Output>
-void ByteLevelBpe::encode_short(const WordCache::Key& key, uint32_t hash, std::string_view piece,
+void ByteLevelBpe::encode_short(std::string_view piece, const WordCache::Key& key, uint32_t hash,
                                 Scratch& scratch, TokenWriter<Output>& writer) const {
-  WordCache& cache = scratch.cache_;
-  if (const WordCache::Entry* entry = cache.find(key, hash)) {
-    if (entry->count() <= WordCache::kInline) {
-      writer.put_inline(entry->tokens, entry->count());
-    } else {
-      writer.put(cache.tokens(*entry));
-    }
-    return;
-  }
   scratch.packed_.clear();
   for (const WordToken& token : merge_piece(piece, scratch)) {
     scratch.packed_.push_back(pack_token(token.id, token.size));
   }
   writer.put(scratch.packed_);
-  cache.insert(key, hash, scratch.packed_);
+  scratch.cache_.insert(key, hash, scratch.packed_);
 }
 
 template <typename Output>
 void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
                                TokenWriter<Output>& writer) const {
-  if (piece.size() <= WordCache::kMaxWord) {
-    const auto key = WordCache::make_key(piece.data(), piece.size());
-    return encode_short(key, WordCache::hash_of(key), piece, scratch, writer);
-  }
   auto tokens = scratch.long_pieces_.find(piece);
   if (tokens.empty()) {
     tokens = merge_piece(piece, scratch);
@@ -101,7 +134,7 @@ void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
 size_t ByteLevelBpe::find_ends(std::string_view text, size_t begin, Scratch& scratch) const {
   size_t count = 0;
   size_t at = begin;
-  while (at < text.size() && count + kBlock <= Scratch::kPieces) {
+  while (at < text.size() && count + Scratch::kBlock <= WordBatch::kMaxWords) {
     const std::string_view rest = text.substr(at);
     BlockStarts block;
     if (!is_high_soon(rest)) block = find_block_starts(pattern_, rest, classify_);
@@ -120,38 +153,22 @@ size_t ByteLevelBpe::find_ends(std::string_view text, size_t begin, Scratch& scr
   return at;
 }
 
-// Keys first, so that the cache lines are on their way when they are needed.
-template <typename Output>
-void ByteLevelBpe::encode_pieces(std::string_view text, size_t begin, Scratch& scratch,
-                                 TokenWriter<Output>& writer) const {
-  size_t at = begin;
-  for (size_t i = 0; i < scratch.num_ends_; ++i) {
-    const size_t size = scratch.ends_[i] - at;
-    const bool is_loadable = size <= WordCache::kMaxWord && at + WordCache::kLoaded <= text.size();
-    scratch.keys_[i] = is_loadable ? WordCache::load_key(text.data() + at, size) : WordCache::Key();
-    scratch.hashes_[i] = WordCache::hash_of(scratch.keys_[i]);
-    scratch.cache_.prefetch(scratch.hashes_[i]);
-    at = scratch.ends_[i];
-  }
-  at = begin;
-  for (size_t i = 0; i < scratch.num_ends_; ++i) {
-    const std::string_view piece = text.substr(at, scratch.ends_[i] - at);
-    at = scratch.ends_[i];
-    if (scratch.keys_[i].high != 0) {
-      encode_short(scratch.keys_[i], scratch.hashes_[i], piece, scratch, writer);
-    } else {
-      encode_long(piece, scratch, writer);
-    }
-  }
-}
-
 template <typename Output>
 void ByteLevelBpe::encode(std::string_view text, uint32_t offset, Scratch& scratch,
                           std::vector<Output>& tokens) const {
   TokenWriter<Output> writer(tokens, offset);
+  const auto encode_other = [&](std::string_view piece, const WordCache::Key& key, uint32_t hash) {
+    if (piece.size() <= WordCache::kMaxWord) {
+      encode_short(piece, key, hash, scratch, writer);
+    } else {
+      encode_long(piece, scratch, writer);
+    }
+  };
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = find_ends(text, begin, scratch);
-    encode_pieces(text, begin, scratch, writer);
+    scratch.batch_.load(text, begin, std::span(scratch.ends_).first(scratch.num_ends_),
+                        scratch.cache_);
+    scratch.batch_.write(scratch.cache_, writer, encode_other);
     begin = end;
   }
 }

@@ -4,7 +4,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "tokenizer/long_word_cache.h"
@@ -12,8 +11,10 @@
 #include "tokenizer/pair_table.h"
 #include "tokenizer/split_blocks.h"
 #include "tokenizer/split_pattern.h"
+#include "tokenizer/text_index.h"
 #include "tokenizer/token_writer.h"
 #include "tokenizer/tokenizer_json.h"
+#include "tokenizer/word_batch.h"
 #include "tokenizer/word_cache.h"
 
 namespace fastsft {
@@ -23,7 +24,8 @@ namespace fastsft {
 class ByteLevelBpe {
  public:
   // With `ignores_merges` a piece that is in the vocabulary is that token, whatever its merges
-  // say. Throws NotNative when a byte has no token or the vocabulary is larger than 2^24.
+  // say. Throws NotNative when a byte has no token or there are more pieces (2^21) or merges (2^22)
+  // than the tables hold.
   ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges);
 
   // Caches and buffers of one thread.
@@ -39,13 +41,11 @@ class ByteLevelBpe {
   void set_classifier(ClassifyBytes classify) { classify_ = classify; }
 
  private:
-  void index_vocabulary(const TokenizerJson& json);
+  void index_bytes(const TokenizerJson& json);
+  void index_whole_pieces(const TokenizerJson& json);
   size_t find_ends(std::string_view text, size_t begin, Scratch& scratch) const;
   template <typename Output>
-  void encode_pieces(std::string_view text, size_t begin, Scratch& scratch,
-                     TokenWriter<Output>& writer) const;
-  template <typename Output>
-  void encode_short(const WordCache::Key& key, uint32_t hash, std::string_view piece,
+  void encode_short(std::string_view piece, const WordCache::Key& key, uint32_t hash,
                     Scratch& scratch, TokenWriter<Output>& writer) const;
   template <typename Output>
   void encode_long(std::string_view piece, Scratch& scratch, TokenWriter<Output>& writer) const;
@@ -56,11 +56,7 @@ class ByteLevelBpe {
   ClassifyBytes classify_;
   PairTable pairs_;
   std::array<int32_t, 256> byte_ids_{};
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> ids_by_bytes_;
+  TextIndex whole_pieces_;  // those that are one token for sure, by their bytes
 };
 
 class ByteLevelBpe::Scratch {
@@ -70,17 +66,16 @@ class ByteLevelBpe::Scratch {
  private:
   friend class ByteLevelBpe;
   static constexpr size_t kBuckets = size_t{1} << 18;  // 16 MiB where they are used
-  static constexpr size_t kPieces = 256;               // at a time
+  static constexpr size_t kBlock = 64;                 // bytes of text at a time
 
   WordCache cache_;
   LongWordCache long_pieces_;
   PairMerger merger_;
   std::vector<WordToken> merged_;
   std::vector<PackedToken> packed_;
+  WordBatch batch_;
   size_t num_ends_ = 0;
-  std::array<uint32_t, kPieces> ends_;  // of the pieces that are encoded next
-  std::array<uint32_t, kPieces> hashes_;
-  std::array<WordCache::Key, kPieces> keys_;
+  std::array<uint32_t, WordBatch::kMaxWords> ends_;  // of the pieces that are encoded next
 };
 
 }  // namespace fastsft

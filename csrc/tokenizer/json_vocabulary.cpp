@@ -9,7 +9,9 @@ namespace fastsft {
 
 JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& added,
                                const std::vector<std::string>& special_texts)
-    : num_pieces_(static_cast<int32_t>(json.pieces.size())) {
+    : num_pieces_(static_cast<int32_t>(json.pieces.size())), ids_(json.pieces.size()) {
+  pieces_.resize(json.pieces.size());
+  has_piece_.resize(json.pieces.size());
   for (const VocabularyPiece& piece : json.pieces) {
     if (static_cast<size_t>(piece.id) >= pieces_.size()) {
       pieces_.resize(piece.id + 1);
@@ -17,7 +19,7 @@ JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<Adde
     }
     pieces_[piece.id] = piece.text;
     has_piece_[piece.id] = true;
-    ids_.emplace(piece.text, piece.id);
+    ids_.add(piece.text, piece.id);
   }
   for (const AddedToken& token : json.added_tokens) {
     add(token);
@@ -41,9 +43,9 @@ int32_t JsonVocabulary::next_id() const {
 
 void JsonVocabulary::add(const AddedToken& token) {
   require(!token.text.empty(), "an added token is empty");
-  const auto [known, is_new] = ids_.try_emplace(token.text, next_id());
+  ids_.add(token.text, next_id());
   AddedToken added = token;
-  added.id = known->second;
+  added.id = ids_.find(token.text);
   added_.insert_or_assign(added.id, std::move(added));
 }
 
@@ -51,11 +53,6 @@ const std::string* JsonVocabulary::find_text(int32_t id) const {
   if (const auto found = added_.find(id); found != added_.end()) return &found->second.text;
   const bool is_piece = id >= 0 && static_cast<size_t>(id) < pieces_.size() && has_piece_[id];
   return is_piece ? &pieces_[id] : nullptr;
-}
-
-int32_t JsonVocabulary::find_id(std::string_view text) const {
-  const auto found = ids_.find(text);
-  return found == ids_.end() ? -1 : found->second;
 }
 
 }  // namespace fastsft

@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "tokenizer/text_index.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace fastsft {
@@ -24,7 +24,8 @@ class JsonVocabulary {
   int32_t size() const { return size_; }
   // nullptr when there is none.
   const std::string* find_text(int32_t id) const;
-  int32_t find_id(std::string_view text) const;  // -1 when there is none
+  // -1 when there is none.
+  int32_t find_id(std::string_view text) const { return ids_.find(text); }
 
  private:
   int32_t next_id() const;
@@ -33,11 +34,7 @@ class JsonVocabulary {
   std::vector<std::string> pieces_;  // by id; empty where an added token has the id
   std::vector<bool> has_piece_;
   int32_t num_pieces_ = 0;
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> ids_;
+  TextIndex ids_;
   std::map<int32_t, AddedToken> added_;
   int32_t size_ = 0;
 };

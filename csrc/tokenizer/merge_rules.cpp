@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_map>
 
 #include "core/utf8.h"
 #include "tokenizer/character_table.h"
+#include "tokenizer/text_index.h"
 
 namespace fastsft {
 namespace {
@@ -36,13 +36,13 @@ void for_each_split(std::string_view text, Visit visit) {
 
 class Derivation {
  public:
-  explicit Derivation(const SentencePieceModel& model) : pieces_(model.pieces) {
+  explicit Derivation(const SentencePieceModel& model)
+      : pieces_(model.pieces), ids_(model.pieces.size()) {
     rules_.num_pieces = static_cast<int32_t>(pieces_.size());
-    ids_.reserve(pieces_.size());
     for (int32_t id = 0; id < rules_.num_pieces; ++id) {
       const Piece& piece = pieces_[id];
       if (piece.type != PieceType::kNormal) continue;
-      ids_.emplace(piece.text, id);
+      ids_.add(piece.text, id);
       if (is_character(piece.text)) number(utf8_code_point(piece.text, 0), id);
     }
   }
@@ -77,8 +77,8 @@ class Derivation {
 
   int32_t symbol_of(std::string_view text) const {
     if (is_character(text)) return table_.find(utf8_code_point(text, 0));
-    const auto found = ids_.find(text);
-    return found == ids_.end() ? CharacterTable::kMissing : found->second;
+    static_assert(TextIndex::kMissing == CharacterTable::kMissing);
+    return ids_.find(text);
   }
 
   void add_splits(int32_t id, int32_t rank) {
@@ -94,7 +94,7 @@ class Derivation {
   const std::vector<Piece>& pieces_;
   MergeRules rules_;
   CharacterTable table_;
-  std::unordered_map<std::string_view, int32_t> ids_;
+  TextIndex ids_;
 };
 
 }  // namespace

@@ -2,35 +2,39 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/utf8.h"
 
 namespace fastsft {
 namespace {
 
 constexpr char32_t kMark = 0x2581;
-constexpr size_t kFirstSlots = 1 << 12;
 
 }  // namespace
 
 MergeTable::MergeTable(const MergeRules& rules)
-    : num_pieces_(rules.num_pieces), merges_(kFirstSlots), neighbours_(kFirstSlots) {
+    : num_pieces_(rules.num_pieces), pairs_(rules.rules.size()) {
   int32_t num_symbols = num_pieces_;
   for (const auto& [character, symbol] : rules.characters) {
     num_symbols = std::max(num_symbols, symbol + 1);
     if (character != U' ') characters_.add(character, symbol);
   }
   characters_.add(U' ', characters_.find(kMark));
-  size_t used = 0;
+  require(num_symbols < PairTable::kMaxIds, "a vocabulary of ", num_symbols,
+          " pieces and characters; at most ", PairTable::kMaxIds, " are possible");
   for (const auto& [left, right, rank, symbol] : rules.rules) {
-    insert(merges_, used, pair_key(left, right), {rank, symbol});
+    require(static_cast<uint32_t>(rank) < PairTable::kNone, "a vocabulary of more than ",
+            PairTable::kNone, " merges");
+    pairs_.add(left, right, {static_cast<uint32_t>(rank), symbol});
   }
+  pairs_.make_square(std::max(characters_.find(kMark), 0));  // common ones follow it
   is_followed_.resize(num_symbols);
   is_preceded_.resize(num_symbols);
-  used = 0;
-  for (const std::string_view text : rules.merged) add_neighbours(text, used);
+  for (const std::string_view text : rules.merged) add_neighbours(text);
+  neighbours_.make_square(std::max(characters_.find(kMark), 0));
 }
 
-void MergeTable::add_neighbours(std::string_view text, size_t& used) {
+void MergeTable::add_neighbours(std::string_view text) {
   char32_t before = utf8_code_point(text, 0);
   bool only_marks = before == kMark;
   for (size_t at = utf8_char_size(text[0]); at < text.size(); at += utf8_char_size(text[at])) {
@@ -44,20 +48,7 @@ void MergeTable::add_neighbours(std::string_view text, size_t& used) {
     if ((left | right) < 0) continue;
     is_followed_[left] = 1;
     is_preceded_[right] = 1;
-    insert(neighbours_, used, pair_key(left, right), {0, 0});
-  }
-}
-
-// The first merge of a pair stays.
-void MergeTable::insert(std::vector<Slot>& slots, size_t& used, uint64_t key, Merge merge) {
-  Slot& slot = slots[slot_of(slots, key)];
-  if (slot.key == key) return;
-  slot = {key, merge};
-  if (++used * 2 <= slots.size()) return;
-  std::vector<Slot> old(slots.size() * 2);
-  old.swap(slots);
-  for (const Slot& each : old) {
-    if (each.key != kEmpty) slots[slot_of(slots, each.key)] = each;
+    neighbours_.add(left, right, {0, 0});
   }
 }
 

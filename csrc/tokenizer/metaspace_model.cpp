@@ -5,11 +5,13 @@
 #include "core/utf8.h"
 #include "tokenizer/metaspace_rules.h"
 #include "tokenizer/not_native.h"
+#include "tokenizer/pair_table.h"
 
 namespace fastsft {
 namespace {
 
-constexpr int32_t kMaxId = 1 << 24;
+// With the characters that are no pieces PairTable must still have room.
+constexpr int32_t kMaxIds = 1 << 20;
 
 bool is_character(const std::string& text) {
   return !text.empty() && text.size() == utf8_char_size(static_cast<unsigned char>(text[0]));
@@ -54,7 +56,7 @@ SentencePieceModel make_metaspace_model(const TokenizerJson& json) {
   SentencePieceModel model;
   int32_t size = 0;
   for (const VocabularyPiece& piece : json.pieces) size = std::max(size, piece.id + 1);
-  if (size >= kMaxId) throw NotNative(concat("token ids up to ", size));
+  if (size > kMaxIds) throw NotNative(concat("token ids up to ", size));
   model.pieces.resize(size);
   bool has_mark = false;
   for (const VocabularyPiece& piece : json.pieces) {
@@ -72,6 +74,9 @@ SentencePieceModel make_metaspace_model(const TokenizerJson& json) {
 }
 
 MergeRules make_metaspace_merges(const TokenizerJson& json, const SentencePieceModel& model) {
+  if (json.merges.size() >= PairTable::kNone) {
+    throw NotNative(concat(json.merges.size(), " merges"));
+  }
   MergeRules rules;
   rules.num_pieces = static_cast<int32_t>(model.pieces.size());
   for (const VocabularyPiece& piece : json.pieces) {

@@ -8,13 +8,14 @@
 
 namespace fastsft {
 
-// Byte-pair merges as `tokenizers` makes them: of all neighbours the pair of the lowest rank joins
-// first, the leftmost of equals. Short words are scanned, long ones use a heap: n log n at worst.
+// Byte-pair merges: of all neighbours the pair of the lowest rank joins first, the leftmost of
+// equals. Short words are looked through side by side, long ones use a heap: n log n at worst.
 // Keeps its buffers between calls; one thread at a time.
 class PairMerger {
  public:
   explicit PairMerger(const PairTable& table) : table_(&table) {}
 
+  // The ids are those of single bytes or characters, -1 for one that joins with nothing.
   void merge(std::vector<WordToken>& tokens);
 
  private:
@@ -27,13 +28,13 @@ class PairMerger {
   };
   static bool is_later(const Candidate& a, const Candidate& b);
 
-  void merge_short(std::vector<WordToken>& tokens);
+  template <size_t kLanes>
+  void merge_short(std::vector<WordToken>& tokens) const;
   void merge_long(std::vector<WordToken>& tokens);
   void push_candidate(const std::vector<WordToken>& tokens, int32_t left, int32_t right);
   void join(std::vector<WordToken>& tokens, const Candidate& candidate);
 
   const PairTable* table_;
-  std::vector<PairTable::Join> joins_;
   std::vector<int32_t> previous_;
   std::vector<int32_t> next_;
   std::vector<Candidate> heap_;

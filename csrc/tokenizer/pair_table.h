@@ -1,55 +1,101 @@
 #pragma once
 
-#include <bit>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "tokenizer/tokenizer_json.h"
+#include "core/zeroed_pages.h"
 
 namespace fastsft {
 
-// Which two tokens join, in what order, and into what. A later entry for the same pair replaces an
-// earlier one, as in `tokenizers`.
+// Which two tokens join, in what order, and into what. Five pairs a cache line, all compared at
+// once: no branch waits for memory. Pairs out of a row of 256 ids, the bytes or the commonest
+// characters, lie in a square of their own as well.
 class PairTable {
  public:
-  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kNone = (1u << 22) - 1;
+  static constexpr int32_t kMaxIds = (1 << 21) - 1;
+  static constexpr int32_t kNothing = -1;  // an id that joins with none
+  // What joins to `id`; smaller ranks join first.
   struct Join {
     uint32_t rank = kNone;
     int32_t id = 0;
+    bool exists() const { return rank != kNone; }
   };
 
-  explicit PairTable(const std::vector<PieceMerge>& merges)
-      : slots_(std::bit_ceil(merges.size() * 2 + 2)) {
-    for (uint32_t rank = 0; rank < merges.size(); ++rank) {
-      const uint64_t key = pair_key(merges[rank].left, merges[rank].right);
-      slots_[slot_of(key)] = {key, {rank, merges[rank].merged}};
-    }
-  }
+  // With room for `num_pairs`; grows where there are more.
+  explicit PairTable(size_t num_pairs = 0);
+
+  // `rank` is below kNone, ids below kMaxIds. `put` replaces what was known of the pair, `add`
+  // keeps it.
+  void put(int32_t left, int32_t right, Join join);
+  void add(int32_t left, int32_t right, Join join);
+  // Pairs of ids from `first` to `first` + 255 are at hand for `find_near` from now on.
+  void make_square(int32_t first);
 
   Join find(int32_t left, int32_t right) const {
-    return slots_[slot_of(pair_key(left, right))].join;
+    const uint64_t key = pair_key(left, right);
+    const Bucket& bucket = buckets()[index_of(key)];
+    uint64_t found = 0;
+    uint32_t id = 0;
+    for (size_t i = 0; i < kPairs; ++i) {
+      const uint64_t is_here = -static_cast<uint64_t>(bucket.pairs[i] >> kRankBits == key);
+      found |= bucket.pairs[i] & is_here;
+      id |= static_cast<uint32_t>(bucket.ids[i]) & static_cast<uint32_t>(is_here);
+    }
+    if (bucket.is_full & (found == 0)) [[unlikely]]
+      return find_further(key);
+    return {rank_of(found), static_cast<int32_t>(id)};
+  }
+  // The same, in less time where both are in the square.
+  Join find_near(int32_t left, int32_t right) const {
+    const uint32_t row = static_cast<uint32_t>(left) - first_;
+    const uint32_t column = static_cast<uint32_t>(right) - first_;
+    if ((row | column) >= side_) return find(left, right);
+    const Near& near = square()[row * kSide + column];
+    return {kNone - near.inverted, near.id};
   }
 
  private:
-  static constexpr uint64_t kEmpty = UINT64_MAX;  // no key: ids are not negative
-  struct Slot {
-    uint64_t key = kEmpty;
-    Join join;
+  static constexpr int kRankBits = 22;
+  static constexpr int kIdBits = 21;
+  static constexpr size_t kPairs = 5;
+  static constexpr uint32_t kSide = 256;
+  // Zeros are empty, which pages begin as: ranks are kept as kNone - rank, ids in keys as id + 1.
+  struct alignas(64) Bucket {
+    std::array<uint64_t, kPairs> pairs;  // the key, then the rank
+    std::array<int32_t, kPairs> ids;
+    uint32_t is_full;  // a pair of this bucket may lie in the next one
+  };
+  struct Near {
+    uint32_t inverted;
+    int32_t id;
   };
 
   static uint64_t pair_key(int32_t left, int32_t right) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+    return static_cast<uint64_t>(static_cast<uint32_t>(left + 1)) << kIdBits |
+           static_cast<uint32_t>(right + 1);
   }
-  size_t slot_of(uint64_t key) const {
-    const uint64_t hash = (key ^ key >> 29) * 0x9E3779B97F4A7C15ull;
-    size_t slot = (hash ^ hash >> 32) & (slots_.size() - 1);
-    while (slots_[slot].key != key && slots_[slot].key != kEmpty) {
-      slot = (slot + 1) & (slots_.size() - 1);
-    }
-    return slot;
-  }
+  static uint32_t rank_of(uint64_t pair) { return kNone - (static_cast<uint32_t>(pair) & kNone); }
 
-  std::vector<Slot> slots_;
+  Bucket* buckets() const { return static_cast<Bucket*>(pages_.data()); }
+  Near* square() const { return static_cast<Near*>(square_.data()); }
+  size_t index_of(uint64_t key) const {
+    const uint64_t hash = (key ^ key >> kIdBits) * 0x9E3779B97F4A7C15ull;
+    return ((hash ^ hash << 32) >> 32) * num_buckets_ >> 32;
+  }
+  Join find_further(uint64_t key) const;
+  void place(uint64_t key, Join join);
+  void grow();
+  template <typename Visit>
+  static void visit_pairs(const Bucket* buckets, size_t count, const Visit& visit);
+
+  size_t num_buckets_;  // below 2^32
+  size_t num_pairs_ = 0;
+  ZeroedPages pages_;
+  ZeroedPages square_{0};
+  uint32_t first_ = 0;
+  uint32_t side_ = 0;  // kSide when there is a square
 };
 
 }  // namespace fastsft

@@ -3,19 +3,56 @@
 #include <algorithm>
 
 #include "core/utf8.h"
+#include "tokenizer/self_merges.h"
 #include "tokenizer/token_writer.h"
 
 namespace fastsft {
 
-SentencePieceBpe::SentencePieceBpe(SentencePieceModel model)
-    : model_(std::move(model)),
-      table_(derive_merge_rules(model_)),
-      rule_(WordRule::kRunOfSpaces),
-      cuts_(table_.cuts_before_spaces()) {}
+namespace {
 
-SentencePieceBpe::SentencePieceBpe(SentencePieceModel model, const MergeRules& rules, WordRule rule)
+// The text of a piece as it stands in a text that was not normalized.
+std::string write_spaces(std::string_view piece) {
+  std::string text;
+  while (!piece.empty()) {
+    const bool is_mark = piece.starts_with(kSpaceMark);
+    text += is_mark ? ' ' : piece[0];
+    piece.remove_prefix(is_mark ? kSpaceMark.size() : 1);
+  }
+  return text;
+}
+
+// Words that their characters become one token of, with the token. No text has a space: where one
+// stands in a piece, U+2581 does not.
+TextIndex index_whole_words(const SentencePieceModel& model, const MergeRules& rules,
+                            const MergeTable& table) {
+  SelfMerges proven(table.pairs(), table.num_symbols());
+  for (const auto& [character, symbol] : rules.characters) {
+    if (character != U' ') proven.add_symbol(symbol);
+  }
+  std::vector<MergeRules::Rule> ordered = rules.rules;
+  std::ranges::stable_sort(ordered, {}, &MergeRules::Rule::rank);
+  for (const auto& [left, right, rank, symbol] : ordered) {
+    proven.add(left, right, {static_cast<uint32_t>(rank), symbol});
+  }
+  TextIndex words(model.pieces.size());
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const Piece& piece = model.pieces[id];
+    const bool is_normal = piece.type == PieceType::kNormal && !piece.text.empty();
+    if (is_normal && proven.contains(id)) words.add(write_spaces(piece.text), id);
+  }
+  return words;
+}
+
+}  // namespace
+
+SentencePieceBpe::SentencePieceBpe(SentencePieceModel model)
+    : SentencePieceBpe(std::move(model), derive_merge_rules(model), WordRule::kRunOfSpaces) {}
+
+SentencePieceBpe::SentencePieceBpe(SentencePieceModel&& model, const MergeRules& rules,
+                                   WordRule rule)
     : model_(std::move(model)),
       table_(rules),
+      whole_words_(index_whole_words(model_, rules, table_)),
       rule_(rule),
       cuts_(rule == WordRule::kEverySpace || table_.cuts_before_spaces()) {}
 
@@ -34,7 +71,7 @@ SentencePieceBpe::Borrowed::~Borrowed() {
   bpe_.idle_.push_back(std::move(scratch_));
 }
 
-void SentencePieceBpe::append_symbol(const Symbol& symbol, std::string_view bytes,
+void SentencePieceBpe::append_symbol(const WordToken& symbol, std::string_view bytes,
                                      std::vector<WordToken>& tokens) const {
   if (symbol.id >= 0 && symbol.id < table_.num_pieces()) {
     tokens.push_back({symbol.id, symbol.size});
@@ -57,6 +94,12 @@ int32_t SentencePieceBpe::symbol_at(std::string_view text, size_t at, size_t& si
 
 std::span<const WordToken> SentencePieceBpe::merge_word(std::string_view word,
                                                         Scratch& scratch) const {
+  scratch.tokens_.clear();
+  const int32_t whole = whole_words_.find(word);
+  if (whole != TextIndex::kMissing) {
+    scratch.tokens_.push_back({whole, static_cast<uint32_t>(word.size())});
+    return scratch.tokens_;
+  }
   auto& symbols = scratch.symbols_;
   symbols.clear();
   size_t size = 0;
@@ -65,27 +108,18 @@ std::span<const WordToken> SentencePieceBpe::merge_word(std::string_view word,
     symbols.push_back({id, static_cast<uint32_t>(size)});
   }
   scratch.merger_.merge(symbols);
-  scratch.tokens_.clear();
   size_t at = 0;
-  for (const Symbol& symbol : symbols) {
+  for (const WordToken& symbol : symbols) {
     append_symbol(symbol, word.substr(at, symbol.size), scratch.tokens_);
     at += symbol.size;
   }
   return scratch.tokens_;
 }
 
-std::span<const PackedToken> SentencePieceBpe::merge_short(std::string_view word,
-                                                           Scratch& scratch) const {
-  scratch.packed_.clear();
-  for (const WordToken& token : merge_word(word, scratch)) {
-    scratch.packed_.push_back(pack_token(token.id, token.size));
-  }
-  return scratch.packed_;
-}
-
-// Unknown neighbours stay together where they become one token.
+// Neighbours that are no pieces stay together where they become one unknown token.
 bool SentencePieceBpe::may_cut(int32_t left, int32_t right) const {
-  if (left == MergeTable::kUnknown && right == MergeTable::kUnknown) return !model_.bytes.empty();
+  const auto is_piece = [&](int32_t symbol) { return symbol >= 0 && symbol < table_.num_pieces(); };
+  if (model_.bytes.empty() && !is_piece(left) && !is_piece(right)) return false;
   return !table_.can_join(left, right);
 }
 
@@ -103,80 +137,82 @@ size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) 
   return at;
 }
 
-template <typename Output>
-void SentencePieceBpe::encode_short(const WordCache::Key& key, uint32_t hash, std::string_view word,
-                                    Scratch& scratch, TokenWriter<Output>& writer) const {
-  WordCache& cache = scratch.cache_;
-  if (const WordCache::Entry* entry = cache.find(key, hash)) {
-    if (entry->count() <= WordCache::kInline) {
-      writer.put_inline(entry->tokens, entry->count());
-    } else {
-      writer.put(cache.tokens(*entry));
-    }
+// A word of at most WordCache::kMaxWord bytes that the cache does not hold and nothing cuts.
+void SentencePieceBpe::append_new(std::string_view word, const WordCache::Key& key, uint32_t hash,
+                                  std::vector<PackedToken>& tokens, Scratch& scratch) const {
+  const size_t first = tokens.size();
+  for (const WordToken& token : merge_word(word, scratch)) {
+    tokens.push_back(pack_token(token.id, token.size));
+  }
+  scratch.cache_.insert(key, hash, std::span(tokens).subspan(first));
+}
+
+// A word of at most WordCache::kMaxWord bytes. Most new words are a known one with a comma.
+void SentencePieceBpe::append_short(std::string_view word, std::vector<PackedToken>& tokens,
+                                    Scratch& scratch) const {
+  const auto key = WordCache::make_key(word.data(), word.size());
+  const uint32_t hash = WordCache::hash_of(key);
+  if (const WordCache::Entry* entry = scratch.cache_.find(key, hash)) {
+    const auto known = scratch.cache_.tokens(*entry);
+    tokens.insert(tokens.end(), known.begin(), known.end());
     return;
   }
-  const auto tokens = merge_short(word, scratch);
-  writer.put(tokens);
-  cache.insert(key, hash, tokens);
+  size_t end = find_fragment_end(word, 0);
+  if (end == word.size()) return append_new(word, key, hash, tokens, scratch);
+  const size_t first = tokens.size();
+  for (size_t at = 0; at < word.size(); at = end) {
+    end = find_fragment_end(word, at);
+    append_short(word.substr(at, end - at), tokens, scratch);
+  }
+  scratch.cache_.insert(key, hash, std::span(tokens).subspan(first));
 }
 
 template <typename Output>
-void SentencePieceBpe::encode_long(std::string_view word, Scratch& scratch,
+void SentencePieceBpe::encode_long(std::string_view fragment, Scratch& scratch,
                                    TokenWriter<Output>& writer) const {
+  auto tokens = scratch.long_words_.find(fragment);
+  if (tokens.empty()) {
+    tokens = merge_word(fragment, scratch);
+    scratch.long_words_.insert(fragment, tokens);
+  }
+  for (const WordToken& token : tokens) writer.put(token.id, token.size);
+}
+
+template <typename Output>
+void SentencePieceBpe::encode_fragments(std::string_view word, Scratch& scratch,
+                                        TokenWriter<Output>& writer) const {
   for (size_t at = 0; at < word.size();) {
     const size_t end = find_fragment_end(word, at);
     const std::string_view fragment = word.substr(at, end - at);
+    if (fragment.size() > WordCache::kMaxWord) {
+      encode_long(fragment, scratch, writer);
+    } else {
+      encode_word(fragment, scratch, writer);
+    }
     at = end;
-    if (fragment.size() <= WordCache::kMaxWord) {
-      const auto key = WordCache::make_key(fragment.data(), fragment.size());
-      encode_short(key, WordCache::hash_of(key), fragment, scratch, writer);
-      continue;
-    }
-    auto tokens = scratch.long_words_.find(fragment);
-    if (tokens.empty()) {
-      tokens = merge_word(fragment, scratch);
-      scratch.long_words_.insert(fragment, tokens);
-    }
-    for (const WordToken& token : tokens) writer.put(token.id, token.size);
   }
 }
 
 template <typename Output>
 void SentencePieceBpe::encode_word(std::string_view word, Scratch& scratch,
                                    TokenWriter<Output>& writer) const {
-  if (word.size() > WordCache::kMaxWord) return encode_long(word, scratch, writer);
+  if (word.size() > WordCache::kMaxWord) return encode_fragments(word, scratch, writer);
   if (word.empty()) return;
-  const auto key = WordCache::make_key(word.data(), word.size());
-  encode_short(key, WordCache::hash_of(key), word, scratch, writer);
+  scratch.packed_.clear();
+  append_short(word, scratch.packed_, scratch);
+  writer.put(scratch.packed_);
 }
 
-// Words [begin, ends[0]), [ends[0], ends[1]), ... Keys first, so that the cache lines are on their
-// way when they are needed.
+// Words [begin, ends[0]), [ends[0], ends[1]), ...
 template <typename Output>
 void SentencePieceBpe::encode_words(std::string_view text, size_t begin,
                                     std::span<const uint32_t> ends, Scratch& scratch,
                                     TokenWriter<Output>& writer) const {
-  std::array<WordCache::Key, WordStarts::kPart> keys;
-  std::array<uint32_t, WordStarts::kPart> hashes;
-  size_t at = begin;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    const size_t size = ends[i] - at;
-    const bool loadable = size <= WordCache::kMaxWord && at + WordCache::kLoaded <= text.size();
-    keys[i] = loadable ? WordCache::load_key(text.data() + at, size) : WordCache::Key();
-    hashes[i] = WordCache::hash_of(keys[i]);
-    scratch.cache_.prefetch(hashes[i]);
-    at = ends[i];
-  }
-  at = begin;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    const std::string_view word = text.substr(at, ends[i] - at);
-    at = ends[i];
-    if (keys[i].high != 0) {
-      encode_short(keys[i], hashes[i], word, scratch, writer);
-    } else {
-      encode_word(word, scratch, writer);
-    }
-  }
+  scratch.batch_.load(text, begin, ends, scratch.cache_);
+  scratch.batch_.write(scratch.cache_, writer,
+                       [&](std::string_view word, const WordCache::Key&, uint32_t) {
+                         encode_word(word, scratch, writer);
+                       });
 }
 
 template <typename Output>

@@ -7,11 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/bpe_merger.h"
 #include "tokenizer/long_word_cache.h"
 #include "tokenizer/merge_table.h"
+#include "tokenizer/pair_merger.h"
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/text_index.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/word_batch.h"
 #include "tokenizer/word_cache.h"
 #include "tokenizer/word_starts.h"
 
@@ -27,9 +29,9 @@ class TokenWriter;
 class SentencePieceBpe {
  public:
   explicit SentencePieceBpe(SentencePieceModel model);
-  // With merges of its own. kEverySpace: nothing merges across a space, whatever the vocabulary
-  // says.
-  SentencePieceBpe(SentencePieceModel model, const MergeRules& rules, WordRule rule);
+  // With merges of its own, which may point into `model`. kEverySpace: nothing merges across a
+  // space, whatever the vocabulary says.
+  SentencePieceBpe(SentencePieceModel&& model, const MergeRules& rules, WordRule rule);
 
   // Buffers and word cache of one thread; borrowed for a call, kept warm in between.
   class Scratch;
@@ -62,20 +64,23 @@ class SentencePieceBpe {
   template <typename Output>
   void encode_word(std::string_view word, Scratch& scratch, TokenWriter<Output>& writer) const;
   template <typename Output>
-  void encode_long(std::string_view word, Scratch& scratch, TokenWriter<Output>& writer) const;
+  void encode_fragments(std::string_view word, Scratch& scratch, TokenWriter<Output>& writer) const;
   template <typename Output>
-  void encode_short(const WordCache::Key& key, uint32_t hash, std::string_view word,
-                    Scratch& scratch, TokenWriter<Output>& writer) const;
+  void encode_long(std::string_view fragment, Scratch& scratch, TokenWriter<Output>& writer) const;
+  void append_short(std::string_view word, std::vector<PackedToken>& tokens,
+                    Scratch& scratch) const;
+  void append_new(std::string_view word, const WordCache::Key& key, uint32_t hash,
+                  std::vector<PackedToken>& tokens, Scratch& scratch) const;
   size_t find_fragment_end(std::string_view word, size_t begin) const;
   std::span<const WordToken> merge_word(std::string_view word, Scratch& scratch) const;
-  std::span<const PackedToken> merge_short(std::string_view word, Scratch& scratch) const;
-  void append_symbol(const Symbol& symbol, std::string_view bytes,
+  void append_symbol(const WordToken& symbol, std::string_view bytes,
                      std::vector<WordToken>& tokens) const;
   bool may_cut(int32_t left, int32_t right) const;
   int32_t symbol_at(std::string_view text, size_t at, size_t& size) const;
 
   SentencePieceModel model_;
   MergeTable table_;
+  TextIndex whole_words_;  // those that are one token for sure
   WordRule rule_;
   bool cuts_;
   mutable std::mutex mutex_;
@@ -84,7 +89,7 @@ class SentencePieceBpe {
 
 class SentencePieceBpe::Scratch {
  public:
-  explicit Scratch(const MergeTable& table) : cache_(kBuckets), merger_(table) {}
+  explicit Scratch(const MergeTable& table) : cache_(kBuckets), merger_(table.pairs()) {}
 
  private:
   friend class SentencePieceBpe;
@@ -92,8 +97,9 @@ class SentencePieceBpe::Scratch {
 
   WordCache cache_;
   LongWordCache long_words_;
-  BpeMerger merger_;
-  std::vector<Symbol> symbols_;
+  PairMerger merger_;
+  WordBatch batch_;
+  std::vector<WordToken> symbols_;
   std::vector<WordToken> tokens_;
   std::vector<PackedToken> packed_;
   std::string prefixed_;

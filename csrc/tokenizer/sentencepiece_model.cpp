@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <optional>
-#include <unordered_set>
 
 #include "core/error.h"
 #include "core/utf8.h"
 #include "tokenizer/protobuf_reader.h"
+#include "tokenizer/text_index.h"
 
 namespace fastsft {
 namespace {
@@ -155,12 +155,12 @@ void check_sizes(const SentencePieceModel& model, const std::string& where) {
 
 void check_pieces(SentencePieceModel& model, const std::string& where) {
   check_sizes(model, where);
-  std::unordered_set<std::string_view> seen;
+  TextIndex seen(model.pieces.size());
   int num_unknown = 0;
   bool has_space_mark = false;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
-    require(seen.insert(piece.text).second, where, ": piece \"", piece.text, "\" appears twice");
+    require(seen.add(piece.text, 0), where, ": piece \"", piece.text, "\" appears twice");
     require(piece.type != PieceType::kUserDefined && piece.type != PieceType::kUnused, where,
             ": piece ", id, " (\"", piece.text,
             "\") is user-defined or unused; such vocabularies are not supported");

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "tokenizer/text_index.h"
 
 namespace fastsft {
 namespace {
@@ -21,9 +22,10 @@ constexpr std::array kNames = {"bos_token", "eos_token", "unk_token", "sep_token
 // The added tokens on their way: ids by text where known.
 class AddedTokens {
  public:
-  AddedTokens(const SentencePieceModel& model, std::string where) : where_(std::move(where)) {
-    for (size_t id = 0; id < model.pieces.size(); ++id) {
-      pieces_.emplace(model.pieces[id].text, static_cast<int32_t>(id));
+  AddedTokens(const SentencePieceModel& model, std::string where)
+      : where_(std::move(where)), num_pieces_(model.pieces.size()), pieces_(num_pieces_) {
+    for (size_t id = 0; id < num_pieces_; ++id) {
+      pieces_.add(model.pieces[id].text, static_cast<int32_t>(id));
     }
   }
 
@@ -38,14 +40,14 @@ class AddedTokens {
   int32_t add(const Json& token) {
     AddedToken added = parse(token);
     if (const auto known = ids_.find(added.text); known != ids_.end()) return known->second;
-    const auto piece = pieces_.find(added.text);
-    added.id = piece != pieces_.end() ? piece->second : next_id();
+    const int32_t piece = pieces_.find(added.text);
+    added.id = piece != TextIndex::kMissing ? piece : next_id();
     ids_[added.text] = added.id;
     return tokens_.emplace(added.id, added).first->second.id;
   }
 
   const std::map<int32_t, AddedToken>& tokens() const { return tokens_; }
-  size_t num_pieces() const { return pieces_.size(); }
+  size_t num_pieces() const { return num_pieces_; }
 
  private:
   AddedToken parse(const Json& token) const {
@@ -67,13 +69,14 @@ class AddedTokens {
   }
 
   int32_t next_id() const {
-    auto next = static_cast<int32_t>(pieces_.size());
-    for (const auto& [text, id] : ids_) next += !pieces_.contains(text);
+    auto next = static_cast<int32_t>(num_pieces_);
+    for (const auto& [text, id] : ids_) next += pieces_.find(text) == TextIndex::kMissing;
     return next;
   }
 
   std::string where_;
-  std::map<std::string_view, int32_t> pieces_;
+  size_t num_pieces_;
+  TextIndex pieces_;
   std::map<std::string, int32_t, std::less<>> ids_;
   std::map<int32_t, AddedToken> tokens_;
 };

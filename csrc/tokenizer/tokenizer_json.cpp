@@ -3,17 +3,15 @@
 #include <cmath>
 #include <fstream>
 #include <sstream>
-#include <unordered_map>
 
 #include "core/error.h"
+#include "tokenizer/text_index.h"
 #include "tokenizer/tokenizer_json_events.h"
 
 namespace fastsft {
 namespace {
 
 constexpr size_t kMaxFile = size_t{256} << 20;
-
-using IdsByText = std::unordered_map<std::string_view, int32_t>;
 
 const Json& get_section(const Json& root, const char* key) {
   static const Json kNull;
@@ -52,30 +50,26 @@ std::vector<AddedToken> parse_added_tokens(const Json& section, const std::strin
   std::vector<AddedToken> tokens;
   if (section.is_null()) return tokens;
   require(section.is_array(), where, ": added_tokens: expected a list, got ", section.type_name());
-  IdsByText ids;
+  TextIndex ids;
   for (const Json& token : section) {
     tokens.push_back(parse_added(token, concat(where, ": added_tokens: token ", tokens.size())));
     const AddedToken& added = tokens.back();
-    // The key is the text inside the section: `tokens` moves its strings when it grows.
-    const auto& text = token.at("content").get_ref<const std::string&>();
-    require(ids.emplace(text, added.id).second, where, ": added_tokens: duplicate token ",
-            added.id);
+    require(ids.add(added.text, added.id), where, ": added_tokens: duplicate token ", added.id);
   }
   return tokens;
 }
 
 // The ids of the pieces by text.
-IdsByText index_pieces(const TokenizerJson& json, const std::string& where) {
+TextIndex index_pieces(const TokenizerJson& json, const std::string& where) {
   const size_t limit = json.pieces.size() + json.added_tokens.size();
-  IdsByText ids;
-  ids.reserve(json.pieces.size());
+  TextIndex ids(json.pieces.size());
   std::vector<bool> is_taken(limit);
   for (const VocabularyPiece& piece : json.pieces) {
     const auto id = static_cast<size_t>(piece.id);
     require(id < limit, where, ": model.vocab: id ", id, " is not below the number of tokens, ",
             limit);
     require(!is_taken[id], where, ": model.vocab: two pieces have the id ", id);
-    require(ids.emplace(piece.text, piece.id).second, where, ": model.vocab: the piece of id ", id,
+    require(ids.add(piece.text, piece.id), where, ": model.vocab: the piece of id ", id,
             " is a duplicate");
     require(std::isfinite(piece.score), where, ": model.vocab: the score of piece ", id,
             " is not finite");
@@ -95,7 +89,7 @@ size_t get_prefix_size(const Json& model, const std::string& where) {
   return prefix.is_null() ? 0 : prefix.get_ref<const std::string&>().size();
 }
 
-void add_merges(const TokenizerJsonEvents& events, const IdsByText& ids, const std::string& where,
+void add_merges(const TokenizerJsonEvents& events, const TextIndex& ids, const std::string& where,
                 TokenizerJson& json) {
   const size_t prefix_size = get_prefix_size(json.model, where);
   std::string joined;
@@ -103,10 +97,10 @@ void add_merges(const TokenizerJsonEvents& events, const IdsByText& ids, const s
   for (size_t i = 0; i < events.num_merges(); ++i) {
     const auto [left, right] = events.merge_at(i);
     const auto id_of = [&](std::string_view text, const char* part) {
-      const auto found = ids.find(text);
-      require(found != ids.end(), where, ": model.merges: ", part, " of merge ", i,
+      const int32_t id = ids.find(text);
+      require(id != TextIndex::kMissing, where, ": model.merges: ", part, " of merge ", i,
               " is not in the vocabulary");
-      return found->second;
+      return id;
     };
     const int32_t left_id = id_of(left, "the left part");
     const int32_t right_id = id_of(right, "the right part");

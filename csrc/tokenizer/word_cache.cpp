@@ -33,7 +33,23 @@ bool WordCache::place_rest(Entry& entry, std::span<const PackedToken> tokens) {
   return true;
 }
 
-// Words that shared a bucket part or stay together, so none is lost.
+const WordCache::Entry* WordCache::find_beside(const Key& key, uint32_t hash) const {
+  const Entry* entry = bucket_of(hash ^ 1);
+  if (entry->holds(key)) return entry;
+  return entry[1].holds(key) ? entry + 1 : nullptr;
+}
+
+// The first that is free, or else the bucket's second.
+WordCache::Entry* WordCache::find_place(uint32_t hash) const {
+  Entry* own = bucket_of(hash);
+  if (own->count() == 0) return own;
+  if (own[1].count() == 0) return own + 1;
+  Entry* beside = bucket_of(hash ^ 1);
+  if (beside->count() == 0) return beside;
+  return beside[1].count() == 0 ? beside + 1 : own + 1;
+}
+
+// Words that shared two buckets part or stay together, so none is lost.
 void WordCache::grow() {
   const ZeroedPages old_pages = std::move(pages_);
   const Entry* old = entries_;
@@ -44,15 +60,13 @@ void WordCache::grow() {
   num_inserted_ = 0;
   for (size_t i = 0; i < count; ++i) {
     if (old[i].count() == 0) continue;
-    Entry* entry = bucket_of(hash_of({old[i].key.low, old[i].key.high & ~(uint64_t{15} << 60)}));
-    entry[entry->count() != 0] = old[i];
+    *find_place(hash_of({old[i].key.low, old[i].key.high & ~(uint64_t{15} << 60)})) = old[i];
   }
 }
 
 void WordCache::insert(const Key& key, uint32_t hash, std::span<const PackedToken> tokens) {
   if (++num_inserted_ > mask_ && mask_ + 1 < max_buckets_) grow();
-  Entry* entry = bucket_of(hash);
-  if (entry->count() != 0) ++entry;
+  Entry* entry = find_place(hash);
   if (tokens.size() > kInline) {
     if (!place_rest(*entry, tokens)) return;
   } else {

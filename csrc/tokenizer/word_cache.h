@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -20,8 +21,8 @@ constexpr int32_t packed_id(PackedToken token) { return static_cast<int32_t>(tok
 constexpr uint32_t packed_size(PackedToken token) { return token >> 24; }
 
 // Words of 1 to 15 bytes already encoded, so that each is merged once: buckets of two entries, one
-// cache line each. The first word of a bucket stays, which frequent words are; the second gives
-// way to the next. Ids must be below 2^24.
+// cache line each. Where a bucket is full its neighbour takes the word; where both are, the second
+// entry gives way to the next word. Ids must be below 2^24.
 class WordCache {
  public:
   // A word as two numbers: its bytes padded with zeros, its size in the last byte.
@@ -29,6 +30,9 @@ class WordCache {
     uint64_t low = 0;
     uint64_t high = 0;
   };
+  // Held by no entry.
+  static constexpr Key kNoWord = {~uint64_t{0}, 0};
+
   // The number of tokens lies in the top four bits of the key. All zeros when empty.
   struct Entry {
     Key key;
@@ -46,9 +50,9 @@ class WordCache {
   // Grows from 64 KiB to `max_buckets` of 64 bytes, a power of two.
   explicit WordCache(size_t max_buckets);
 
-  // The first `size` of the kLoaded bytes at `bytes`.
+  // The first `size` of the kLoaded bytes at `bytes`; kNoWord when that is more than kMaxWord.
   static Key load_key(const char* bytes, size_t size);
-  static Key make_key(const char* bytes, size_t size);  // reads `size` bytes only
+  static Key make_key(const char* bytes, size_t size);  // reads `size` bytes only, up to kMaxWord
 
   static uint32_t hash_of(const Key& key) {
     __extension__ using Wide = unsigned __int128;
@@ -58,10 +62,11 @@ class WordCache {
                                  static_cast<uint64_t>(product));
   }
   void prefetch(uint32_t hash) const { __builtin_prefetch(bucket_of(hash)); }
+  // Which of the two entries is a coin's throw, so nothing branches on it.
   const Entry* find(const Key& key, uint32_t hash) const {
-    const Entry* entry = bucket_of(hash);
-    if (entry->holds(key)) return entry;
-    return entry[1].holds(key) ? entry + 1 : nullptr;
+    const Entry* bucket = bucket_of(hash);
+    const Entry* entry = bucket + !bucket->holds(key);
+    return entry->holds(key) ? entry : find_beside(key, hash);
   }
   // All of an entry's tokens; good until the next `insert`.
   std::span<const PackedToken> tokens(const Entry& entry) const {
@@ -74,6 +79,8 @@ class WordCache {
 
  private:
   Entry* bucket_of(uint32_t hash) const { return entries_ + 2 * (hash & mask_); }
+  const Entry* find_beside(const Key& key, uint32_t hash) const;
+  Entry* find_place(uint32_t hash) const;
   void grow();
   bool place_rest(Entry& entry, std::span<const PackedToken> tokens);
 
@@ -85,16 +92,33 @@ class WordCache {
   std::vector<PackedToken> more_;  // chunks of 16 for the entries that need them
 };
 
+namespace internal {
+
+// What of 16 bytes belongs to a word of each size, and what comes to it.
+struct KeyMask {
+  WordCache::Key kept;
+  WordCache::Key added;
+};
+constexpr std::array<KeyMask, WordCache::kMaxWord + 2> kKeyMasks = [] {
+  std::array<KeyMask, WordCache::kMaxWord + 2> masks{};
+  for (size_t size = 0; size <= WordCache::kMaxWord; ++size) {
+    masks[size].kept.low = size >= 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * size) - 1;
+    masks[size].kept.high = size <= 8 ? 0 : (uint64_t{1} << 8 * (size - 8)) - 1;
+    masks[size].added.high = uint64_t{size} << 56;
+  }
+  masks[WordCache::kMaxWord + 1].added = WordCache::kNoWord;
+  return masks;
+}();
+
+}  // namespace internal
+
 inline WordCache::Key WordCache::load_key(const char* bytes, size_t size) {
   Key key;
   std::memcpy(&key.low, bytes, 8);
   std::memcpy(&key.high, bytes + 8, 8);
-  const auto bits = 8 * static_cast<uint32_t>(size);
-  const uint64_t low = bits >= 64 ? ~uint64_t{0} : ~(~uint64_t{0} << (bits & 63));
-  const uint64_t high = bits <= 64 ? 0 : ~(~uint64_t{0} << (bits & 63));
-  key.low &= low;
-  key.high = (key.high & high) | static_cast<uint64_t>(size) << 56;
-  return key;
+  const internal::KeyMask& mask = internal::kKeyMasks[std::min(size, kMaxWord + 1)];
+  return {(key.low & mask.kept.low) | mask.added.low,
+          (key.high & mask.kept.high) | mask.added.high};
 }
 
 inline WordCache::Key WordCache::make_key(const char* bytes, size_t size) {

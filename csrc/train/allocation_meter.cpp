@@ -15,7 +15,7 @@ namespace {
 // torch asks for the allocator with the highest priority given so far.
 constexpr uint8_t kPriority = 100;
 
-std::atomic<int64_t> held_bytes{0}, peak_bytes{0};
+std::atomic<int64_t> held_bytes{0}, peak_bytes{0}, pieces{0};
 
 int64_t size_of(void* data) { return static_cast<int64_t>(::malloc_usable_size(data)); }
 
@@ -32,6 +32,7 @@ class CountingAllocator : public c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     void* data = c10::alloc_cpu(size);
     if (data == nullptr) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
+    ++pieces;
     const int64_t now = held_bytes += size_of(data);
     int64_t peak = peak_bytes;
     while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
@@ -57,7 +58,7 @@ CountingAllocator& counting() {
 void AllocationMeter::start() {
   require(counting().inner == nullptr, "the allocation meter is running; stop it first");
   counting().inner = c10::GetCPUAllocator();
-  held_bytes = peak_bytes = 0;
+  held_bytes = peak_bytes = pieces = 0;
   c10::SetCPUAllocator(&counting(), kPriority);
 }
 
@@ -67,6 +68,7 @@ void AllocationMeter::stop() {
   counting().inner = nullptr;
 }
 
+int64_t AllocationMeter::count() { return pieces; }
 int64_t AllocationMeter::held() { return held_bytes; }
 int64_t AllocationMeter::peak() { return peak_bytes; }
 

@@ -12,8 +12,9 @@ class AllocationMeter {
  public:
   static void start();
   static void stop();
-  static int64_t held();  // bytes now
-  static int64_t peak();  // the most bytes held at once since `start`, also after `stop`
+  static int64_t held();   // bytes now
+  static int64_t count();  // pieces of memory handed out since `start`
+  static int64_t peak();   // the most bytes held at once since `start`, also after `stop`
 };
 
 }  // namespace fastsft

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/gt.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -11,12 +12,15 @@
 
 #include "core/error.h"
 #include "core/whereabouts.h"
+#include "data/batch_layout.h"
 #include "ops/clip_control.h"
 #include "optim/clip.h"
 #include "shard/master_weights.h"
 
 namespace fastsft {
 namespace {
+
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 // The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
 int64_t first_positions(int64_t longest) {
@@ -52,7 +56,8 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
                                                .grad_dtype = options.grad_dtype,
                                                .optim_dtype = options.optim_dtype,
                                                .split_master = options.split_master,
-                                               .prefetch = options.prefetch,
+                                               .prefetch = options.prefetch && !options.blocking,
+                                               .blocking = options.blocking,
                                                .offload = options.offload});
 }
 
@@ -90,7 +95,9 @@ void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothi
   for (size_t i = 0; i < uploaded.size(); ++i) {
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
+    model_.use_embedding_noise(noise_.of_micro_batch(i));
     model_.forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
+    if (options_.blocking) await_device("micro-batch");
   }
   upload_.finish();
   strategy_->gradients().finish();
@@ -106,8 +113,16 @@ void Engine::with_batch(const HostBatch& batch, const Work& work) {
 
 at::Tensor Engine::zero_sum() const { return at::zeros({1}, control_.options()); }
 
+void Engine::reserve(const MicroBatchShape& micro_batch, const StepShape& step) {
+  const c10::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
+  model_.reserve(micro_batch);
+  upload_.reserve(most_packed_bytes(step.tokens, step.labels, step.micro_batches),
+                  static_cast<size_t>(step.micro_batches));
+}
+
 void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
-                        const AdamWOptions& options, double max_grad_norm, double label_smoothing) {
+                        const StepOptions& options) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
   // All of them first: bad rows are found before any collective.
   std::vector<HostBatch> batches;
@@ -116,26 +131,63 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
     const trace::Span span(trace::Lane::kHost, "step");
     Whereabouts::instance().set_step(++begun_steps_);
     const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
-    const at::Tensor loss = totals.narrow(0, 0, 1);
     totals.zero_();
-    accumulate(batches, label_smoothing, loss);
-    update(options, max_grad_norm, totals);
+    noise_ = options.noise;
+    if (options.replay) {
+      accumulate_twice(batches, options.label_smoothing, totals);
+    } else {
+      accumulate(batches, options.label_smoothing, totals.narrow(0, 0, 1));
+    }
+    noise_ = {};
+    update(options, totals);
     results_.push(control_);
     return 0;
   });
 }
 
-void Engine::update(const AdamWOptions& options, double max_grad_norm, const at::Tensor& totals) {
+void Engine::accumulate_twice(std::span<const HostBatch> batches, double label_smoothing,
+                              const at::Tensor& totals) {
+  const auto digest_of_one = [&] {
+    GradientDigest digest(strategy_->gradients());
+    accumulate(batches, label_smoothing, totals.narrow(0, 0, 1));
+    return digest.value(totals, units().size());
+  };
+  replay_digests_.first = digest_of_one();
+  strategy_->gradients().clear();
+  totals.zero_();
+  replay_digests_.second = digest_of_one();
+  if (replay_digests_.first != replay_digests_.second) totals.fill_(kNotANumber);
+}
+
+void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
+  const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
+  if (strategy_->replicated()) {
+    // Every rank has the norm, and a rank whose own is bad tells the others: 0 * x is 0, or NaN.
+    loss.add_(norm, /*alpha=*/0);  // without memory of its own
+    communicator().all_reduce_sum(loss, "loss and gradient norm")->wait();
+  } else {
+    communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
+  }
+  if (std::isfinite(loss_limit)) norm.masked_fill_(at::gt(loss, loss_limit), kNotANumber);
+}
+
+void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   const Phase phase("update");
   const trace::Span span(trace::Lane::kCompute, "update");
   // One copy of the gradients counts in the sum over all ranks.
   if (strategy_->copy() == 0) add_local_norm_squared(*strategy_, totals.narrow(0, 1, 1));
-  const at::Tensor shared = strategy_->replicated() ? totals.narrow(0, 0, 1) : totals;
-  communicator().all_reduce_sum(shared, "loss and gradient norm")->wait();
-  clip_control(control_, max_grad_norm);
-  adamw_update(*strategy_, options, control_);
+  agree_on_totals(options.loss_limit, totals);
+  clip_control(control_, options.max_grad_norm);
+  adamw_update(*strategy_, options.adamw, control_);
   strategy_->after_update();
   strategy_->gradients().clear();
+}
+
+std::vector<UnitDigest> Engine::state_digests() {
+  return guarded([&] {
+    await_states();
+    return digest_states(*strategy_, units());
+  });
 }
 
 std::vector<StepResult> Engine::take_results(bool all) {
@@ -161,10 +213,9 @@ std::vector<trace::RecordedSpan> Engine::stop_trace() {
 
 StepResult Engine::train_step(const TokenDataset& dataset,
                               std::span<const MicroBatch> micro_batches,
-                              const AdamWOptions& options, double max_grad_norm,
-                              double label_smoothing) {
+                              const StepOptions& options) {
   require(results_.empty(), "train_step: earlier steps have results; call take_results first");
-  begin_step(dataset, micro_batches, options, max_grad_norm, label_smoothing);
+  begin_step(dataset, micro_batches, options);
   return take_results(true).back();
 }
 
@@ -172,6 +223,7 @@ double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
                     double label_smoothing) {
   const HostBatch host = batch_of(dataset, micro_batch);
   return guarded([&] {
+    const Phase phase("evaluation");
     const at::Tensor sum = zero_sum();
     with_batch(host, [&](const Batch& batch) {
       model_.forward_loss(batch, *strategy_, label_smoothing, sum);
@@ -206,11 +258,14 @@ std::map<std::string, at::Tensor> Engine::named_parameters() {
   return guarded([&] { return gather_slots(false); });
 }
 
+void Engine::await_device(const char* what) {
+  DeviceEvent done(options_.device);
+  done.record();
+  done.synchronize(what);
+}
+
 void Engine::await_states() {
-  if (strategy_->offloaded_bytes() == 0) return;
-  DeviceEvent written(options_.device);
-  written.record();
-  written.synchronize();
+  if (strategy_->offloaded_bytes() > 0) await_device("states");
 }
 
 std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "shard/rank_groups.h"
 #include "shard/strategy.h"
 #include "train/device_clock.h"
+#include "train/state_digest.h"
 #include "train/step_results.h"
 
 namespace fastsft {
@@ -34,17 +36,40 @@ struct EngineOptions {
   at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments
   bool split_master = false;                // StrategyContext
   bool prefetch = true;                     // gathers one unit ahead
-  bool offload = false;                     // optimizer state on the host
+  // Nothing overlaps: collectives are waited for at once, and the host waits for every micro-batch.
+  // Slow; shows where a step fails, and what overlap is worth.
+  bool blocking = false;
+  bool offload = false;  // optimizer state on the host
   // Seconds after which a process that waits for other ranks ends with a message; 0: never.
   double timeout_seconds = 0;
   // How many of the newest steps `take_results` leaves under way; none: 0 on the CPU, else 1.
   std::optional<size_t> results_behind;
 };
 
+// How an optimizer step is made.
+struct StepOptions {
+  AdamWOptions adamw;
+  double max_grad_norm = 1;  // 0: no clipping
+  double label_smoothing = 0;
+  // A step with a greater loss changes nothing, as one that is not finite.
+  double loss_limit = std::numeric_limits<double>::infinity();
+  // The gradients are computed twice; when their bits differ on any rank, the step changes nothing.
+  bool replay = false;
+  // On the embeddings, in training.
+  EmbeddingNoise noise = {};
+};
+
 // Conversations of one micro-batch and what multiplies the token losses of each.
 struct MicroBatch {
   std::span<const int64_t> rows;
   std::span<const double> weights;
+};
+
+// The sizes that the upload of a step depends on.
+struct StepShape {
+  int64_t tokens = 0;
+  int64_t labels = 0;
+  int64_t micro_batches = 1;
 };
 
 // The model with its parameters, gradients and optimizer state on this rank. All methods but the
@@ -54,17 +79,25 @@ class Engine {
  public:
   Engine(const std::string& config_json, const EngineOptions& options);
 
+  // Makes all memory of training for micro-batches of up to `micro_batch` and steps of up to `step`
+  // on this rank: steps within them allocate nothing but what collectives clone. Local.
+  void reserve(const MicroBatchShape& micro_batch, const StepShape& step);
+
   // One optimizer step over micro-batches that are as many on every rank (an empty one is allowed):
   // with different numbers the ranks wait for each other until the group's timeout. On a device it
   // is enqueued only; nothing in it waits for the device.
   void begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
-                  const AdamWOptions& options, double max_grad_norm, double label_smoothing);
+                  const StepOptions& options);
   // What the steps begun came to, oldest first, each once: all but the newest `results_behind`, or
   // `all`. Waits for them.
   std::vector<StepResult> take_results(bool all);
   // begin_step, and its result. std::invalid_argument while results of earlier steps are not taken.
   StepResult train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
-                        const AdamWOptions& options, double max_grad_norm, double label_smoothing);
+                        const StepOptions& options);
+  // What the last step with `replay` found on this rank.
+  const ReplayDigests& replay_digests() const { return replay_digests_; }
+  // Checksums of what this rank holds and of what it computes with; collective.
+  std::vector<UnitDigest> state_digests();
   // This rank's sum of weight * cross entropy, without gradients.
   double loss(const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing);
   // Forward and backward of one micro-batch without an update: the loss, and the gradients of all
@@ -107,12 +140,18 @@ class Engine {
 
  private:
   void check_usable() const;
+  void await_device(const char* what);  // the host waits
   HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch);
   // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
   // hanging.
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
-  void update(const AdamWOptions& options, double max_grad_norm, const at::Tensor& totals);
+  void update(const StepOptions& options, const at::Tensor& totals);
+  // Sums loss and squared norm over the ranks, and makes them say so when the step is a bad one.
+  void agree_on_totals(double loss_limit, const at::Tensor& totals);
+  // `accumulate`, twice. NaN in `totals` when the two differ.
+  void accumulate_twice(std::span<const HostBatch> batches, double label_smoothing,
+                        const at::Tensor& totals);
   void accumulate(std::span<const HostBatch> batches, double label_smoothing,
                   const at::Tensor& loss);
   // One batch on the device for `work`.
@@ -127,11 +166,13 @@ class Engine {
   RankGroups groups_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
-  at::Tensor control_;  // ops/control_slots.h
+  EmbeddingNoise noise_;  // of the step that is being done
+  at::Tensor control_;    // ops/control_slots.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device
   int64_t begun_steps_ = 0;
+  ReplayDigests replay_digests_;
   bool broken_ = false;
 };
 

@@ -3,19 +3,23 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/batch_layout.h"
 #include "model/layout.h"
 #include "ops/control_slots.h"
+#include "ops/logits_workspace.h"
 #include "shard/state_plan.h"
 
 namespace fastsft {
 namespace {
 
-// Two blocks of batch_upload.h, each with half as much room again: ids and positions; label
-// positions, targets and weights.
-int64_t batch_bytes(const PlanRequest& r) { return 3 * (12 * r.step_tokens + 20 * r.step_labels); }
+// Two blocks of batch_upload.h, each with a quarter as much room again.
+int64_t batch_bytes(const PlanRequest& r) {
+  return most_packed_bytes(r.step_tokens, r.step_labels, r.micro_batches) * 5 / 2;
+}
 
-// The control block of the device and what it is copied to.
-constexpr int64_t kControlBytes = 2 * kControlSize * static_cast<int64_t>(sizeof(double));
+// The control block of the device, and as much for each result on its way.
+constexpr int64_t kControlBytes = kControlSize * static_cast<int64_t>(sizeof(double));
+constexpr int64_t kResults = 2;
 
 // cos and sin of the longest conversation.
 int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
@@ -46,30 +50,30 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
   const StateBytes state = state_of(config, r);
   const ActivationBytes kept =
       plan_activations(config, r.dtype, parse_recompute(r.recompute), r.micro_batch);
-  const WorkspaceBytes work = plan_workspaces(config, r.dtype, r.micro_batch, r.threads);
-  const int64_t products = r.on_cpu ? std::max(work.in_blocks, work.in_head) : 0;
-  // Clones and widened operands come and go; the dearest moment counts.
-  const int64_t in_blocks = state.clones_in_blocks + (r.on_cpu ? work.in_blocks : 0);
-  const int64_t passing = std::max({in_blocks, products, state.clones_between});
-
+  const at::DeviceType device = r.on_cpu ? at::kCPU : at::kCUDA;
   const int64_t logits =
-      r.on_cpu ? work.logits : plan_cuda_logits(config, r.dtype, r.micro_batch.labels);
+      logits_workspace_bytes(device, r.dtype, config.vocab_size, r.micro_batch.labels);
+  const int64_t scratch =
+      r.on_cpu ? 4 * plan_scratch(config, r.dtype, r.micro_batch, r.threads) : 0;
+
+  const int64_t control = (r.on_cpu ? 1 + kResults : 1) * kControlBytes;
 
   MemoryPlan plan;
-  plan.host = r.on_cpu ? 0 : state.offloaded + batch_bytes(r);
-  plan.parts = {
-      {"parameters", state.parameters},
-      {"gradients", state.gradients},
-      {"optimizer", state.optimizer},
-      {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
-      {"whole units", state.buffers},
-      {"activations", kept.kept + kept.shared},
-      {"labelled tokens", kept.head},
-      {"logits", logits},
-      {"batches", kControlBytes + batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
-      {"collectives and products", passing}};
+  plan.host = r.on_cpu ? 0 : state.offloaded + batch_bytes(r) + kResults * kControlBytes;
+  plan.parts = {{"parameters", state.parameters},
+                {"gradients", state.gradients},
+                {"optimizer", state.optimizer},
+                {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
+                {"whole units", state.buffers},
+                {"activations", kept.kept + kept.shared},
+                {"labelled tokens", kept.head},
+                {"logits", logits},
+                {"products and sums", scratch},
+                {"batches", control + batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
+                {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
-  plan.outside = r.on_cpu ? work.attention : 0;
+  plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
+                          : plan_flash_attention(config, r.dtype, r.micro_batch);
   return plan;
 }
 

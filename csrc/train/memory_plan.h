@@ -33,7 +33,9 @@ struct MemoryPlan {
   std::vector<std::pair<std::string, int64_t>> parts;  // they add up to peak
   int64_t peak = 0;
   int64_t outside = 0;
-  int64_t host = 0;  // page-locked memory of the host, beside a GPU; on CPUs it is in `parts`
+  // Page-locked memory of the host, beside a GPU: offloaded state, uploads, results of steps. On
+  // CPUs it is in `parts`.
+  int64_t host = 0;
 };
 
 // std::invalid_argument for unknown names, and for nodes that do not divide the ranks.

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "core/trace.h"
 #include "ops/control_slots.h"
 
 namespace fastsft {
@@ -18,11 +17,17 @@ StepResult result_of(const double* control) {
 
 }  // namespace
 
+StepResults::StepResults(at::Device device, size_t behind) : device_(device), behind_(behind) {
+  for (size_t i = 0; i <= behind; ++i) unused_.push_back(new_copy());
+}
+
+StepResults::Copy StepResults::new_copy() const {
+  const auto options = at::TensorOptions().dtype(at::kDouble).pinned_memory(!device_.is_cpu());
+  return {at::empty({kControlSize}, options), DeviceEvent(device_)};
+}
+
 StepResults::Copy StepResults::unused_copy() {
-  if (unused_.empty()) {
-    const auto options = at::TensorOptions().dtype(at::kDouble).pinned_memory(!device_.is_cpu());
-    return {at::empty({kControlSize}, options), DeviceEvent(device_)};
-  }
+  if (unused_.empty()) return new_copy();
   Copy copy = std::move(unused_.back());
   unused_.pop_back();
   return copy;
@@ -40,10 +45,7 @@ std::vector<StepResult> StepResults::take(bool all) {
   while (under_way_.size() > (all ? 0 : behind_)) {
     Copy copy = std::move(under_way_.front());
     under_way_.pop_front();
-    if (!copy.arrived.passed()) {
-      const trace::Span span(trace::Lane::kHost, "synchronize result");
-      copy.arrived.synchronize();
-    }
+    copy.arrived.synchronize("result");
     results.push_back(result_of(copy.values.data_ptr<double>()));
     unused_.push_back(std::move(copy));
   }

@@ -21,7 +21,7 @@ struct StepResult {
 class StepResults {
  public:
   // `behind`: how many of the newest steps `take` leaves on their way.
-  StepResults(at::Device device, size_t behind) : device_(device), behind_(behind) {}
+  StepResults(at::Device device, size_t behind);
 
   // Enqueues the copy of what `control` holds once all work enqueued so far is done.
   void push(const at::Tensor& control);
@@ -35,6 +35,7 @@ class StepResults {
     at::Tensor values;  // page-locked
     DeviceEvent arrived;
   };
+  Copy new_copy() const;
   Copy unused_copy();
 
   at::Device device_;

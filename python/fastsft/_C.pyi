@@ -10,6 +10,7 @@ import typing
 import numpy
 import numpy.typing
 import torch
+import typing_extensions
 
 __all__: list[str] = [
     "AddedToken",
@@ -19,6 +20,7 @@ __all__: list[str] = [
     "CacheWriteError",
     "CalledTokenizer",
     "ChatTemplate",
+    "CheckpointStaging",
     "CollectiveError",
     "DamagedCacheError",
     "DataCounts",
@@ -42,7 +44,10 @@ __all__: list[str] = [
     "NamedIds",
     "NotNativeError",
     "PackingSummary",
+    "PeerFailedError",
+    "RangeDigest",
     "RecordedSpan",
+    "ReplayDigests",
     "ReportEntry",
     "RunLock",
     "SafetensorsReader",
@@ -53,6 +58,9 @@ __all__: list[str] = [
     "Survey",
     "SurveyChoice",
     "SurveyedRecord",
+    "SyncBucket",
+    "SyncPiece",
+    "SyncPlan",
     "TensorEntry",
     "TensorSpec",
     "TokenCache",
@@ -60,25 +68,38 @@ __all__: list[str] = [
     "TokenDataset",
     "Tokenizer",
     "TokenizerFiles",
+    "UnitDigest",
+    "WeightFiles",
     "WeightLoader",
     "available_bytes",
     "balance",
+    "buffer_checksum",
     "byte_masks",
     "cache_temporary_prefix",
     "canonical_template_name",
     "chat_templates",
+    "check_model_part",
+    "check_same_plan",
     "classify_json",
     "conversation_cost",
     "copies_of_record",
     "count_data",
     "count_parameters",
     "crc32c",
+    "crc32c_combine",
     "crc32c_portable",
+    "delete_directory",
     "digest_file",
+    "enter_phase",
     "epoch_order",
     "explain_record",
+    "file_set_name",
     "find_chat_template",
     "find_string_special",
+    "finish_file_sets",
+    "gather_unit",
+    "install_file_set",
+    "join_ranges",
     "label_file",
     "label_inputs",
     "label_lists",
@@ -89,10 +110,13 @@ __all__: list[str] = [
     "load_training_state",
     "make_llama_tokenizer",
     "micro_batch_count",
+    "model_bytes",
     "model_families",
+    "narrow_compute",
     "num_mask_finders",
     "open_token_cache",
     "pack_best_fit",
+    "pack_bucket",
     "pack_step",
     "padded_rows",
     "parallel_threads",
@@ -117,18 +141,26 @@ __all__: list[str] = [
     "save_training_state",
     "schedule_names",
     "strategies",
+    "stream_training_state",
     "survey_inputs",
     "sync_directory",
     "sync_file",
     "torch_version",
     "trace_dropped",
+    "unit_tensors",
+    "unpack_bucket",
     "verify_directory",
     "weight_files",
     "whereabouts",
     "with_cuda",
+    "write_file",
+    "write_part",
 ]
 
 class CollectiveError(RuntimeError):
+    pass
+
+class PeerFailedError(RuntimeError):
     pass
 
 class FileDigest:
@@ -142,6 +174,23 @@ class FileDigest:
     def crc32c(self) -> int: ...
     @property
     def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+class RangeDigest:
+    def __init__(
+        self,
+        name: str,
+        offset: typing.SupportsInt | typing.SupportsIndex,
+        size: typing.SupportsInt | typing.SupportsIndex,
+        crc32c: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    @property
+    def crc32c(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
     @property
     def size(self) -> int: ...
 
@@ -191,6 +240,7 @@ class Manifest:
         layout_hash: str,
         files: collections.abc.Sequence[FileDigest],
     ) -> None: ...
+    def json(self) -> str: ...
     @property
     def files(self) -> list[FileDigest]: ...
     @property
@@ -210,6 +260,18 @@ class AtomicDirectory:
 class RunLock:
     def __init__(self, directory: str) -> None: ...
     def release(self) -> None: ...
+
+class WeightFiles:
+    def __init__(
+        self,
+        directory: str,
+        state_dict: collections.abc.Sequence[TensorSpec],
+        order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        max_shard_size: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def commit(self, total_parameters: typing.SupportsInt | typing.SupportsIndex) -> list[FileDigest]: ...
+    def discard(self) -> None: ...
+    def write(self, data: typing_extensions.Buffer) -> None: ...
 
 class TokenDataset:
     def __init__(self) -> None: ...
@@ -400,7 +462,7 @@ class Tokenizer:
         self, texts: collections.abc.Sequence[str], split_special_tokens: bool = False
     ) -> list[list[int]]: ...
     def encode_flat(
-        self, texts: collections.abc.Sequence[str], split_special_tokens: bool = False
+        self, texts: list[str], split_special_tokens: bool = False
     ) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int64]]: ...
     def encode_with_offsets(
         self, text: str, split_special_tokens: bool = False
@@ -663,6 +725,50 @@ class Explanation:
     @property
     def tokens(self) -> list[tuple[int, int, int, bool]]: ...
 
+class SyncPiece:
+    @property
+    def begin(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def tensor(self) -> int: ...
+
+class SyncBucket:
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def pieces(self) -> list[SyncPiece]: ...
+
+class SyncPlan:
+    def __init__(
+        self,
+        tensors: collections.abc.Sequence[
+            tuple[str, str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]
+        ],
+        tied: collections.abc.Sequence[tuple[str, str]] = [],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def difference(self, other: SyncPlan, ours: str = "this plan", theirs: str = "the other plan") -> str: ...
+    def native_buckets(self, bucket_bytes: typing.SupportsInt | typing.SupportsIndex) -> list[SyncBucket]: ...
+    def tensor_batches(self, batch_bytes: typing.SupportsInt | typing.SupportsIndex) -> list[SyncBucket]: ...
+    def vllm_chunks(self, buffer_bytes: typing.SupportsInt | typing.SupportsIndex) -> list[SyncBucket]: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def sizes(self) -> list[int]: ...
+    @property
+    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+    @property
+    def tied(self) -> list[tuple[str, str]]: ...
+    @property
+    def total_bytes(self) -> int: ...
+
 class DataInput:
     @typing.overload
     def __init__(
@@ -766,6 +872,22 @@ class StepResult:
     @property
     def loss(self) -> float: ...
 
+class ReplayDigests:
+    @property
+    def own(self) -> tuple[int, int]: ...
+    @property
+    def reduced(self) -> tuple[int, int]: ...
+
+class UnitDigest:
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def shard(self) -> int: ...
+    @property
+    def state(self) -> int: ...
+    @property
+    def unit(self) -> str: ...
+
 class RecordedSpan:
     @property
     def began(self) -> int: ...
@@ -803,6 +925,7 @@ class Engine:
         across_group: str = "",
         optim_dtype: str = "float32",
         master_dtype: str = "float32",
+        blocking: bool = False,
     ) -> None: ...
     def begin_step(
         self,
@@ -818,6 +941,10 @@ class Engine:
         max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         rounding_seed: typing.SupportsInt | typing.SupportsIndex = 0,
+        loss_limit: typing.SupportsFloat | typing.SupportsIndex = ...,
+        replay: bool = False,
+        noise: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        noise_seed: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None: ...
     def gradients(
         self,
@@ -843,8 +970,23 @@ class Engine:
     def memory(self) -> dict[str, int]: ...
     def named_parameters(self) -> dict[str, torch.Tensor]: ...
     def publish(self) -> None: ...
+    def reserve(
+        self,
+        *,
+        micro_batch: tuple[
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+        ],
+        step: tuple[
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+        ],
+    ) -> None: ...
     def set_parameter(self, name: str, value: torch.Tensor) -> None: ...
     def start_trace(self, *, capacity: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def state_digests(self) -> list[UnitDigest]: ...
     def stop_trace(self) -> list[RecordedSpan]: ...
     def take_results(self, *, all: bool) -> list[StepResult]: ...
     def train_step(
@@ -861,6 +1003,8 @@ class Engine:
         max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         rounding_seed: typing.SupportsInt | typing.SupportsIndex = 0,
+        loss_limit: typing.SupportsFloat | typing.SupportsIndex = ...,
+        replay: bool = False,
     ) -> StepResult: ...
     @property
     def config_json(self) -> str: ...
@@ -874,6 +1018,8 @@ class Engine:
     def parameter_shapes(self) -> dict[str, list[int]]: ...
     @property
     def rank(self) -> int: ...
+    @property
+    def replay_digests(self) -> ReplayDigests: ...
     @property
     def step_count(self) -> int: ...
     @step_count.setter
@@ -901,6 +1047,8 @@ class MemoryPlan:
 
 class AllocationMeter:
     @staticmethod
+    def count() -> int: ...
+    @staticmethod
     def held() -> int: ...
     @staticmethod
     def peak() -> int: ...
@@ -914,6 +1062,21 @@ class WeightLoader:
     def finish(self, where: str) -> list[str]: ...
     def set(self, name: str, tensor: torch.Tensor, where: str) -> None: ...
 
+class CheckpointStaging:
+    def __init__(self, engine: Engine) -> None: ...
+    def stage(self) -> None: ...
+    def write(
+        self,
+        directory: str,
+        *,
+        dtype: str,
+        max_shard_size: typing.SupportsInt | typing.SupportsIndex,
+        with_model: bool,
+        with_state: bool,
+    ) -> tuple[list[FileDigest], list[RangeDigest]]: ...
+    @property
+    def nbytes(self) -> int: ...
+
 def available_bytes(path: str) -> int: ...
 def balance(
     packing: collections.abc.Sequence[
@@ -925,9 +1088,14 @@ def balance(
         0.0,
     ),
 ) -> float: ...
+def buffer_checksum(buffer: torch.Tensor, bytes: typing.SupportsInt | typing.SupportsIndex) -> int: ...
 def byte_masks(finder: typing.SupportsInt | typing.SupportsIndex, data: str) -> list[tuple[int, int]]: ...
 def canonical_template_name(name: str) -> str: ...
 def chat_templates() -> list[str]: ...
+def check_model_part(
+    engine: Engine, directory: str, *, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
+) -> None: ...
+def check_same_plan(hashes: collections.abc.Sequence[str]) -> None: ...
 def classify_json(text: bytes, portable: bool = False) -> list[tuple[int, int, int]]: ...
 def conversation_cost(config_json: str) -> tuple[float, float]: ...
 def copies_of_record(
@@ -938,8 +1106,15 @@ def count_data(
 ) -> DataCounts: ...
 def count_parameters(config_json: str) -> int: ...
 def crc32c(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
+def crc32c_combine(
+    first: typing.SupportsInt | typing.SupportsIndex,
+    second: typing.SupportsInt | typing.SupportsIndex,
+    second_size: typing.SupportsInt | typing.SupportsIndex,
+) -> int: ...
 def crc32c_portable(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
+def delete_directory(path: str) -> None: ...
 def digest_file(path: str) -> FileDigest: ...
+def enter_phase(phase: str, *, timeout_seconds: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 def epoch_order(
     size: typing.SupportsInt | typing.SupportsIndex,
     seed: typing.SupportsInt | typing.SupportsIndex,
@@ -958,8 +1133,15 @@ def explain_record(
     ValueError for text that is no JSON.
     """
 
+def file_set_name() -> str: ...
 def find_chat_template(name: str) -> ChatTemplate: ...
 def find_string_special(text: bytes, portable: bool = False) -> tuple[int, bool]: ...
+def finish_file_sets(parent: str) -> None: ...
+def gather_unit(
+    engine: Engine, unit: typing.SupportsInt | typing.SupportsIndex, *, master: bool
+) -> list[tuple[str, torch.Tensor]]: ...
+def install_file_set(parent: str, name: str) -> None: ...
+def join_ranges(ranges: collections.abc.Sequence[RangeDigest]) -> list[FileDigest]: ...
 def label_file(path: str, labeller: Labeller) -> LabelledData: ...
 def label_inputs(
     inputs: collections.abc.Sequence[DataInput],
@@ -980,13 +1162,24 @@ def micro_batch_count(
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     drop_last: bool = False,
 ) -> int: ...
+def model_bytes(
+    engine: Engine, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
+) -> int: ...
 def model_families() -> dict[str, str]: ...
+def narrow_compute(engine: Engine) -> bool: ...
 def num_mask_finders() -> int: ...
 def open_token_cache(path: str, key: str, verify: bool = True) -> TokenCache: ...
 def pack_best_fit(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     capacity: typing.SupportsInt | typing.SupportsIndex,
 ) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int64]]: ...
+def pack_bucket(
+    plan: SyncPlan,
+    bucket: SyncBucket,
+    first: typing.SupportsInt | typing.SupportsIndex,
+    tensors: collections.abc.Sequence[torch.Tensor],
+    buffer: torch.Tensor,
+) -> None: ...
 def pack_step(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ranks: typing.SupportsInt | typing.SupportsIndex,
@@ -1089,10 +1282,14 @@ def save_model(
     *,
     dtype: str = "float32",
     max_shard_size: typing.SupportsInt | typing.SupportsIndex = 5000000000,
+    writes: bool | None = None,
 ) -> list[FileDigest]: ...
-def save_training_state(engine: Engine, directory: str) -> list[FileDigest]: ...
+def save_training_state(engine: Engine, directory: str) -> FileDigest: ...
 def schedule_names() -> list[str]: ...
 def strategies() -> list[str]: ...
+def stream_training_state(
+    engine: Engine, directory: str, *, writes: bool | None = None
+) -> list[FileDigest]: ...
 def survey_inputs(
     inputs: collections.abc.Sequence[DataInput],
     labeller: Labeller,
@@ -1102,9 +1299,27 @@ def survey_inputs(
 def sync_directory(path: str) -> None: ...
 def sync_file(path: str) -> None: ...
 def trace_dropped() -> int: ...
+def unit_tensors(engine: Engine) -> list[list[tuple[str, list[int]]]]: ...
+def unpack_bucket(
+    plan: SyncPlan,
+    bucket: SyncBucket,
+    first: typing.SupportsInt | typing.SupportsIndex,
+    tensors: collections.abc.Sequence[torch.Tensor],
+    buffer: torch.Tensor,
+) -> None: ...
 def verify_directory(directory: str, checksums: bool = True) -> list[str]: ...
 def weight_files(directory: str) -> list[str]: ...
 def whereabouts() -> str: ...
+def write_file(path: str, content: str) -> FileDigest: ...
+def write_part(
+    engine: Engine,
+    directory: str,
+    *,
+    dtype: str,
+    max_shard_size: typing.SupportsInt | typing.SupportsIndex,
+    with_model: bool,
+    with_state: bool,
+) -> tuple[list[FileDigest], list[RangeDigest]]: ...
 
 cache_temporary_prefix: str
 torch_version: str

@@ -11,16 +11,18 @@ __version__ = "0.1.0"
 _HOMES = {
     "CausalLM": "model",
     "DataArguments": "arguments",
+    "EarlyStoppingCallback": "early_stopping",
     "ModelArguments": "arguments",
     "Tokenizer": "tokenizer",
     "Trainer": "trainer",
     "TrainerCallback": "callbacks",
     "TrainingArguments": "arguments",
     "inspect": "inspection",
+    "launch": "notebook.launch",
 }
 
-__all__ = ["CausalLM", "DataArguments", "ModelArguments", "Tokenizer", "Trainer", "TrainerCallback",
-           "TrainingArguments", "__version__", "inspect"]  # fmt: skip
+__all__ = ["CausalLM", "DataArguments", "EarlyStoppingCallback", "ModelArguments", "Tokenizer", "Trainer",
+           "TrainerCallback", "TrainingArguments", "__version__", "inspect", "launch"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

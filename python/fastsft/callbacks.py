@@ -26,11 +26,58 @@ class TrainerControl:
 
 
 class TrainerCallback:
-    """Base of callbacks. Methods take (args, state, control, **kwargs); a returned control counts.
+    """Base of callbacks, with the events of transformers' TrainerCallback; each does nothing.
 
-    Events: on_init_end, on_train_begin, on_epoch_begin, on_step_begin, on_step_end, on_log,
-    on_evaluate, on_save, on_epoch_end, on_train_end. Any method may be left out.
+    Methods take (args, state, control, **kwargs); a returned control counts. kwargs: model, processing_class,
+    tokenizer, train_dataloader, eval_dataloader; optimizer and lr_scheduler, which are None here, since the
+    engine has them; logs of on_log, metrics of on_evaluate and on_predict. Callbacks of other classes work
+    too, and may leave out methods.
     """
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """The trainer is made."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Training begins, or goes on from a checkpoint."""
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Training has ended well; the model has its final weights."""
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """An epoch begins, or goes on."""
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """An epoch has ended."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Before the first micro-batch of an optimizer step."""
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Once for each micro-batch of the step but its last."""
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Before the step is computed: its passes and update are one call of the engine."""
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """The update is made, or under way; `global_step` does not count it yet."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """The step counts."""
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """A batch of an evaluation is done."""
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """An evaluation is done; `metrics`."""
+
+    def on_predict(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """`Trainer.predict` is done; `metrics`."""
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """A checkpoint is taken; it may still be on its way to the disk."""
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """`logs` are added to `state.log_history`."""
 
 
 class DefaultFlow(TrainerCallback):
@@ -68,9 +115,42 @@ class CallbackHandler:
     """Calls every callback in turn and keeps the control they agree on."""
 
     def __init__(self, callbacks: Iterable[Any], args: TrainingArguments) -> None:
-        self.callbacks = [callback() if isinstance(callback, type) else callback for callback in callbacks]
+        self.callbacks: list[Any] = []
         self.args = args
         self.control = TrainerControl()
+        for callback in callbacks:
+            self.add(callback)
+
+    def add(self, callback: Any) -> None:
+        """Add an instance, or one made of a class, behind the others."""
+        self.callbacks.append(callback() if isinstance(callback, type) else callback)
+
+    def pop(self, callback: Any) -> Any:
+        """Remove the first of a class, or this instance, and return it; None when there is none."""
+        for known in self.callbacks:
+            if isinstance(known, callback) if isinstance(callback, type) else known == callback:
+                self.callbacks.remove(known)
+                return known
+        return None
+
+    def states(self) -> dict[str, Any]:
+        """What trainer_state.json keeps of callbacks with a `state`, by class; of several a list."""
+        found: dict[str, list[Any]] = {}
+        for item in (*self._stateful(), self.control):
+            found.setdefault(type(item).__name__, []).append(item.state())
+        return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
+
+    def restore(self, states: dict[str, Any]) -> None:
+        """Give callbacks their values of `states` back, in order where a class has several."""
+        left = {name: list(item) if isinstance(item, list) else [item] for name, item in states.items()}
+        for callback in self._stateful():
+            known = left.get(type(callback).__name__)
+            if known:
+                for name, value in {**known[0]["args"], **known.pop(0)["attributes"]}.items():
+                    setattr(callback, name, value)
+
+    def _stateful(self) -> list[Any]:
+        return [item for item in self.callbacks if callable(getattr(item, "state", None))]
 
     def fire(self, event: str, state: TrainerState, **kwargs: Any) -> TrainerControl:
         """Call `event` of every callback; first clear the switches that the event resets."""

@@ -49,3 +49,14 @@ def size_text(size: float) -> str:
         if size >= factor:
             return f"{size / factor:,.{1 if size < 100 * factor else 0}f} {unit}"
     return f"{size / 1024:,.0f} KiB"
+
+
+def peak_memory(device: str) -> int:
+    """Bytes that this process has had at most: of its GPU through torch, or resident on the CPU."""
+    if device == "cpu":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    import torch
+
+    return int(torch.cuda.max_memory_allocated(device))

@@ -4,37 +4,80 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 
 from fastsft import launcher
+from fastsft.own_ranks import ranks_to_start, start_ranks
+from fastsft.run_errors import RunStoppedError
+from fastsft.signals import EXIT_BASE, StartGuard
 
-EXIT_USER_ERROR = 1
+EXIT_ERROR = 1
 EXIT_PEER_LOST = 3
 
 
-def run_script(script: Callable[[], None]) -> None:
-    """Call `script` and close the process groups. ValueError leaves with status 1 and its message on stderr.
+def run_script(script: Callable[[], object]) -> None:
+    """Call `script` and close the process groups; leaves with the statuses of docs/signals.md.
 
-    When ranks lose each other the status is 3, with one line about it; other exceptions keep their traceback.
-    On several ranks each line names its rank.
+    Without a launcher several GPUs get a rank each first (own_ranks.py).
+
+    ValueError: its message on stderr, status 1. Ranks that lost each other, or whose peer failed: status 3
+    and one line. Other exceptions: the traceback of the rank that raised, status 1. On several ranks each
+    line names its rank, and a rank that failed leaves without cleaning up, which would wait for the others.
     """
-    place = launcher.launch()
-    try:
-        script()
-    except ValueError as error:
-        who = f"rank {place.rank}: " if place.world_size > 1 else ""
-        print(f"{who}error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USER_ERROR) from None
-    except RuntimeError as error:
-        if not _is_collective(error):
-            raise
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        # Without cleaning up: the process groups would wait for ranks that are gone.
-        os._exit(EXIT_PEER_LOST)
+    with StartGuard() as guard:
+        try:
+            if (ranks := ranks_to_start(sys.argv[1:])) > 1:
+                start_ranks(ranks)
+            script()
+        except ValueError as error:
+            _leave(EXIT_ERROR, f"{_who()}error: {error}")
+        except KeyboardInterrupt:
+            os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
+        except RunStoppedError as error:
+            first = launcher.launch().rank == 0
+            _leave(error.exit_status, f"error: {error}" if first else "")
+        except RuntimeError as error:
+            if guard.leaving:
+                _leave(EXIT_BASE + guard.leaving, "")
+            if _is_of_peers(error):
+                # Never cleaning up: the process groups would wait for ranks that are gone.
+                os._exit(_flushed(EXIT_PEER_LOST, f"error: {error}"))
+            _fail()
+        except Exception:
+            _fail()
     launcher.leave()
 
 
-def _is_collective(error: RuntimeError) -> bool:
+def _leave(status: int, line: str) -> None:
+    if launcher.launch().world_size > 1:
+        os._exit(_flushed(status, line))
+    if line:
+        print(line, file=sys.stderr, flush=True)
+    raise SystemExit(status) from None
+
+
+def _fail() -> None:
+    """In an except clause: this rank's traceback, once."""
+    if launcher.launch().world_size == 1:
+        raise
+    os._exit(_flushed(EXIT_ERROR, f"{_who()}failed\n{traceback.format_exc()}"))
+
+
+def _flushed(status: int, line: str) -> int:
+    if line:
+        print(line, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def _who() -> str:
+    place = launcher.launch()
+    return f"rank {place.rank}: " if place.world_size > 1 else ""
+
+
+def _is_of_peers(error: RuntimeError) -> bool:
     from fastsft import _C
 
-    return isinstance(error, _C.CollectiveError)
+    return isinstance(error, _C.CollectiveError | _C.PeerFailedError)

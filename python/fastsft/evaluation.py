@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,50 @@ from fastsft.arguments import TrainingArguments
 from fastsft.token_rows import TokenRows
 
 
-def evaluation_loss(engine: Any, rows: TokenRows, args: TrainingArguments) -> float:
+def evaluation_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+) -> float:
     """Mean over samples of the loss of the batch that they are in; collective.
 
     NaN when a batch of all ranks has no target token. The last step keeps the values of the lowest ranks.
+    batch_done: called after each batch of this rank with how many are done, and how many there are.
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
     order = np.arange(len(rows), dtype=np.int64)
     ranks = [_C.rank_micro_batches(order, batch, other, world) for other in range(world)]
-    mine = [
-        _batch_loss(engine, rows, [batches[step] for batches in ranks], rank, args)
-        for step in range(len(ranks[rank]))
-    ]
+    mine = []
+    for step in range(len(ranks[rank])):
+        mine.append(_batch_loss(engine, rows, [batches[step] for batches in ranks], rank, args))
+        batch_done(step + 1, len(ranks[rank]))
     losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
     return _sample_mean(losses, len(rows), batch)
+
+
+def exact_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+) -> float:
+    """Mean over all target tokens, each row once, with any batch and any number of ranks; collective.
+
+    NaN without a target token. batch_done: as in `evaluation_loss`.
+    """
+    batch, world = args.eval_batch_size, args.world_size
+    steps = _C.micro_batch_count(len(rows), batch, world)
+    total = 0.0
+    for step in range(steps):
+        begin = (step * world + args.process_index) * batch
+        mine = np.arange(begin, min(begin + batch, len(rows)), dtype=np.int64)
+        mine = mine[rows.target_counts[mine] > 0]
+        smoothing = args.label_smoothing_factor
+        total += engine.loss(rows.native, mine, np.ones(len(mine)), label_smoothing=smoothing)
+        batch_done(step + 1, steps)
+    targets = int(rows.target_counts.sum())
+    return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
 
 
 def _batch_loss(

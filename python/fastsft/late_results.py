@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import Any, NamedTuple
 
+from fastsft.bad_steps import BadSteps
 from fastsft.loss_meter import LossMeter
 
 
 class _Begun(NamedTuple):
     step: int
     rate: float
-
-
-class NotFiniteError(RuntimeError):
-    """Loss or gradient of `step` is NaN or infinite; the step changed no weight."""
-
-    def __init__(self, step: int, loss: float, grad_norm: float) -> None:
-        super().__init__(
-            f"step {step}: loss {loss}, gradient norm {grad_norm}: not finite; it changed no weight; lower "
-            "--learning_rate or --max_grad_norm, then start the same command again: it resumes from the "
-            "newest checkpoint"
-        )
-        self.step = step
+    loss_limit: float
 
 
 class LateResults:
@@ -36,17 +25,16 @@ class LateResults:
         """Forget steps of an earlier run."""
         self._under_way.clear()
 
-    def begun(self, step: int, rate: float) -> None:
-        """Step number `step` is under way with learning rate `rate`."""
-        self._under_way.append(_Begun(step, rate))
+    def begun(self, step: int, rate: float, loss_limit: float) -> None:
+        """`step` is under way with learning rate `rate`; above `loss_limit` it changes nothing."""
+        self._under_way.append(_Begun(step, rate, loss_limit))
 
-    def take(self, engine: Any, losses: LossMeter, *, clipped: bool, all: bool) -> None:
+    def take(self, engine: Any, losses: LossMeter, bad_steps: BadSteps, *, clipped: bool, all: bool) -> None:
         """Add to `losses` what the engine hands out; with `all`, wait for every step begun.
 
-        `clipped`: log gradient norms. NotFiniteError for a bad step.
+        `clipped`: log gradient norms. Raises what `bad_steps` answers to a bad step.
         """
         for result in engine.take_results(all=all):
-            step, rate = self._under_way.popleft()
-            if not (result.finite and math.isfinite(result.loss)):
-                raise NotFiniteError(step, result.loss, result.grad_norm)
-            losses.add(result.loss, result.grad_norm if clipped else None, rate)
+            step, rate, limit = self._under_way.popleft()
+            if bad_steps.judge(step, result, limit):
+                losses.add(result.loss, result.grad_norm if clipped else None, rate)

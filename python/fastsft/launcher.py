@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastsft.interfaces import interface_towards
+from fastsft.rank_store import is_one_machine, loopback_store
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0)
     other and make a node, a divisor of their number; 0: all are one. RuntimeError when the ranks do not meet.
     """
     if node_size not in _groups:
-        _groups[node_size] = _make_groups(timeout_seconds, device, node_size)
+        with host_collective("meeting of the ranks"):
+            _groups[node_size] = _make_groups(timeout_seconds, device, node_size)
     return _groups[node_size]
 
 
@@ -89,8 +91,12 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     timeout = timedelta(seconds=timeout_seconds)
     if not dist.is_initialized():
         _prepare_environment(place)
+        meeting: dict[str, Any] = {"init_method": "env://"}
+        if is_one_machine(place.local_world_size, place.world_size):
+            port = int(os.environ["MASTER_PORT"])
+            meeting = {"store": loopback_store(place.rank, place.world_size, timeout, port)}
         dist.init_process_group(
-            "gloo", rank=place.rank, world_size=place.world_size, init_method="env://", timeout=timeout
+            "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, **meeting
         )
     backend = "gloo" if device == "cpu" else "nccl"
     # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
@@ -146,9 +152,9 @@ def barrier() -> None:
             dist.barrier()
 
 
-def gather_objects(value: Any) -> list[Any]:
-    """The value of every rank, in order of rank; collective."""
-    place = launch()
+def gather_objects(value: Any, place: Launch | None = None) -> list[Any]:
+    """The value of every rank, in order of rank; collective. `place`: of this process, where known better."""
+    place = launch() if place is None else place
     if place.world_size == 1:
         return [value]
     import torch.distributed as dist

@@ -30,6 +30,13 @@ class Workload:
     step_labels: int = 0
     micro_batches: int = 1
 
+    def shapes(self) -> dict[str, tuple[int, int, int]]:
+        """The arguments of `_C.plan_memory` and `_C.Engine.reserve`."""
+        return {
+            "micro_batch": (self.tokens, self.labels, self.longest),
+            "step": (self.step_tokens, self.step_labels, self.micro_batches),
+        }
+
     @classmethod
     def full(cls, tokens: int, longest: int, micro_batches: int = 1) -> Workload:
         """Micro-batches of `tokens` tokens, all of them learned."""
@@ -58,7 +65,8 @@ class Setting:
 class MemoryPlan:
     """Bytes of one rank by what they are for, and the choices behind them.
 
-    parts and outside: on its device, which may be the CPU. host: page-locked beside a GPU.
+    parts and outside: on its device, which may be the CPU. host: page-locked beside a GPU. work: what it is
+    planned for.
     """
 
     setting: Setting
@@ -67,6 +75,7 @@ class MemoryPlan:
     parts: dict[str, int]
     outside: int
     host: int = 0
+    work: Workload = Workload()
 
     @property
     def total(self) -> int:
@@ -77,6 +86,18 @@ class MemoryPlan:
     def state(self) -> int:
         """Parameters, gradients and optimizer state of the device."""
         return sum(self.parts[name] for name in ("parameters", "gradients", "optimizer"))
+
+    @property
+    def staging(self) -> int:
+        """Bytes of host memory that this rank copies its part of a checkpoint to; not in `total`.
+
+        Where they are not there, training waits for saves instead (checkpoint_saver.py).
+        """
+        setting = self.setting
+        alone = Setting(setting.config_json, optim_dtype=setting.optim_dtype)
+        width = 4 if setting.optim_dtype == "float32" else 2
+        elements = plan_memory(alone, "none", 0, Workload()).parts["optimizer"] // (2 * width)
+        return int(elements * (4 + 2 * width)) // setting.world_size
 
 
 def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workload) -> MemoryPlan:
@@ -94,12 +115,11 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         optim_dtype=setting.optim_dtype,
         master_dtype=setting.master_dtype,
         offload=setting.offload,
-        micro_batch=(work.tokens, work.labels, work.longest),
-        step=(work.step_tokens, work.step_labels, work.micro_batches),
+        **work.shapes(),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
     )
-    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside, plan.host)
+    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside, plan.host, work)
 
 
 WorkloadOf = Callable[[int], Workload]

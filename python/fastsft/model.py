@@ -31,6 +31,10 @@ class ModelConfig(dict[str, Any]):
         """A plain copy."""
         return dict(self)
 
+    def to_json_string(self) -> str:
+        """As JSON, for trackers."""
+        return json.dumps(self, indent=2, sort_keys=True) + "\n"
+
 
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja")
 
@@ -129,7 +133,7 @@ class CausalLM:
         options = self._engine_options(args, groups, recompute)
         if self.engine is not None and self.engine.step_count == 0 and options == self._options:
             return self.engine
-        from fastsft import _C, saving
+        from fastsft import _C
 
         if self.config.get("attention_dropout"):
             warn_once(
@@ -141,12 +145,33 @@ class CausalLM:
         self.engine = _C.Engine(json.dumps(self.config), **options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
         if trained is None:
-            saving.load_weights(self.engine, str(self.source_directory))
+            self.load_weights(self.engine)
         else:
             for name, value in trained.items():
                 self.engine.set_parameter(name, value)
             self.engine.publish()
         return self.engine
+
+    def load_weights(self, engine: Any) -> None:
+        """Fill the engine with the weights that training starts from; collective."""
+        from fastsft import saving
+
+        saving.load_weights(engine, str(self.source_directory))
+
+    def give_back(self) -> None:
+        """After training, for models that live outside the engine as well; collective."""
+
+    def weights_dtype(self) -> str:
+        """float32, bfloat16 or float16: the type of the weights that training starts from."""
+        from fastsft.model_config import source_dtype
+
+        return source_dtype(self.source_directory, self.config)
+
+    def generation_config(self) -> dict[str, Any] | None:
+        """generation_config.json of the source; None without."""
+        from fastsft.model_config import read_generation_config
+
+        return read_generation_config(self.source_directory)
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """What the bytes of a rank depend on."""

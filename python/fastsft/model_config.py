@@ -58,7 +58,7 @@ def resolve_save_dtype(trainer: Any) -> str:
     """`--save_dtype`, where auto is the type of the source weights."""
     chosen: str = trainer.args.save_dtype
     if chosen == "auto":
-        return source_dtype(trainer.model.source_directory, trainer.model.config)
+        return str(trainer.model.weights_dtype())
     return chosen
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,40 +14,102 @@ from fastsft.model_config import (
     config_to_save,
     generation_config_to_save,
     json_text,
-    read_generation_config,
     resolve_save_dtype,
 )
 from fastsft.rank_agreement import Agreement
+from fastsft.save_place import agreed_way, writes_small_files
 
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
-def save_model_directory(trainer: Any, directory: str | Path) -> list[Any]:
+@dataclass(frozen=True)
+class ModelForm:
+    """How the weights are written."""
+
+    dtype: str
+    max_shard_size: int
+
+    @classmethod
+    def of(cls, trainer: Any) -> ModelForm:
+        """By `--save_dtype` and `--max_shard_size`."""
+        return cls(resolve_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
+
+    def bytes(self, engine: Any) -> int:
+        """Of all weight files."""
+        from fastsft import _C
+
+        return int(_C.model_bytes(engine, self.dtype, self.max_shard_size))
+
+
+def save_model_directory(trainer: Any, directory: str | Path) -> None:
     """Write weights, config, generation config, tokenizer and training_args.json; collective.
 
-    Weights are streamed to rank 0 in `--save_dtype` and split at `--max_shard_size`; every file appears under
-    its name only when it is complete and durable, and weight files of an earlier save are removed. Returns
-    the digests of the files on rank 0. ValueError when `directory` is the model's own source directory.
+    Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
+    (`--save_mode`), and read back. All files take their names together, when they are complete and durable;
+    weight files of an earlier save are removed. ValueError when `directory` is the model's own source.
     """
-    from fastsft import _C
-
-    folder = Path(directory)
+    folder, args = Path(directory), trainer.args
+    finish_save_in_flight(trainer)
+    form = ModelForm.of(trainer)
     agreement = Agreement(f"saving the model to {folder}")
-    save_dtype = resolve_save_dtype(trainer)
-    limit = parse_size(trainer.args.max_shard_size)
-    staging: Any = agreement.attempt_on_first(lambda: _open_staging(trainer, folder, save_dtype))
+    writes = writes_small_files(args)
+    staging: Any = agreement.attempt_if(writes, lambda: _open_set(trainer, folder, form))
     try:
-        agreement.attempt_on_first(lambda: _stage_small_files(trainer, Path(staging.path), save_dtype))
-        agreement.settle(None)
-        digests = list(_C.save_model(trainer.engine, str(folder), dtype=save_dtype, max_shard_size=limit))
-        agreement.attempt_on_first(lambda: digests.extend(_put_in_place(Path(staging.path), folder)))
+        path = agreement.settle_first(staging.path if staging is not None else None)
+        path = staging.path if staging is not None else path
+        way, _ = agreed_way(args, path, agreement)
+        files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
+        agreement.attempt_if(writes, lambda: files.extend(_write_small_files(trainer, path, form)))
+        reports = agreement.settle(([digest_tuple(item) for item in files], ranges))
+        agreement.attempt_if(writes, lambda: _install(trainer, staging, folder, reports, files))
         agreement.settle(None)
     finally:
         if staging is not None:
             staging.discard()
-    return digests
+
+
+def write_weights(
+    engine: Any, path: str, form: ModelForm, way: str, args: Any, agreement: Agreement
+) -> tuple[list[Any], list[tuple[str, int, int, int]]]:
+    """Write the weight files into the new directory `path` and read them back; collective.
+
+    Returns the digests of whole files that this rank wrote, and of the ranges that it wrote of others.
+    """
+    from fastsft import _C
+
+    options: dict[str, Any] = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
+    if way != "parallel":
+        writes = writes_small_files(args) if args.save_on_each_node else None
+        return list(_C.save_model(engine, path, **options, writes=writes)), []
+    written = agreement.attempt(
+        lambda: _C.write_part(engine, path, **options, with_model=True, with_state=False)
+    )
+    agreement.settle(None)
+    agreement.attempt(lambda: _C.check_model_part(engine, path, **options))
+    return [], [range_tuple(item) for item in written[1]] if written else []
+
+
+def digest_tuple(digest: Any) -> tuple[str, int, int]:
+    """A FileDigest that can travel."""
+    return digest.name, digest.size, digest.crc32c
+
+
+def range_tuple(digest: Any) -> tuple[str, int, int, int]:
+    """A RangeDigest that can travel."""
+    return digest.name, digest.offset, digest.size, digest.crc32c
+
+
+def joined_digests(reports: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """FileDigests of all files from the reports of all ranks. RuntimeError when bytes are missing."""
+    from fastsft import _C
+
+    files: list[Any] = []
+    ranges: list[Any] = []
+    for own, parts in reports:
+        files += [_C.FileDigest(*item) for item in own]
+        ranges += [_C.RangeDigest(*item) for item in parts]
+    return [*_C.join_ranges(ranges), *files]
 
 
 def parse_size(size: str | int) -> int:
@@ -104,43 +168,81 @@ def check_free_space(directory: Path, needed: int) -> None:
         )
 
 
-def _open_staging(trainer: Any, folder: Path, save_dtype: str) -> Any:
-    """A temporary directory inside `folder`, for everything but the weights."""
+def finish_save_in_flight(trainer: Any) -> None:
+    """Wait for the checkpoint that `trainer` writes behind its training; collective.
+
+    What it has written so far would be taken for what a crash left. Raises when it fails, as the saver.
+    """
+    saver = getattr(trainer, "saver", None)
+    if saver is not None:
+        saver.wait()
+
+
+def recover_directory(directory: str | Path) -> list[str]:
+    """Finish, give back or remove what a crash left in `directory`; the names of what was removed."""
+    from fastsft import _C
+
+    _C.finish_file_sets(str(directory))
+    return list(_C.remove_leftovers(str(directory)))
+
+
+def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
+    """The JSON files of a model directory as they are to be now."""
+    tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
+    generation = trainer.model.generation_config()
+    return {
+        "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
+        "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),
+        "training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n",
+    }
+
+
+def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[Any]:
+    """Write small files into a new directory, durable on return. Their digests."""
+    from fastsft import _C
+
+    return [_C.write_file(str(Path(directory) / name), content) for name, content in texts.items()]
+
+
+def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
+    """What the tokenizer's save_pretrained writes into a new directory, durable on return. The digests."""
+    from fastsft import _C
+
+    if tokenizer is None:
+        return []
+    folder = Path(directory)
+    # Others write into the directory meanwhile: what the tokenizer wrote is known by where it lies.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
+        tokenizer.save_pretrained(aside)
+        names = sorted(path.name for path in Path(aside).iterdir())
+        for name in names:
+            _C.sync_file(str(Path(aside) / name))
+            os.replace(Path(aside) / name, folder / name)
+    return [_C.digest_file(str(folder / name)) for name in names]
+
+
+def _open_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
     from fastsft import _C
 
     check_output_directory(trainer.model.source_directory, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _C.remove_leftovers(str(folder))
-    check_free_space(folder, trainer.engine.num_parameters * _BYTES[save_dtype])
-    return _C.AtomicDirectory(str(folder), "files")
+    recover_directory(folder)
+    check_free_space(folder, form.bytes(trainer.engine))
+    return _C.AtomicDirectory(str(folder), "model")
 
 
-def _stage_small_files(trainer: Any, staging: Path, save_dtype: str) -> None:
+def _write_small_files(trainer: Any, path: str, form: ModelForm) -> list[Any]:
+    digests = write_texts(small_texts(trainer, form.dtype), path)
+    return digests + write_tokenizer(getattr(trainer, "tokenizer", None), path)
+
+
+def _install(trainer: Any, staging: Any, folder: Path, reports: list[Any], own: list[Any]) -> None:
+    """Commit the set and give its files their names; of each node by its own writer."""
     from fastsft import _C
 
-    tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
-    files = {
-        "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
-        "generation_config.json": json_text(
-            generation_config_to_save(
-                read_generation_config(trainer.model.source_directory), config, tokenizer
-            )
-        ),
-        "training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n",
-    }
-    for name, content in files.items():
-        _C.replace_file(str(staging / name), content)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(str(staging))
-
-
-def _put_in_place(staging: Path, folder: Path) -> list[Any]:
-    from fastsft import _C
-
-    names = sorted(path.name for path in staging.iterdir() if not path.name.startswith("."))
-    for name in names:
-        _C.sync_file(str(staging / name))
-    for name in names:
-        os.replace(staging / name, folder / name)
-    _C.sync_directory(str(folder))
-    return [_C.digest_file(str(folder / name)) for name in names]
+    each = trainer.args.save_on_each_node
+    files = own if each else joined_digests(reports)
+    name = _C.file_set_name()
+    manifest = _C.Manifest(getattr(trainer.state, "global_step", 0), trainer.engine.world_size, "", files)
+    staging.commit(name, manifest)
+    _C.install_file_set(str(folder), name)

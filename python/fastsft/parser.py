@@ -7,140 +7,113 @@ also gives `--no_a_b`. The rules case by case: trainer_arguments.md, section 5.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import sys
-import types
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-_TRUE = ("yes", "true", "t", "y", "1")
-_FALSE = ("no", "false", "f", "n", "0")
+from fastsft.flag_file import flag_defaults, read_flag_file
+from fastsft.parser_options import nearest, options_of, spellings, word_type
 
-
-def parse_bool(word: str | bool) -> bool:
-    """True for yes, true, t, y, 1 and False for no, false, f, n, 0, in any case; else an argparse error."""
-    if isinstance(word, bool):
-        return word
-    if word.lower() in _TRUE:
-        return True
-    if word.lower() in _FALSE:
-        return False
-    raise ArgumentTypeError(
-        f"Truthy value expected: got {word} but expected one of "
-        "yes/no, true/false, t/f, y/n, 1/0 (case insensitive)."
-    )
-
-
-def _member_types(annotation: Any) -> tuple[Any, ...]:
-    is_union = get_origin(annotation) in (Union, types.UnionType)
-    return tuple(t for t in get_args(annotation) if t is not type(None)) if is_union else (annotation,)
-
-
-def _scalar_type(annotation: Any) -> Any:
-    """The one type of a command line word: a union that holds `str` is a string."""
-    members = _member_types(annotation)
-    return str if str in members else members[0]
-
-
-def _spellings(prefix: str, name: str) -> list[str]:
-    names = [f"--{prefix}_{name}", f"--{prefix}-{name.replace('_', '-')}"] if prefix else [f"--{name}"]
-    return names if prefix or "_" not in name else [*names, f"--{name.replace('_', '-')}"]
-
-
-def _option(field: dataclasses.Field[Any], annotation: Any) -> dict[str, Any]:
-    """argparse's keyword arguments for one field."""
-    scalar = _scalar_type(annotation)
-    default = field.default
-    if default is dataclasses.MISSING:
-        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
-    option: dict[str, Any] = {"default": default, "help": field.metadata.get("help")}
-    if get_origin(scalar) is Literal:
-        choices = get_args(scalar)
-        return {**option, "choices": choices, "type": str}
-    if scalar is bool:
-        bare = annotation is bool or default is not None
-        return {**option, "type": parse_bool, **({"nargs": "?", "const": True} if bare else {})}
-    if get_origin(scalar) is list:
-        return {**option, "type": get_args(scalar)[0], "nargs": "+"}
-    return {**option, "type": scalar}
+_CONFIG = "config"
 
 
 class DataclassParser(ArgumentParser):
-    """Parses a command line into instances of `dataclass_types`, in their order.
+    """Parses a command line into instances of `dataclass_types` (one or several), in their order.
 
-    An unknown option raises ValueError and names the nearest known one; a value of the wrong type leaves with
-    argparse's exit status 2.
+    `--config FILE.yaml|json` gives flags; the command line wins. An unknown option raises ValueError and
+    names the nearest known one; a value of the wrong type leaves with argparse's exit status 2. Other
+    keyword arguments are argparse's (`fromfile_prefix_chars="@"` reads flags from @file).
     """
 
-    def __init__(self, dataclass_types: Iterable[type], **kwargs: Any) -> None:
+    def __init__(self, dataclass_types: type | Iterable[type] | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", ArgumentDefaultsHelpFormatter)
         super().__init__(**kwargs)
-        self.dataclass_types = list(dataclass_types)
-        for dataclass_type in self.dataclass_types:
-            hints = get_type_hints(dataclass_type)
-            for field in dataclasses.fields(dataclass_type):
-                if field.init:
-                    self._add_field(field, hints[field.name])
+        kinds = dataclass_types or []
+        self.dataclass_types: list[type] = [kinds] if isinstance(kinds, type) else list(kinds)
+        for kind in self.dataclass_types:
+            self._add_dataclass(kind)
+        self._reads_config = "--config" not in self._option_string_actions
+        if self._reads_config:
+            self.add_argument("--config", help="YAML or JSON file of flags; the command line wins")
 
-    def _add_field(self, field: dataclasses.Field[Any], annotation: Any) -> None:
-        self.add_argument(*_spellings("", field.name), **_option(field, annotation))
-        if field.default is True and _scalar_type(annotation) is bool:
-            self.add_argument(
-                *_spellings("no", field.name), dest=field.name, action="store_false", default=True
-            )
+    def _add_dataclass(self, kind: Any) -> None:
+        title = getattr(kind, "_argument_group_name", None)
+        group = self.add_argument_group(title) if title is not None else self
+        hints = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if not field.init:
+                continue
+            hint = word_type(hints[field.name])
+            options, aliases = options_of(field, hint)
+            group.add_argument(*spellings(field.name), *aliases, **options)
+            if field.default is True and hint in (bool, bool | None):
+                about = {key: value for key, value in field.metadata.items() if key != "aliases"}
+                group.add_argument(
+                    f"--no_{field.name}",
+                    f"--no-{field.name.replace('_', '-')}",
+                    dest=field.name,
+                    action="store_false",
+                    **{**about, "default": False},
+                )
 
     def parse_args_into_dataclasses(
         self,
         args: Sequence[str] | None = None,
         return_remaining_strings: bool = False,
         look_for_args_file: bool = True,
-        args_filename: str | None = None,
+        args_filename: str | Path | None = None,
+        args_file_flag: str | None = None,
     ) -> tuple[Any, ...]:
         """One instance a dataclass, in order; `args` defaults to `sys.argv[1:]`.
 
-        A file named like the program with the suffix `.args` (or `args_filename`) is put before the
-        command line. Raises ValueError for unknown options unless `return_remaining_strings`, which appends
-        them to the result.
+        A file named like the program with the suffix `.args` (or `args_filename`, or those that
+        `args_file_flag` names) is put before the command line. Arguments that were added to the parser
+        besides the dataclasses follow in a namespace. Raises ValueError for unknown options unless
+        `return_remaining_strings`, which appends them to the result.
         """
         words = list(sys.argv[1:] if args is None else args)
-        file = (
-            Path(args_filename)
-            if args_filename
-            else Path(sys.argv[0]).with_suffix(".args")
-            if sys.argv[0]
-            else None
-        )
-        if (args_filename or look_for_args_file) and file is not None and file.exists():
-            words = file.read_text(encoding="utf-8").split() + words
+        files = _default_files(look_for_args_file, args_filename)
+        if args_file_flag:
+            named, words = _named_files(words, args_file_flag)
+            files += named
+        before = [word for file in files if file.exists() for word in file.read_text("utf-8").split()]
+        words = before + words
+        if self._reads_config:
+            configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
+            if configs:
+                self._take_config(str(configs[-1]))
         namespace, remaining = self.parse_known_args(words)
         values = vars(namespace)
-        outputs = [
-            kind(**{f.name: values[f.name] for f in dataclasses.fields(kind) if f.init})
+        if self._reads_config:
+            values.pop(_CONFIG)
+        outputs: list[Any] = [
+            kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind) if f.init})
             for kind in self.dataclass_types
         ]
+        if values:
+            outputs.append(namespace)
         if return_remaining_strings:
             return (*outputs, remaining)
         if remaining:
             raise ValueError(
                 "Some specified arguments are not used by the HfArgumentParser: "
-                f"{remaining}{self._nearest(remaining)}"
+                f"{remaining}{nearest(remaining, self._option_string_actions)}"
             )
         return tuple(outputs)
 
-    def _nearest(self, words: Sequence[str]) -> str:
-        known = [option for option in self._option_string_actions if option.startswith("--")]
-        hints = []
-        for word in words:
-            flag = word.split("=")[0]
-            near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), known, 1, 0.0)
-            if flag.startswith("--") and near:
-                hints.append(f"{flag}: the nearest known flag is {near[0]}")
-            elif not flag.startswith("-"):
-                hints.append(f"{word!r} follows no flag; a value with spaces needs quotes")
-        return "; " + "; ".join(hints) if hints else ""
+    def _take_config(self, path: str) -> None:
+        """Keys of a file become defaults, so that flags win."""
+        actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
+        hints: dict[str, Any] = {}
+        for kind in self.dataclass_types:
+            hints |= get_type_hints(kind)
+        defaults = flag_defaults(read_flag_file(path), actions, hints, path)
+        self.set_defaults(**defaults)
+        for name in defaults:
+            actions[name].required = False
 
     def parse_dict(self, args: dict[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed."""
@@ -163,3 +136,17 @@ class DataclassParser(ArgumentParser):
         import yaml  # type: ignore[import-untyped]
 
         return self.parse_dict(yaml.safe_load(Path(yaml_file).read_text(encoding="utf-8")), allow_extra_keys)
+
+
+def _default_files(look: bool, filename: str | Path | None) -> list[Path]:
+    if filename:
+        return [Path(filename)]
+    return [Path(sys.argv[0]).with_suffix(".args")] if look and sys.argv and sys.argv[0] else []
+
+
+def _named_files(words: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
+    """The files behind each `flag`, and the words without them."""
+    finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
+    finder.add_argument(flag, type=str, action="append", dest="files")
+    found, rest = finder.parse_known_args(words)
+    return [Path(name) for name in found.files or []], rest

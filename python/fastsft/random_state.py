@@ -33,15 +33,6 @@ def read_random_states() -> dict[str, Any]:
     return states
 
 
-def write_random_state(directory: str | Path, rank: int) -> Any:
-    """Write this rank's file, durable on return. Returns its digest."""
-    from fastsft import _C
-
-    path = Path(directory) / random_state_name(rank)
-    _C.replace_file(str(path), json.dumps(read_random_states()) + "\n")
-    return _C.digest_file(str(path))
-
-
 def restore_random_state(directory: str | Path, rank: int) -> bool:
     """Set the states of this rank's file. False when there is none, as after a change of the number of ranks.
 

@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from fastsft.launcher import gather_objects, launch
+from fastsft.launcher import Launch, gather_objects, host_collective, launch
 
 T = TypeVar("T")
 
 
-class Agreement:
-    """Collects this rank's failure until `settle`, where all ranks learn of it; `what` begins the message."""
+def on_any_rank(flag: bool) -> bool:
+    """Whether the flag is set on any rank, the same on all; collective, one small exchange."""
+    if launch().world_size == 1:
+        return flag
+    import torch
+    import torch.distributed as dist
 
-    def __init__(self, what: str) -> None:
+    value = torch.tensor([int(flag)])
+    with host_collective("exchange of a flag"):
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return bool(value.item())
+
+
+class Agreement:
+    """Collects this rank's failure until `settle`, where all ranks learn of it; `what` begins the message.
+
+    `place`: of this process among the ranks, where another launcher than ours made them.
+    """
+
+    def __init__(self, what: str, place: Launch | None = None) -> None:
         self.what = what
-        self.rank, self.world_size = launch().rank, launch().world_size
+        self._place = launch() if place is None else place
+        self.rank, self.world_size = self._place.rank, self._place.world_size
         self._failure: Exception | None = None
 
     def attempt(self, work: Callable[[], T]) -> T | None:
@@ -30,21 +47,27 @@ class Agreement:
 
     def attempt_on_first(self, work: Callable[[], T]) -> T | None:
         """`attempt` on rank 0; None elsewhere."""
-        return self.attempt(work) if self.rank == 0 else None
+        return self.attempt_if(self.rank == 0, work)
+
+    def attempt_if(self, mine: bool, work: Callable[[], T]) -> T | None:
+        """`attempt` on the ranks where the work is theirs; None elsewhere."""
+        return self.attempt(work) if mine else None
 
     def settle(self, value: T) -> list[T]:
         """The value of every rank, in their order; collective.
 
         When a rank failed, every rank raises: the guilty one its own error, the others one with its words.
         """
+        from fastsft import _C
+
         failure = self._failure
         note = None if failure is None else (isinstance(failure, ValueError), str(failure))
-        reports = gather_objects((note, value))
+        reports = gather_objects((note, value), self._place)
         if failure is not None:
             raise failure
         for rank, (other, _) in enumerate(reports):
             if other is not None:
-                kind = ValueError if other[0] else RuntimeError
+                kind = ValueError if other[0] else _C.PeerFailedError
                 raise kind(f"{self.what}: rank {rank} failed: {other[1]}")
         return [reported for _, reported in reports]
 

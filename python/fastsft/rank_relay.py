@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
-from fastsft.launcher import join, launch
+from fastsft.launcher import host_collective, join, launch
 
 _WAIT_SECONDS = 5
 _round = count()
@@ -68,7 +68,8 @@ def _wait(name: str) -> str:
             _store().wait([name], timedelta(seconds=_WAIT_SECONDS))
         except RuntimeError as error:
             if "timeout" not in str(error).lower():
-                raise
+                with host_collective("waiting for what another rank makes"):
+                    raise
         else:
             return str(_store().get(name).decode())
 

@@ -8,19 +8,22 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from fastsft.model_config import json_text
+from fastsft.token_cache import tokenizer_digest
 
 STATE_NAME = "fastsft_state.json"
 _VERSION = 2
+# `tokenizer` and `labelling` before `data_hash`, which changes with them and says less.
 _FATAL = (
-    "unit_hashes", "seed", "data_seed", "model_max_length", "num_conversations", "data_hash",
-    "dataloader_drop_last",
+    "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling", "num_conversations",
+    "data_hash", "dataloader_drop_last", "train_sampling_strategy",
 )  # fmt: skip
+# Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
+_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy")
 _WARN = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
     "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
-    "label_smoothing_factor", "loss_norm", "average_tokens_across_devices", "bf16",
-    "grad_dtype", "optim_dtype", "master_dtype",
+    "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
+    "grad_dtype", "optim_dtype", "master_dtype", "logging_steps", "eval_steps", "save_steps",
 )  # fmt: skip
 
 
@@ -40,17 +43,28 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "seed": args.seed,
         "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
+        "tokenizer": tokenizer_digest(trainer.tokenizer),
+        "labelling": dict(getattr(trainer.train_dataset, "labelling", None) or {}) or None,
         "num_conversations": len(trainer.train_rows),
         "data_hash": data_hash(trainer.train_rows),
         "dataloader_drop_last": args.dataloader_drop_last,
+        "train_sampling_strategy": _sampling(args),
         "micro_batch_tokens": trainer.token_budget,
+        "bad_steps": trainer.bad_steps.state(),
         **{name: getattr(args, name) for name in _WARN},
     }
 
 
+def _sampling(args: Any) -> str:
+    """Grouping by length sorts within the rows of a rank's accumulation group."""
+    group = args.train_batch_size * args.gradient_accumulation_steps
+    grouped = args.train_sampling_strategy == "group_by_length"
+    return f"group_by_length of {group}" if grouped else str(args.train_sampling_strategy)
+
+
 def _batch(trainer: Any) -> dict[str, int]:
     return {
-        "per_device": trainer.args.per_device_train_batch_size,
+        "per_device": trainer.args.train_batch_size,
         "accumulation": trainer.args.gradient_accumulation_steps,
         "world_size": trainer.engine.world_size,
     }
@@ -78,13 +92,12 @@ def data_hash(rows: Any) -> str:
     return f"{rows.native.checksum():08x}"
 
 
-def write_run_state(trainer: Any, directory: str | Path) -> Any:
-    """Write fastsft_state.json, durable on return. Returns its digest."""
-    from fastsft import _C
-
-    path = Path(directory) / STATE_NAME
-    _C.replace_file(str(path), json_text(describe_run(trainer)))
-    return _C.digest_file(str(path))
+def holds_only_model(directory: str | Path) -> bool:
+    """Whether a checkpoint was saved with --save_only_model."""
+    try:
+        return bool(read_run_state(directory).get("only_model", False))
+    except ValueError:
+        return False
 
 
 def read_run_state(directory: str | Path) -> dict[str, Any]:
@@ -106,7 +119,8 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current = describe_run(trainer)
     for name in _FATAL:
-        if saved.get(name) != current[name]:
+        unknown = name in _IF_KNOWN and (saved.get(name) is None or current[name] is None)
+        if saved.get(name) != current[name] and not unknown:
             raise ValueError(
                 f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
                 "or start afresh with another --output_dir or --no_resume True"

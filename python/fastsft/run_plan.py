@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
+from fastsft.epoch_order import epoch_order
 from fastsft.token_rows import TokenRows
 
 
@@ -79,22 +77,17 @@ def packing_summary(
     """How the first steps of epoch 0 are cut, over all ranks (csrc/data/packing_summary.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
-    return source.summary(epoch_order(args, len(rows), 0), min(steps, _SUMMARY_STEPS))
-
-
-def epoch_order(args: TrainingArguments, num_rows: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Rows in the order in which `epoch` visits them."""
-    return _C.epoch_order(num_rows, args.seed if args.data_seed is None else args.data_seed, epoch)
+    return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))
 
 
 class EpochGroups:
     """The accumulation groups of one epoch, as this rank computes them. source: of `step_source`."""
 
-    def __init__(self, args: TrainingArguments, num_rows: int, epoch: int, source: Any) -> None:
-        self.args, self.source = args, source
-        self.order = epoch_order(args, num_rows, epoch)
+    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: Any) -> None:
+        self.args, self.source, self._rows = args, source, rows
+        self.order = epoch_order(args, rows, epoch)
         self._micro_batches = _C.micro_batch_count(
-            num_rows, args.train_batch_size, args.world_size, args.dataloader_drop_last
+            len(rows), args.train_batch_size, args.world_size, args.dataloader_drop_last
         )
 
     def reference(self, step: int) -> list[list[list[int]]]:
@@ -105,9 +98,20 @@ class EpochGroups:
             args.dataloader_drop_last,
         )  # fmt: skip
 
+    def input_tokens(self, step: int) -> int:
+        """Tokens of the rows of all ranks in `step`, as include_num_input_tokens_seen counts them."""
+        taken = [row for rank in self.reference(step) for batch in rank for row in batch]
+        if self.args.include_num_input_tokens_seen == "non_padding":
+            return int(self._rows.lengths[taken].sum())
+        return int(self._rows.item_lengths()[taken].sum())
+
     def done_after(self, step: int) -> int:
         """Reference micro-batches of a rank that are done after optimizer step `step`."""
         return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
+
+    def size_of(self, step: int) -> int:
+        """Reference micro-batches of a rank in optimizer step `step`: fewer at the end of an epoch."""
+        return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
     def plan(self, step: int) -> Any:
         """This rank's padding-free micro-batches and loss weights of optimizer step `step`."""

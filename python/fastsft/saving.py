@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from fastsft.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
 from fastsft.checkpoint import (
+    check_checkpoint,
     load_checkpoint,
     newest_checkpoint,
     put_checkpoints_aside,
-    save_checkpoint,
 )
+from fastsft.checkpoint_saver import CheckpointSaver, save_checkpoint
 from fastsft.foreign_trainer import trainer_save_model_safe
 from fastsft.model_directory import check_output_directory, prepare_output_directory, save_model_directory
 from fastsft.model_weights import load_weights
 
 __all__ = [
+    "CheckpointSaver",
+    "check_checkpoint",
     "check_output_directory",
+    "checkpoint_exists",
+    "keep_only",
     "load_checkpoint",
+    "load_trained_weights",
     "load_weights",
     "newest_checkpoint",
     "prepare_output_directory",

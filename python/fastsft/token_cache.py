@@ -20,7 +20,7 @@ from fastsft.data_sources import DataFile
 from fastsft.notices import tell
 
 # Raised with every change of what labelling makes of the same inputs.
-_LABEL_VERSION = 1
+_LABEL_VERSION = 2
 
 
 @dataclass

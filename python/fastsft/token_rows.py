@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,28 @@ class TokenRows:
     """A native TokenDataset with what plans need of it.
 
     `lengths` and `target_counts`: int64 per row, without padding. `padded_length`: tokens of an item as
-    FastChat pads it, for the count of operations.
+    FastChat pads it, for the count of operations. source: the data set that the rows come from.
     """
 
-    def __init__(self, native: Any, padded_length: int) -> None:
+    def __init__(
+        self, native: Any, padded_length: int, item_lengths: list[int] | None = None, source: Any = None
+    ) -> None:
         self.native = native
         self.padded_length = padded_length
+        self._item_lengths, self._source = item_lengths, source
         self.lengths: npt.NDArray[np.int64] = native.lengths()
         self.target_counts: npt.NDArray[np.int64] = native.target_counts()
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
+        """Tokens of each item with its padding; those of `column`, where a datasets.Dataset has it."""
+        if column is not None and column in (getattr(self._source, "column_names", None) or ()):
+            return np.asarray(self._source[column], dtype=np.int64)
+        if self._item_lengths is not None:
+            return np.asarray(self._item_lengths, dtype=np.int64)
+        return np.full(len(self), self.padded_length, dtype=np.int64)
 
     def check_ids(self, vocab_size: int) -> None:
         """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
@@ -38,19 +50,48 @@ class TokenRows:
     def of(cls, dataset: Any, model_max_length: int) -> TokenRows:
         """Rows of a fastsft data set, or copied from items with `input_ids`, `labels` and `attention_mask`.
 
-        ValueError when an item has labels that are neither -100 nor its own ids, or is padded on the left.
+        dataset: anything with `len` and rows by number, of tensors, arrays or lists. Every item is read once,
+        here. ValueError for a data set without a length, items without these keys or of other shapes, labels
+        that are neither -100 nor the ids, and padding on the left.
         """
         native = getattr(dataset, "native", None)
         if native is not None:
             return cls(native, model_max_length)
-        native, padded = _C.TokenDataset(), model_max_length
+        _check_sized(dataset)
+        native, padded, item_lengths = _C.TokenDataset(), model_max_length, []
         for row in range(len(dataset)):
             item = dataset[row]
-            ids, labels = np.asarray(item["input_ids"]), np.asarray(item["labels"])
+            ids, labels = _ids_and_labels(item, row)
             padded = len(ids)
+            item_lengths.append(padded)
             size = _real_length(item, ids, labels, row)
             native.append(ids[:size].astype(np.int32), _learned_spans(ids[:size], labels[:size], row))
-        return cls(native, padded)
+        return cls(native, padded, item_lengths, dataset)
+
+
+def _check_sized(dataset: Any) -> None:
+    if isinstance(dataset, Mapping):
+        raise ValueError(
+            f"expected one data set, got a dictionary of {', '.join(map(str, dataset))}; give one of them"
+        )
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise ValueError(
+            f"expected a data set with a length and rows by number, got {type(dataset).__name__}; "
+            "list(dataset) makes one of what can only be iterated"
+        )
+
+
+def _ids_and_labels(item: Any, row: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    missing = [name for name in ("input_ids", "labels") if name not in item]
+    if missing:
+        raise ValueError(f"row {row}: expected input_ids and labels, got {', '.join(map(str, item))}")
+    ids, labels = np.asarray(item["input_ids"]), np.asarray(item["labels"])
+    if ids.ndim != 1 or ids.shape != labels.shape:
+        raise ValueError(
+            f"row {row}: expected input_ids and labels of one length, got {list(ids.shape)} and "
+            f"{list(labels.shape)}"
+        )
+    return ids, labels
 
 
 def _real_length(item: Any, ids: npt.NDArray[Any], labels: npt.NDArray[Any], row: int) -> int:

@@ -6,8 +6,11 @@ Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_ra
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.call_arguments import read_arguments
 from fastsft.data import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
@@ -22,7 +25,9 @@ from fastsft.launcher import join
 from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
 from fastsft.parser import DataclassParser
+from fastsft.phase_timeouts import deadline
 from fastsft.reporting.pages import end_page, start_page
+from fastsft.reporting.results import save_results
 from fastsft.run_lock import run_lock
 from fastsft.saving import (
     newest_checkpoint,
@@ -30,6 +35,8 @@ from fastsft.saving import (
     put_checkpoints_aside,
     trainer_save_model_safe,
 )
+from fastsft.signals import SignalGuard
+from fastsft.state import TrainOutput
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 
@@ -53,18 +60,21 @@ __all__ = [
 local_rank: int | None = None
 
 
-def train() -> None:
-    """Read the command line, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
+def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: Any) -> TrainOutput | None:
+    """Read the arguments, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
 
-    Raises ValueError for what the user can mend (flags, data, model), RuntimeError for a run that fails.
+    arguments: words of a command line, or names and values, as `flags` are; by default the command line of
+    the program. None for --check_data, which trains nothing. Raises ValueError for what the user can mend
+    (flags, data, model), RuntimeError for a run that fails.
     """
     global local_rank
     parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
-    model_args, data_args, args = parser.parse_args_into_dataclasses()
+    model_args, data_args, args = read_arguments(parser, arguments, flags)
     local_rank = args.local_rank
     data_args.check_files()
     use_device(args.device, args.tf32, args.full_determinism)
-    join(args.ddp_timeout, args.device)
+    with deadline(args, "init"):
+        join(args.ddp_timeout, args.device)
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
     prepare_output_directory(model.source_directory, args.output_dir or ".")
@@ -84,24 +94,29 @@ def train() -> None:
         data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
         show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
         if data_args.check_data:
-            return
+            return None
 
         trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
-        rank0_print(start_page(trainer))
         resume = args.resume_from_checkpoint
         if resume is None and args.no_resume:
             put_checkpoints_aside(args.output_dir or ".")
         elif resume is None:
             resume = newest_checkpoint(args.output_dir or ".")
-        trainer.train(resume_from_checkpoint=resume)
-
-        model.config.use_cache = True
-        trainer.save_state()
-        if trainer.is_deepspeed_enabled:
-            trainer.save_model()
-        else:
-            trainer_save_model_safe(trainer)
+        checkpoint = trainer.checkpoint_to_resume(resume)
+        rank0_print(start_page(trainer, model_args, data_args))
+        with SignalGuard() as guard:
+            output = trainer.train(resume_from_checkpoint=checkpoint)
+            model.config.use_cache = True
+            save_results(trainer, output)
+            trainer.save_state()
+            if trainer.is_deepspeed_enabled:
+                trainer.save_model()
+            else:
+                trainer_save_model_safe(trainer)
+            if guard.finish():
+                rank0_print("a signal came while the model was saved; the run is finished")
         rank0_print(end_page(trainer))
+        return output
 
 
 if __name__ == "__main__":

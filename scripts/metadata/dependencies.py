@@ -9,7 +9,7 @@ RUNTIME = [
     "jinja2>=3.1.6",
     "numpy>=1.26",
     "pyyaml>=6",
-    "safetensors>=0.5",
+    "safetensors>=0.5,!=0.8.0rc0",
     "sentencepiece>=0.2.1",
     "tokenizers>=0.20",
     "tqdm>=4.66",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import bench_step
 
@@ -22,6 +25,18 @@ def test_a_tiny_model_on_the_cpu(workload: str, tmp_path: Path) -> None:
     assert record["finite"] and record["tokens_per_second"] > 0 and record["micro_batches"] > 1
     assert (record["compute_dtype"], record["grad_dtype"]) == ("bfloat16", "bfloat16")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_a_step_that_is_not_finite_voids_the_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_numbers(engine: Any, device: str) -> None:
+        for name, shape in engine.parameter_shapes.items():
+            engine.set_parameter(name, torch.full(shape, math.nan, device=device))
+        engine.publish()
+
+    monkeypatch.setattr(bench_step, "initialise", without_numbers)
+    command = "--model tiny --device cpu --rows 2 --longest 16 --warm_up 0 --steps 1 --repeats 1 --out"
+    with pytest.raises(SystemExit, match="the timing is void"):
+        bench_step.main([*command.split(), str(tmp_path / "record.json")])
 
 
 @pytest.mark.parametrize("length, gflop", [(1024, 40.4), (2048, 41.3), (8192, 46.1)])

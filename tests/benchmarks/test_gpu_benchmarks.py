@@ -73,6 +73,33 @@ def test_gpu_run_keeps_what_it_has_and_stops_without_a_device(tmp_path: Path) ->
     assert done.returncode == 1 and "to go on: benchmarks/gpu.sh 10 build ops" in done.stdout
 
 
+INTERPRETER = """#!/usr/bin/env bash
+case "$*" in
+  *" pip install "*) while [[ $1 != --target ]]; do shift; done; mkdir -p "$2"; touch "$2/trl.py" ;;
+  *bench_peers.py*) for folder in ${PYTHONPATH//:/ }; do [[ -e $folder/trl.py ]] && exit 0; done; exit 1 ;;
+esac
+"""
+
+
+def test_each_step_with_peers_unpacks_them_apart_from_the_results(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    shutil.copy(FOLDER / "gpu.sh", tmp_path / "benchmarks")
+    for folder in ("kept", ".peers"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / ".peers" / "trl-0-py3-none-any.whl").touch()
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text(INTERPRETER)
+    interpreter.chmod(0o755)
+    env = {**os.environ, "PYTHON": str(interpreter), "OUT": str(tmp_path / "kept")}
+    command = ["bash", "benchmarks/gpu.sh", "100", "peers_7b", "peers"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("== peers_unpacked") == 1
+    with tarfile.open(tmp_path / "kept" / "results.tgz") as packed:
+        assert "build/gpu/peers.log" in packed.getnames()
+        assert not [name for name in packed.getnames() if name.endswith(".py")]
+
+
 def test_without_a_gpu_the_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_timing.torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="torch sees no GPU"):

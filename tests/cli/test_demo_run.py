@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fastsft.cli import demo
 from fastsft.generation import ChatModel, first_prompt
 
-STEPS = 60
+STEPS = 36
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_it_learned(finished: tuple[Path, str]) -> None:
     folder, _ = finished
     history = json.loads((folder / "trained" / "trainer_state.json").read_text())["log_history"]
     losses = [entry["loss"] for entry in history if "loss" in entry]
-    assert losses[-1] < losses[0] / 2
+    assert losses[-1] < losses[0] - 1  # what is learned is 2.7 times as likely
 
 
 def test_transformers_gives_the_same_reply(finished: tuple[Path, str]) -> None:

@@ -20,6 +20,7 @@ def words(flags):
 
 
 def command_and_environment(flags, output_dir, ranks, module):
+    flags = {"plot_loss": False, **flags}
     command = [sys.executable]
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]

@@ -1,16 +1,21 @@
 """The command as FastChat's users type it: the recipe on two ranks, stopping and going on, mistakes."""
 
 import json
+import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from e2e.command_line import TRAINER, begin, kill_all, log_history, start, tensors
+from e2e.command_line import PACKAGE, TRAINER, begin, kill_all, log_history, start, tensors, words
 from fastsft import _C
 from fastsft.saving import load_weights
 
@@ -48,7 +53,8 @@ def test_readme_recipe_on_two_ranks(tmp_path):
     assert torch.linalg.vector_norm(logits - wanted) <= 1e-5 * torch.linalg.vector_norm(wanted)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+# On one rank test_recorded_resume does the same with a recorded run.
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.chaos), 2])
 def test_interrupted_run_ends_as_the_whole_one(tmp_path, ranks):
     flags = {**SHORT, "save_steps": 2}
     if ranks == 2:
@@ -60,7 +66,7 @@ def test_interrupted_run_ends_as_the_whole_one(tmp_path, ranks):
         path.unlink()
     done = start(flags, tmp_path / "cut", ranks=ranks)
     assert re.search(
-        r"resumed from \S*checkpoint-4: step 4 of 6, epoch 0.6667, next learning rate", done.stdout
+        r"resumed from \S*checkpoint-4: step 4 of 6, epoch 0.6667 after .* next learning rate", done.stdout
     )
     whole, cut = tensors(tmp_path / "whole"), tensors(tmp_path / "cut")
     assert all(torch.equal(tensor, cut[name]) for name, tensor in whole.items())
@@ -69,6 +75,14 @@ def test_interrupted_run_ends_as_the_whole_one(tmp_path, ranks):
 
 
 LONGER = {**SHORT, "num_train_epochs": 2, "save_steps": 4}  # 12 steps
+
+
+def wait_for(path):
+    """Until a save behind the training has committed `path`."""
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +98,8 @@ def uninterrupted(tmp_path_factory):
 def test_killed_run_resumes_to_the_same_weights(tmp_path, uninterrupted, number, status, resumed):
     process = begin(LONGER, tmp_path)
     for line in process.stdout:
-        if "step 5/12" in line:
+        if "'loss'" in line and "step 5/12" in line:  # once: a save names the step, too
+            wait_for(tmp_path / "checkpoint-4")
             process.send_signal(number)
     assert process.wait(timeout=120) == status
     assert not (tmp_path / "trainer_state.json").exists()
@@ -100,7 +115,8 @@ def test_two_killed_ranks_resume_to_the_same_weights(tmp_path):
     start(flags, tmp_path / "whole", ranks=2)
     process = begin(flags, tmp_path / "cut", ranks=2)
     for line in process.stdout:
-        if "step 5/12" in line:
+        if "'loss'" in line and "step 5/12" in line:  # once: a save names the step, too
+            wait_for(tmp_path / "cut" / "checkpoint-4")
             kill_all(process.pid)
     process.wait(timeout=120)
     assert not (tmp_path / "cut" / "trainer_state.json").exists()
@@ -143,20 +159,48 @@ MISTAKES = {
 }
 
 
+def flags_of(name, folder):
+    return {"output_dir": folder / "out", **SHORT, **MISTAKES[name][0]}
+
+
+@pytest.fixture(scope="module")
+def mistakes(tmp_path_factory):
+    """(status, stdout, stderr) of each, in one start of Python."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    commands = [words(flags_of(name, folder)) for name in MISTAKES]
+    (folder / "commands.json").write_text(json.dumps(commands))
+    program = Path(__file__).with_name("mistakes_program.py")
+    run = [sys.executable, str(program), str(folder / "commands.json"), str(folder / "results.json")]
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    subprocess.run(run, cwd=TRAINER, env=env, check=True, timeout=300)
+    return dict(zip(MISTAKES, json.loads((folder / "results.json").read_text()), strict=True))
+
+
+def check_mistake(name, status, stderr):
+    assert status == 1 and MISTAKES[name][1] in stderr, stderr
+    assert "Traceback" not in stderr and ".cpp" not in stderr
+
+
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_end_in_a_sentence(name, tmp_path):
-    change, message = MISTAKES[name]
-    done = start({**SHORT, **change}, change.get("output_dir", tmp_path / "out"), check=False)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr and ".cpp" not in done.stderr
+def test_mistakes_end_in_a_sentence(name, mistakes):
+    status, _, stderr = mistakes[name]
+    check_mistake(name, status, stderr)
+
+
+@pytest.mark.parametrize(
+    "name", ["flag", *(pytest.param(n, marks=pytest.mark.chaos) for n in MISTAKES if n != "flag")]
+)
+def test_the_command_itself_ends_in_the_sentence(name, tmp_path):
+    flags = flags_of(name, tmp_path)
+    done = start(flags, flags.pop("output_dir"), check=False)
+    check_mistake(name, done.returncode, done.stderr)
 
 
 def test_diverging_run_stops_and_names_the_step(tmp_path):
     flags = {**SHORT, "learning_rate": 1e30, "warmup_ratio": 0, "max_grad_norm": 0}
     done = start(flags, tmp_path / "out", check=False)
-    assert done.returncode != 0
-    assert re.search(r"NotFiniteError: step \d+: loss \S+, gradient norm \S+: not finite", done.stderr)
+    assert done.returncode == 4
+    assert re.search(r"error: step \d+: loss \S+, gradient norm \S+: not finite", done.stderr)
     assert not list((tmp_path / "out").glob("model*.safetensors"))
 
 

@@ -15,6 +15,10 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "trainer"
 PICKLES = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}
 OURS = {
     "data_report.json",
+    "train_results.json",
+    "all_results.json",
+    "loss.html",
+    "loss.png",
     "training_args.json",
     "fastsft_state.json",
     "manifest.json",

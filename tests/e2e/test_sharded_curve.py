@@ -1,6 +1,7 @@
 """One global batch of 12, spread over one to four ranks under each strategy: the same curve and weights."""
 
 import functools
+import itertools
 import json
 import tempfile
 from pathlib import Path
@@ -47,8 +48,14 @@ def check_equals_alone(steps, weights):
         assert error <= 1e-4 * expected_weights[name].double().norm(), name
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("ranks", SPREADS)
+# tests/shard compares all of them inside one engine; here each strategy and number of ranks is started once.
+COMMANDS = [(2, "full_shard"), (3, "shard_grad_op"), (4, "no_shard")]
+LONG = [pair for pair in itertools.product(SPREADS, STRATEGIES) if pair not in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "strategy"), [*COMMANDS, *(pytest.param(*pair, marks=pytest.mark.chaos) for pair in LONG)]
+)
 def test_curve_does_not_depend_on_ranks_or_strategy(ranks, strategy, tmp_path):
     check_equals_alone(*run(ranks, strategy, tmp_path / "out"))
 

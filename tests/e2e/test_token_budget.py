@@ -52,7 +52,7 @@ def curve(groups: dict[str, str], budget: int, strategy: str) -> dict[str, Any]:
     args = Ranks(output_dir="o", per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation)
     args.engine = engine
     source = step_source(args, rows(), budget, model.conversation_cost())
-    epoch, results, counts = EpochGroups(args, len(rows()), 0, source), [], []
+    epoch, results, counts = EpochGroups(args, rows(), 0, source), [], []
     for step in range(STEPS):
         plan = epoch.plan(step)
         counts.append([len(batch) for batch in plan.micro_batches])

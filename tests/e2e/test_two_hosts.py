@@ -78,7 +78,9 @@ def on_one_host() -> tuple[list[float], dict[str, Any]]:
         return losses(out), tensors(out)
 
 
-@pytest.mark.parametrize("strategy", ["full_shard auto_wrap", "hybrid_shard auto_wrap"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("full_shard auto_wrap", marks=pytest.mark.chaos), "hybrid_shard auto_wrap"]
+)
 def test_two_hosts_equal_one(hosts, strategy, tmp_path):
     """hybrid_shard: nodes are the hosts, without a word about their size."""
     expected_losses, expected = on_one_host()
@@ -121,7 +123,7 @@ def wait_until(condition: Any, seconds: float, folder: Path) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("fault", ["cable", "host"])
+@pytest.mark.parametrize("fault", ["cable", pytest.param("host", marks=pytest.mark.chaos)])
 def test_a_lost_host_ends_every_rank_with_one_line(hosts, fault, tmp_path):
     """Within --ddp_timeout + 30 s. A cut cable leaves connections open, so only the timeout can tell."""
     timeout = 5

@@ -13,6 +13,7 @@
 #include "faults/unsynced_file_system.h"
 #include "storage/atomic_directory.h"
 #include "storage/checksummed_file.h"
+#include "storage/file_ranges.h"
 #include "storage/rotation.h"
 #include "storage/staged_files.h"
 
@@ -26,11 +27,11 @@ struct Scenario {
   std::function<void(FileSystem&, const std::string&)> prepare;  // without faults
   std::function<void(FileSystem&, const std::string&)> run;
   // What the newest checkpoint that verifies may be afterwards: "<directory>:<generation>".
-  std::set<std::string> allowed;
-  std::set<std::string> kept;  // directories that must verify whatever happens
+  std::set<std::string> allowed{};
+  std::set<std::string> kept{};  // directories that must verify whatever happens
 };
 
-FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text) {
+FileDigest write_in_two(FileSystem& file_system, const std::string& path, const std::string& text) {
   ChecksummedFile file(file_system, path);
   const std::string half = text.substr(0, text.size() / 2);
   file.write(half);
@@ -38,20 +39,43 @@ FileDigest write_file(FileSystem& file_system, const std::string& path, const st
   return file.finish();
 }
 
-// Every rank writes two files; one of them commits.
+// What rank `rank` writes: its bytes of the model's file, and its own file.
+void write_part(FileSystem& file_system, const std::string& path, int rank, int ranks,
+                const std::string& text, Manifest& manifest, std::vector<RangeDigest>& ranges) {
+  ChecksummedRanges model(file_system, join_path(path, "model.bin"));
+  const size_t size = text.size() / static_cast<size_t>(ranks);
+  const size_t begin = size * static_cast<size_t>(rank);
+  const std::string part = text.substr(begin, rank + 1 == ranks ? std::string::npos : size);
+  for (size_t at = 0; at < part.size(); at += 100) {
+    model.write_at(begin + at, std::as_bytes(std::span(part).subspan(
+                                   at, std::min<size_t>(100, part.size() - at))));
+  }
+  for (auto& range : model.finish()) ranges.push_back(range);
+  const std::string name = concat("optimizer-", rank, ".bin");
+  manifest.files.push_back(write_in_two(file_system, join_path(path, name), name + text));
+}
+
+// Every rank writes its part, whatever becomes of the others; one of them commits when none failed.
 void save(FileSystem& file_system, const std::string& output, int step, int ranks,
           const std::string& generation) {
   AtomicDirectory directory(file_system, output, std::to_string(step));
   Manifest manifest{.step = step, .world_size = ranks, .layout_hash = "00", .files = {}};
+  const std::string text = concat(generation, " ", step, " ", std::string(500, 'x'));
+  std::vector<RangeDigest> ranges;
+  std::exception_ptr failure;
   for (int rank = 0; rank < ranks; ++rank) {
-    for (const char* kind : {"model", "optimizer"}) {
-      const std::string name = concat(kind, "-", rank, ".bin");
-      const std::string text = concat(generation, " ", step, " ", name, std::string(300, 'x'));
-      manifest.files.push_back(write_file(file_system, join_path(directory.path(), name), text));
+    try {
+      write_part(file_system, directory.path(), rank, ranks, text, manifest, ranges);
+    } catch (const Crash&) {
+      throw;
+    } catch (const std::exception&) {
+      failure = std::current_exception();
     }
   }
+  if (failure) std::rethrow_exception(failure);
+  for (const auto& file : join_ranges(ranges)) manifest.files.push_back(file);
   manifest.files.push_back(
-      write_file(file_system, join_path(directory.path(), "generation"), generation));
+      write_in_two(file_system, join_path(directory.path(), "generation"), generation));
   directory.commit(concat("checkpoint-", step), manifest);
 }
 
@@ -151,7 +175,7 @@ void save_10(FileSystem& file_system, const std::string& output) {
 
 void save_four(FileSystem& file_system, const std::string& output) {
   for (int step : {10, 20, 30, 40}) save(file_system, output, step, 2, "old");
-  fs::resize_file(join_path(output, "checkpoint-20/model-0.bin"),
+  fs::resize_file(join_path(output, "checkpoint-20/model.bin"),
                   7);  // a torn one is never counted
 }
 

@@ -46,6 +46,46 @@ class FaultFile : public WritableFile {
   std::unique_ptr<WritableFile> file_;
 };
 
+// The same of a file that several ranks write: a sync by one of them covers what all have written.
+class FaultRanges : public RangeFile {
+ public:
+  FaultRanges(FaultFileSystem& owner, FaultFileSystem::NodePtr node)
+      : owner_(owner),
+        node_(std::move(node)),
+        file_(posix_file_system().open_ranges(node_->path)) {}
+
+  void write_at(uint64_t offset, std::span<const std::byte> bytes) override {
+    try {
+      owner_.step();
+    } catch (const Crash&) {
+      put(offset, bytes.first(bytes.size() / 2));
+      throw;
+    }
+    put(offset, bytes);
+  }
+  void sync() override {
+    owner_.step();
+    if (!owner_.abilities_.syncs) return;
+    node_->dirty.clear();
+    node_->synced = node_->size;
+  }
+  void close() override {
+    owner_.step();
+    file_->close();
+  }
+
+ private:
+  void put(uint64_t offset, std::span<const std::byte> bytes) {
+    file_->write_at(offset, bytes);
+    node_->dirty.emplace_back(offset, offset + bytes.size());
+    node_->size = std::max<uint64_t>(node_->size, offset + bytes.size());
+  }
+
+  FaultFileSystem& owner_;
+  FaultFileSystem::NodePtr node_;
+  std::unique_ptr<RangeFile> file_;
+};
+
 FaultFileSystem::FaultFileSystem(std::string graveyard, Fault fault, int64_t at,
                                  Abilities abilities)
     : graveyard_(std::move(graveyard)), fault_(fault), at_(at), abilities_(abilities) {}
@@ -113,6 +153,17 @@ std::unique_ptr<WritableFile> FaultFileSystem::create_file(const std::string& pa
   return file;
 }
 
+std::unique_ptr<RangeFile> FaultFileSystem::open_ranges(const std::string& path) {
+  step();
+  const bool is_new = !fs::exists(path);
+  auto file = std::make_unique<FaultRanges>(*this, node(path));
+  if (is_new) {
+    const NodePtr created = node(path);
+    record(path, [created] { fs::remove(created->path); });
+  }
+  return file;
+}
+
 void FaultFileSystem::sync_file(const std::string& path) {
   step();
   if (abilities_.syncs) node(path)->synced = node(path)->size;
@@ -132,10 +183,10 @@ void FaultFileSystem::rename(const std::string& from, const std::string& to) {
   fs::rename(from, to);
   const NodePtr renamed = node(from);
   moved(from, to);
-  const NodePtr parent = node(parent_path(to));
+  const NodePtr source = node(parent_path(from)), parent = node(parent_path(to));
   const std::string old_name = last_component(from), new_name = last_component(to);
-  record(to, [this, renamed, parent, old_name, new_name, grave] {
-    const std::string back = join_path(parent->path, old_name);
+  record(to, [this, renamed, source, parent, old_name, new_name, grave] {
+    const std::string back = join_path(source->path, old_name);
     fs::rename(renamed->path, back);
     moved(renamed->path, back);
     if (!grave.empty()) fs::rename(grave, join_path(parent->path, new_name));
@@ -182,9 +233,21 @@ void FaultFileSystem::remove_directory(const std::string& path) {
   record(path, [removed] { fs::create_directory(removed->path); });
 }
 
+// Of each range an end reads as zeros.
+void FaultFileSystem::lose_ranges(const Node& node, std::mt19937_64& random) {
+  std::fstream file(node.path, std::ios::in | std::ios::out | std::ios::binary);
+  for (const auto& [begin, end] : node.dirty) {
+    const uint64_t kept = begin + random() % (end - begin + 1);
+    file.seekp(static_cast<std::streamoff>(kept));
+    file << std::string(end - kept, '\0');
+  }
+}
+
 void FaultFileSystem::lose_unsynced(std::mt19937_64& random) {
   for (auto& [path, entry] : nodes_) {
-    if (!fs::is_regular_file(entry->path) || entry->synced >= entry->size) continue;
+    if (!fs::is_regular_file(entry->path)) continue;
+    if (!entry->dirty.empty()) lose_ranges(*entry, random);
+    if (entry->synced >= entry->size) continue;
     const uint64_t kept = entry->synced + random() % (entry->size - entry->synced + 1);
     fs::resize_file(entry->path, kept);
     if (random() % 2 == 0) fs::resize_file(entry->path, entry->size);  // the rest reads as zeros

@@ -39,6 +39,7 @@ class FaultFileSystem : public FileSystem {
   void lose_unsynced(std::mt19937_64& random);
 
   std::unique_ptr<WritableFile> create_file(const std::string& path) override;
+  std::unique_ptr<RangeFile> open_ranges(const std::string& path) override;
   void sync_file(const std::string& path) override;
   void sync_directory(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
@@ -52,11 +53,14 @@ class FaultFileSystem : public FileSystem {
 
  private:
   friend class FaultFile;
+  friend class FaultRanges;
   // A file or directory under whatever path it has now.
   struct Node {
     std::string path;
     uint64_t size = 0;
     uint64_t synced = 0;
+    // Of a file that is written in ranges: [offset, end) that no sync has covered.
+    std::vector<std::pair<uint64_t, uint64_t>> dirty{};
   };
   using NodePtr = std::shared_ptr<Node>;
   struct Change {
@@ -67,6 +71,7 @@ class FaultFileSystem : public FileSystem {
   // Counts one change and fails it when its turn has come.
   void step();
   void check_alive() const;
+  static void lose_ranges(const Node& node, std::mt19937_64& random);
   NodePtr node(const std::string& path);
   void moved(const std::string& from, const std::string& to);
   void swapped(const std::string& first, const std::string& second);

@@ -11,6 +11,9 @@ class UnsyncedFileSystem : public FileSystem {
   std::unique_ptr<WritableFile> create_file(const std::string& path) override {
     return std::make_unique<File>(real_.create_file(path));
   }
+  std::unique_ptr<RangeFile> open_ranges(const std::string& path) override {
+    return std::make_unique<Ranges>(real_.open_ranges(path));
+  }
   void sync_file(const std::string&) override {}
   void sync_directory(const std::string&) override {}
   void rename(const std::string& from, const std::string& to) override { real_.rename(from, to); }
@@ -34,6 +37,19 @@ class UnsyncedFileSystem : public FileSystem {
 
    private:
     std::unique_ptr<WritableFile> file_;
+  };
+
+  class Ranges : public RangeFile {
+   public:
+    explicit Ranges(std::unique_ptr<RangeFile> file) : file_(std::move(file)) {}
+    void write_at(uint64_t offset, std::span<const std::byte> bytes) override {
+      file_->write_at(offset, bytes);
+    }
+    void sync() override {}
+    void close() override { file_->close(); }
+
+   private:
+    std::unique_ptr<RangeFile> file_;
   };
 
   FileSystem& real_ = posix_file_system();

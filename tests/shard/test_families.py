@@ -13,7 +13,8 @@ from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
 
-STRATEGIES = ["no_shard", "shard_grad_op", "full_shard"]
+HYBRID = [name for name in _C.strategies() if name.startswith("hybrid")]
+STRATEGIES = [name for name in _C.strategies() if name not in HYBRID]
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 24,
@@ -43,10 +44,10 @@ def engine_of(family: str, groups: dict[str, str], **options: Any) -> _C.Engine:
     return engine
 
 
-def train_under_each_strategy(groups: dict[str, str], family: str) -> dict[str, Any]:
+def train_under_each(groups: dict[str, str], family: str, strategies: list[str]) -> dict[str, Any]:
     """Two steps of two micro-batches; conversation r of the step goes to rank r mod W."""
     dataset, results = random_dataset(10, 96, 30), {}
-    for strategy in STRATEGIES:
+    for strategy in strategies:
         engine, losses = engine_of(family, groups, strategy=strategy), []
         for step in range(2):
             mine = np.random.default_rng(step).permutation(10)[engine.rank :: engine.world_size]
@@ -65,12 +66,17 @@ def test_every_family_has_a_model_here() -> None:
     assert MODELS.keys() == _C.model_families().keys()
 
 
+# Ranks, ranks of a node, strategies: every registered one, hybrid ones on two nodes of two.
+SPREADS = [(2, 0, STRATEGIES), (3, 0, STRATEGIES), (4, 2, HYBRID)]
+
+
 @pytest.mark.parametrize("family", MODELS)
 def test_ranks_equal_one_rank(family: str) -> None:
-    (alone,) = run_ranks(1, train_under_each_strategy, family)
+    (alone,) = run_ranks(1, train_under_each, family, ["no_shard"])
     expected_losses, expected_weights = alone["no_shard"]
-    for world_size in (2, 3):
-        for result in run_ranks(world_size, train_under_each_strategy, family):
+    for world_size, node_size, strategies in SPREADS:
+        for result in run_ranks(world_size, train_under_each, family, strategies, node_size=node_size):
+            assert list(result) == strategies
             for strategy, (losses, weights) in result.items():
                 where = f"{strategy} on {world_size} ranks"
                 assert losses == pytest.approx(expected_losses, rel=1e-5, abs=2e-6), where

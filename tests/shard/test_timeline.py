@@ -27,10 +27,17 @@ class Span(NamedTuple):
 
 
 def record(
-    groups: dict[str, str], strategy: str, tied: bool, prefetch: bool = True, micro_batches: int = 2
+    groups: dict[str, str],
+    strategy: str,
+    tied: bool,
+    prefetch: bool = True,
+    micro_batches: int = 2,
+    blocking: bool = False,
 ) -> list[Span]:
     """The second step of a run, so that nothing of a start is in it."""
-    engine = _C.Engine(config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, **groups)
+    engine = _C.Engine(
+        config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, blocking=blocking, **groups
+    )
     initialise(engine)
     dataset = random_dataset(ROWS, VOCAB, 40)
     mine = np.array_split(np.arange(ROWS)[engine.rank :: engine.world_size], micro_batches)
@@ -40,8 +47,9 @@ def record(
         if step == 1:
             engine.start_trace(capacity=100_000)
         engine.begin_step(dataset, mine, weights, learning_rate=1e-3)
+        if step == 1:
+            engine.take_results(all=True)
     spans = engine.stop_trace()
-    engine.take_results(all=True)
     assert _C.trace_dropped() == 0
     return [Span(span.lane, span.name, span.began, span.ended) for span in spans]
 
@@ -78,6 +86,15 @@ def check_reductions_overlap(spans: list[Span], micro_batches: slice = slice(Non
             assert reductions, f"backward block.{layer - 1} ran without the reduction of block.{layer}"
 
 
+def check_no_waits(spans: list[Span]) -> None:
+    """The host waits for the device behind the step, never inside; a wait is recorded on every device."""
+    (step,) = of(spans, "host", "step")
+    waits = of(spans, "host", "synchronize")
+    assert [wait.name for wait in waits if step.ended < wait.began] == ["synchronize result"] * 2
+    inside = sorted({wait.name for wait in waits if step.around(wait)})
+    assert not inside, f"the host waited inside a step: {inside}"
+
+
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_full_shard_gathers_and_reduces_behind_compute(world_size: int, tied: bool) -> None:
@@ -85,14 +102,30 @@ def test_full_shard_gathers_and_reduces_behind_compute(world_size: int, tied: bo
         check_gathers_overlap(spans, tied)
         check_reductions_overlap(spans)
         assert whole_at_once(of(spans, "parameters")) == (3 if tied else 2)
-        (step,) = of(spans, "host", "step")
-        assert not [s for s in of(spans, "host", "synchronize") if step.around(s)]
+        check_no_waits(spans)
 
 
 def test_the_check_sees_gathers_that_are_not_ahead() -> None:
     for spans in run_ranks(2, record, "full_shard", False, False):
         with pytest.raises(AssertionError, match="ran without the gather"):
             check_gathers_overlap(spans, False)
+
+
+def test_the_checks_see_reductions_and_steps_that_are_waited_for() -> None:
+    """`blocking` waits for every reduction at once and for the device behind every micro-batch."""
+    for strategy in ("full_shard", "shard_grad_op", "no_shard"):
+        (spans, _) = run_ranks(2, record, strategy, False, True, 2, True)
+        with pytest.raises(AssertionError, match="ran without the reduction of block"):
+            check_reductions_overlap(spans, slice(-1, None))
+        with pytest.raises(AssertionError, match=r"inside a step: ..synchronize micro-batch"):
+            check_no_waits(spans)
+
+
+@pytest.mark.parametrize("strategy", _C.strategies())
+def test_no_strategy_waits_inside_a_step(strategy: str) -> None:
+    nodes = 2 if strategy.startswith("hybrid") else 0
+    for spans in run_ranks(2 * max(nodes, 1), record, strategy, False, node_size=nodes):
+        check_no_waits(spans)
 
 
 @pytest.mark.parametrize("strategy", ["shard_grad_op", "full_shard"])

@@ -1,4 +1,7 @@
-"""Every operation of saving, replacing, rotating, deleting and cleaning up fails (reliability.md, R1, R2)."""
+"""Every operation of saving, replacing, rotating, deleting and cleaning up fails (reliability.md, R1, R2).
+
+checkpoint_faults: checkpoints, whose ranks write ranges of a common file. model_faults: the final model.
+"""
 
 import re
 import subprocess
@@ -8,21 +11,24 @@ import pytest
 from native_program import build_program
 
 STORAGE = [
-    *("atomic_directory", "checksummed_file", "crc32c", "file_name", "manifest", "mapped_file", "path"),
+    *("atomic_directory", "byte_source", "checksummed_file", "crc32c", "crc32c_combine", "file_name"),
+    *("file_ranges", "file_set", "manifest", "mapped_file", "model_index", "path", "posix_file"),
     *("posix_file_system", "rotation", "staged_files"),
 ]
 SOURCES = [
     "csrc/core/json.cpp",
+    "csrc/core/phase_deadline.cpp",
     "csrc/core/utf8.cpp",
+    "csrc/core/whereabouts.cpp",
     *(f"csrc/storage/{name}.cpp" for name in STORAGE),
     "tests/faults/fault_file_system.cpp",
-    "tests/faults/checkpoint_faults.cpp",
 ]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return build_program(tmp_path_factory.mktemp("faults") / "checkpoint_faults", SOURCES)
+@pytest.fixture(scope="module", params=["checkpoint_faults", "model_faults"])
+def program(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    return build_program(folder / request.param, [*SOURCES, f"tests/faults/{request.param}.cpp"])
 
 
 def run(program, tmp_path, damages, *options):
@@ -38,7 +44,7 @@ def points(output):
 def test_no_fault_loses_a_checkpoint(program, tmp_path):
     result = run(program, tmp_path, 1)
     assert result.returncode == 0, result.stdout
-    assert points(result.stdout) > 1000 and "BAD" not in result.stdout
+    assert points(result.stdout) > 800 and "BAD" not in result.stdout
 
 
 def test_the_check_finds_missing_syncs(program, tmp_path):
@@ -51,3 +57,13 @@ def test_no_fault_loses_a_checkpoint_with_ten_damages_each(program, tmp_path):
     result = run(program, tmp_path, 10)
     assert result.returncode == 0, result.stdout
     assert points(result.stdout) > 6000
+
+
+def test_a_file_system_that_stutters(tmp_path):
+    """R18: retries are bounded, nothing is torn, and a second try that finds the work done is content."""
+    program = build_program(tmp_path / "posix_faults", [*SOURCES, "tests/faults/posix_faults.cpp"])
+    result = run(program, tmp_path, 200)
+    assert result.returncode == 0, result.stdout
+    injected = dict(re.findall(r"^(\S.*): (\d+)$", result.stdout, re.M))
+    assert injected.keys() == {"EINTR", "EIO", "short write", "lost answer"}, result.stdout
+    assert all(int(times) > 100 for times in injected.values())

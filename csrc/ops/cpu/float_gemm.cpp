@@ -37,7 +37,7 @@ bool without_product(const at::Tensor& a, const at::Tensor& out, float beta) {
   if (a.size(1) != 0) return false;
   if (beta == 0)
     out.zero_();
-  else
+  else if (beta != 1)
     out.mul_(beta);
   return true;
 }

@@ -10,9 +10,14 @@ namespace fastsft::cpu {
 // batch's logits.
 inline constexpr int64_t kChunkElements = int64_t{8} << 20;
 
+// The most rows of logits at a time.
+inline int64_t logit_chunk_limit(int64_t vocab) {
+  return std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
+}
+
 // Rows of logits at a time, for `tokens` labelled tokens.
 inline int64_t logit_chunk_rows(int64_t tokens, int64_t vocab) {
-  const int64_t limit = std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
+  const int64_t limit = logit_chunk_limit(vocab);
   const int64_t chunks = (tokens + limit - 1) / limit;
   return chunks == 0 ? 0 : (tokens + chunks - 1) / chunks;
 }

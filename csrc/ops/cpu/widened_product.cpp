@@ -16,12 +16,16 @@ WidenedProduct widened_product(int64_t m, int64_t k, int64_t n) {
           .step = std::max<int64_t>(64, kBlockElements / std::max<int64_t>(1, k))};
 }
 
-int64_t widened_bytes(int64_t m, int64_t k, int64_t n, bool narrow_out) {
-  if (narrow_out && takes_bfloat16()) return 0;  // gemm_cpu.cpp: nothing is widened
+int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
   const WidenedProduct plan = widened_product(m, k, n);
   const int64_t kept = plan.by_columns ? m : n, cut = plan.by_columns ? n : m;
   const int64_t block = std::min(plan.step, cut);
-  return 4 * (kept * k + block * k + (narrow_out ? block * kept : 0));
+  return kept * k + block * k + (narrow_out ? block * kept : 0);
+}
+
+int64_t gemm_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
+  if (narrow_out && takes_bfloat16()) return 0;  // gemm_cpu.cpp: nothing is widened
+  return widened_floats(m, k, n, narrow_out);
 }
 
 }  // namespace fastsft::cpu

@@ -12,7 +12,10 @@ struct WidenedProduct {
 };
 WidenedProduct widened_product(int64_t m, int64_t k, int64_t n);
 
-// What gemm takes from torch's allocator meanwhile, in bytes; `narrow_out`: the result is bfloat16.
-int64_t widened_bytes(int64_t m, int64_t k, int64_t n, bool narrow_out);
+// What that takes of `Scratch`; `narrow_out`: the result is bfloat16.
+int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out);
+
+// What gemm takes of it on this processor for bfloat16 operands.
+int64_t gemm_floats(int64_t m, int64_t k, int64_t n, bool narrow_out);
 
 }  // namespace fastsft::cpu

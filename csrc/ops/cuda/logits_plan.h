@@ -16,4 +16,7 @@ struct LogitsPlan {
 // to be touched seldom.
 LogitsPlan plan_logits(int64_t tokens, int64_t vocab);
 
+// The largest chunk of up to `tokens` tokens: fewer of them may make larger chunks.
+LogitsPlan largest_logits(int64_t tokens, int64_t vocab);
+
 }  // namespace fastsft::cuda

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
     "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
+    "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
     "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),

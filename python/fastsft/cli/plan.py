@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     if args.json:
         chosen = {"recompute": plan.recompute, "micro_batch_tokens": plan.token_budget}
-        sums = {"total": plan.total, "host": plan.host, "memory": room.device}
+        sums = {"total": plan.total, "host": plan.host, "staging": plan.staging, "memory": room.device}
         print(json.dumps({"parts": plan.parts, "outside": plan.outside, **sums, **chosen}))
         return 0
     print(f"{args.model}: {how_held(setting)}, {setting.device}")

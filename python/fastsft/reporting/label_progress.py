@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 _SILENT_SECONDS = 2.0  # a short job says nothing
 _SECONDS_BETWEEN_LINES = 10.0

@@ -12,8 +12,9 @@ def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
     lines = [f"{name:<26}{size_text(size):>12}{size / plan.total:>8.1%}" for name, size in rows]
     lines.append(_sum("a rank at most", plan.total, room.device if room else None))
-    if plan.setting.offload and plan.host:
+    if plan.host:
         lines.append(_sum("and of the host", plan.host, room.host if room else None))
+    lines.append(_sum("host copy while saving", plan.staging, None))
     return lines
 
 

@@ -2,34 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fastsft.device_memory import size_text
+from fastsft.reporting.argument_words import argument_words, changed_arguments
+from fastsft.reporting.columns import columns, page_width
+from fastsft.reporting.durations import duration_text
+from fastsft.reporting.loss_history import LossHistory
+from fastsft.reporting.loss_picture import has_matplotlib
 from fastsft.reporting.memory_table import how_held, memory_table
 
+_NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
 
-def start_page(trainer: Any) -> str:
-    """What is about to run: model, data, sharding, batches, steps."""
-    args, plan, rows = trainer.args, trainer.plan, trainer.train_rows
-    batch = f"{args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}"
-    warmup = args.get_warmup_steps(plan.max_steps)
-    size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    lines = [
-        f"model       {trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)",
-        f"data        {len(rows):,} conversations, {int(rows.lengths.sum()):,} tokens, "
-        f"{int(rows.target_counts.sum()):,} learned",
-        f"compute     {how_held(trainer.memory_plan.setting)}, "
-        f"{'CPU' if args.device == 'cpu' else args.device}, recompute {trainer.model.recompute}",
-        f"batch       {batch} = {size} conversations a step, up to "
-        f"{trainer.token_budget:,} tokens a micro-batch",
-        f"packing     {packing_line(trainer)}",
-        f"steps       {plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {args.lr_scheduler_type} to "
-        f"{args.learning_rate:g}, {warmup or 'no'} step{'' if warmup == 1 else 's'} of warm-up",
-        f"output      {args.output_dir}",
+
+def start_page(trainer: Any, *others: Any) -> str:
+    """What is about to run: model, data, sharding, batches, steps, memory, reports, changed arguments.
+
+    others: further argument classes, whose changes are shown, too.
+    """
+    args = trainer.args
+    rows = [
+        ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
+        ("data", data_line(trainer)),
+        ("compute", compute_line(trainer)),
+        ("batch", batch_line(trainer)),
+        ("packing", packing_line(trainer)),
+        ("steps", steps_line(trainer)),
+        ("output", str(args.output_dir)),
+        ("reports", reports_line(args)),
     ]
     table = memory_table(trainer.memory_plan, trainer.memory)
-    lines += [f"{'memory' if number == 0 else '':<12}{line}" for number, line in enumerate(table)]
-    return "\n".join(lines)
+    rows += [("" if number else "memory", line) for number, line in enumerate(table)]
+    words = argument_words(changed_arguments(*others, args))
+    rows += [("" if number else "arguments", line) for number, line in enumerate(_filled(words))]
+    return columns(rows)
+
+
+def data_line(trainer: Any) -> str:
+    """Conversations and tokens, to train on and to evaluate on."""
+    rows = trainer.train_rows
+    text = (
+        f"{len(rows):,} conversations, {int(rows.lengths.sum()):,} tokens, "
+        f"{int(rows.target_counts.sum()):,} learned"
+    )
+    if trainer.eval_dataset is None:
+        return text
+    evaluated = trainer.eval_rows
+    sets = list(evaluated.values()) if isinstance(evaluated, dict) else [evaluated]
+    tokens = sum(int(item.lengths.sum()) for item in sets)
+    return f"{text}; to evaluate {sum(map(len, sets)):,} with {tokens:,} tokens"
+
+
+def compute_line(trainer: Any) -> str:
+    """Ranks, sharding, precision, device."""
+    device = trainer.args.device
+    return (
+        f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device == 'cpu' else device}, "
+        f"recompute {trainer.model.recompute}"
+    )
+
+
+def batch_line(trainer: Any) -> str:
+    """Conversations of a step, and tokens of a micro-batch."""
+    args = trainer.args
+    sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
+    return (
+        f"{' x '.join(map(str, sizes))} = {sizes[0] * sizes[1] * sizes[2]} conversations a step, up to "
+        f"{trainer.token_budget:,} tokens a micro-batch"
+    )
+
+
+def steps_line(trainer: Any) -> str:
+    """Length and schedule."""
+    args, plan = trainer.args, trainer.plan
+    warmup = args.get_warmup_steps(plan.max_steps)
+    return (
+        f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {args.lr_scheduler_type} to "
+        f"{args.learning_rate:g}, {warmup or 'no'} step{'' if warmup == 1 else 's'} of warm-up"
+    )
 
 
 def packing_line(trainer: Any) -> str:
@@ -45,15 +97,79 @@ def packing_line(trainer: Any) -> str:
     )
 
 
+def reports_line(args: Any) -> str:
+    """Where the course of the run can be seen besides this console."""
+    shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
+    if "tensorboard" in args.report_to:
+        shown.append(f"tensorboard --logdir {args.logging_dir}")
+    if args.plot_loss:
+        shown.append(
+            "loss.html and loss.png" if has_matplotlib() else "loss.html (loss.png needs matplotlib)"
+        )
+    if not args.report_to:
+        shown.append("no tracker (--report_to tensorboard, wandb, mlflow or all)")
+    return ", ".join(shown)
+
+
 def end_page(trainer: Any) -> str:
-    """What was written, and how to open it."""
+    """What the run came to, what was written where, and how to open it."""
     directory = Path(trainer.args.output_dir)
-    written = (
-        sorted(path.name for path in directory.iterdir() if path.name[0] != ".") if directory.is_dir() else []
-    )
-    return "\n".join(
-        [
-            f"saved       {directory}: {', '.join(written)}",
-            f'open        transformers.AutoModelForCausalLM.from_pretrained("{directory}")',
-        ]
-    )
+    rows = [("trained", text) for text in _totals(trainer)]
+    rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
+    code = [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
+    return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
+
+
+def _totals(trainer: Any) -> Iterator[str]:
+    pace, state = trainer.progress.pace, trainer.state
+    steps = state.global_step - pace.first_step
+    if not steps:
+        yield f"nothing: all {state.max_steps:,} steps were done before"
+        return
+    text = f"{steps:,} step{'' if steps == 1 else 's'} in {duration_text(pace.seconds)}"
+    yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(state)}"
+
+
+def _best(state: Any) -> str:
+    history = LossHistory.of(state.log_history)
+    for name, curve in [*history.evaluations.items(), ("train", history.train)]:
+        best = curve.best()
+        if best is not None:
+            return f", best {name} loss {best[1]:.4f} at step {best[0]:,}"
+    return ""
+
+
+def written(directory: Path) -> Iterator[str]:
+    """The directory, then its files: weights with their size, the rest by name."""
+    found = sorted(path for path in directory.glob("*") if path.name[0] != ".") if directory.is_dir() else []
+    weights = [path for path in found if path.suffix in (".safetensors", ".bin")]
+    checkpoints = [path.name for path in found if path.is_dir() and path.name.startswith("checkpoint-")]
+    rest = [path.name for path in found if path not in weights and path.name not in checkpoints]
+    yield f"{directory.absolute()}"
+    if weights:
+        size = size_text(sum(path.stat().st_size for path in weights))
+        yield f"{', '.join(path.name for path in weights[:3])}{', ...' if len(weights) > 3 else ''} ({size})"
+    if checkpoints:
+        yield ", ".join(sorted(checkpoints, key=lambda name: (len(name), name)))
+    if rest:
+        yield ", ".join(rest)
+
+
+def how_to_open(directory: Path) -> Iterator[str]:
+    """Lines of Python."""
+    slow = "" if (directory / "tokenizer.json").exists() else ", use_fast=False"
+    path = str(directory.absolute())
+    yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    yield f'model = AutoModelForCausalLM.from_pretrained("{path}")'
+    yield f'tokenizer = AutoTokenizer.from_pretrained("{path}"{slow})'
+
+
+def _filled(words: list[str]) -> list[str]:
+    """Words into lines of the page, each flag beside its value."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 1 + len(word) <= page_width() - 12:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

@@ -1,53 +1,60 @@
-"""Progress on the console: a bar on a terminal, plain lines elsewhere; on global rank 0 only."""
+"""Progress of a run on global rank 0: a bar on a terminal, lines elsewhere, events for a parent process."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from typing import Any
-
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback, TrainerControl
+from fastsft.device_memory import peak_memory
+from fastsft.reporting.pace import Pace
+from fastsft.reporting.peak_flops import Work
+from fastsft.reporting.progress_bar import ProgressBar
+from fastsft.reporting.progress_events import CONSOLE_VARIABLE, ProgressEvents
+from fastsft.reporting.progress_lines import ProgressLines
+from fastsft.reporting.status import Run, Status
 from fastsft.state import TrainerState
 
+_SECONDS_BETWEEN_SHOWS = 0.1
 
-def console_line(logs: dict[str, Any]) -> str:
-    """A log as transformers 4.x prints it: a dictionary, the loss with four decimals, the epoch with two."""
-    places = {"loss": 4, "epoch": 2}
-    shown = {
-        name: round(value, places[name]) if name in places and value is not None else value
-        for name, value in logs.items()
-        if name != "total_flos"
-    }
-    return str(shown)
+
+class Surface(Protocol):
+    """Where progress is shown."""
+
+    def begin(self, status: Status, run: Run) -> None: ...
+    def show(self, status: Status) -> None: ...
+    def log(self, logs: dict[str, Any], status: Status) -> None: ...
+    def say(self, text: str, status: Status) -> None: ...
+    def end(self) -> None: ...
 
 
 class Progress(TrainerCallback):
-    """The bar, or without a terminal (or with --disable_tqdm) a line a log."""
+    """Keeps the `status` of a run and shows it; `pace` has its times and tokens.
 
-    def __init__(self, args: TrainingArguments, stream: Any = None) -> None:
-        self._stream = stream or sys.stderr
-        self._shown = args.process_index == 0
-        self._bar_wanted = self._shown and not args.disable_tqdm and self._stream.isatty()
-        self._bar: tqdm[Any] | None = None
-        self._tokens = self._first_step = 0
-        self._started = time.monotonic()
+    stream: the terminal, standard error by default. work: for MFU, None where it is not known.
+    """
+
+    def __init__(self, args: TrainingArguments, stream: Any = None, work: Work | None = None) -> None:
+        self.args, self.work = args, work
+        self.pace, self.status = Pace(), Status()
+        self._surfaces = surfaces(args, stream or sys.stderr) if args.process_index == 0 else []
+        self._shown_at = 0.0
+        self._begun = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Open the bar at the step that the run resumes from."""
-        self._started, self._tokens, self._first_step = time.monotonic(), 0, state.global_step
-        if self._bar_wanted:
-            self._bar = tqdm(
-                total=state.max_steps,
-                initial=state.global_step,
-                unit="step",
-                file=self._stream,
-                dynamic_ncols=True,
-            )
+        """Begin at the step that the run resumes from."""
+        self.pace.restart(state.global_step)
+        self.status = Status(step=state.global_step, max_steps=state.max_steps, epoch=state.epoch)
+        self._begun = True
+        for surface in self._surfaces:
+            surface.begin(self.status, Run(str(args.output_dir), list(state.log_history)))
 
     def on_step_end(
         self,
@@ -59,17 +66,15 @@ class Progress(TrainerCallback):
         step_logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Move the bar: epoch, loss, gradient norm, learning rate, real tokens a second."""
-        self._tokens += step_tokens
-        if self._bar is not None:
-            values = {name: f"{value:.4g}" for name, value in (step_logs or {}).items()}
-            values["tokens/s"] = f"{self.tokens_per_second():,.0f}"
-            self._bar.set_postfix(values, refresh=False)
-            self._bar.update(1)
-
-    def tokens_per_second(self) -> float:
-        """Real tokens of all ranks a second since the run began; padding does not count."""
-        return self._tokens / max(time.monotonic() - self._started, 1e-9)
+        """Count the step and, ten times a second at most, show it."""
+        self.pace.step_done(state.global_step, step_tokens)
+        self.status.step, self.status.epoch = state.global_step, state.epoch
+        for name, value in (step_logs or {}).items():
+            setattr(self.status, name, value)
+        now = time.monotonic()
+        if now - self._shown_at >= _SECONDS_BETWEEN_SHOWS or state.global_step == state.max_steps:
+            self._measure(state)
+            self._show()
 
     def on_log(
         self,
@@ -80,29 +85,92 @@ class Progress(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Print the log; without a bar also where the run is and when it will end."""
-        if not self._shown or logs is None:
+        """Show a log."""
+        if logs is None or not self._surfaces:
             return
-        if self._bar is not None:
-            self._bar.write(console_line(logs))
-        else:
-            print(console_line(logs) + self._position(state, logs), flush=True)
-
-    def _position(self, state: TrainerState, logs: dict[str, Any]) -> str:
-        if "loss" not in logs:
-            return ""
-        passed = time.monotonic() - self._started
-        done = max(state.global_step - self._first_step, 1)
-        left = passed / done * (state.max_steps - state.global_step)
-        return (
-            f"  # step {state.global_step}/{state.max_steps}, {self.tokens_per_second():,.0f} tokens/s, "
-            f"{left:.0f} s left"
-        )
+        self.status.step, self.status.max_steps = state.global_step, state.max_steps
+        self._measure(state)
+        for surface in self._surfaces:
+            surface.log(logs, self.status)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Close the bar."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        """The last step is done."""
+        self._end()
+
+    def on_train_stopped(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """The run ended early; what is printed next stands below the bar."""
+        self._end()
+
+    @contextmanager
+    def phase(self, name: str, what: str = "") -> Iterator[Callable[[int, int], None]]:
+        """Something other than steps goes on, `evaluating` or `saving`; yields a function for (done, total).
+
+        what: told where there is no bar. Its time counts for no step, and is part of the time left.
+        """
+        for surface in self._surfaces:
+            surface.say(f"{name} {what}".strip(), self.status)
+        self._set_phase(name)
+        try:
+            with self.pace.phase(name):
+                yield lambda done, total: self._set_phase(f"{name} {done}/{total}", done == total)
+        finally:
+            self._set_phase("")
+
+    def tokens_per_second(self) -> float:
+        """Real tokens of all ranks a second since the run began; padding does not count."""
+        return self.pace.overall_tokens_per_second()
+
+    def _set_phase(self, text: str, at_once: bool = True) -> None:
+        self.status.phase = text
+        if self._begun and (at_once or time.monotonic() - self._shown_at >= _SECONDS_BETWEEN_SHOWS):
+            self._show()
+
+    def _show(self) -> None:
+        self._shown_at = time.monotonic()
+        for surface in self._surfaces:
+            surface.show(self.status)
+
+    def _measure(self, state: TrainerState) -> None:
+        status, pace = self.status, self.pace
+        status.tokens_per_second = pace.tokens_per_second()
+        if self.work is not None and status.tokens_per_second:
+            status.utilization = self.work.utilization(status.tokens_per_second)
+        status.peak_memory = peak_memory(self.args.device)
+        status.seconds_left = pace.seconds_left(state.max_steps, phases_left(self.args, state))
+
+    def _end(self) -> None:
+        if self._begun:
+            self._begun = False
+            self.pace.stop()
+            for surface in self._surfaces:
+                surface.end()
+
+
+def surfaces(args: TrainingArguments, stream: Any) -> list[Surface]:
+    """Events if a parent process asks for them; a bar on a terminal that can move its cursor, else lines."""
+    shown: list[Surface] = []
+    events = ProgressEvents.of(os.environ)
+    if events is not None:
+        shown.append(events)
+    if os.environ.get(CONSOLE_VARIABLE) == "none":
+        return shown
+    is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return [*shown, ProgressBar(stream) if is_terminal and not args.disable_tqdm else ProgressLines()]
+
+
+def phases_left(args: TrainingArguments, state: TrainerState) -> dict[str, int]:
+    """How many evaluations and checkpoints are still to come."""
+    left = {}
+    for name, strategy, every in (
+        ("evaluating", args.eval_strategy, state.eval_steps),
+        ("saving", args.save_strategy, state.save_steps),
+    ):
+        if strategy == "steps" and every:
+            left[name] = int(state.max_steps // every) - int(state.global_step // every)
+        elif strategy == "epoch":
+            left[name] = max(state.num_train_epochs - int(state.epoch or 0), 0)
+    return left

@@ -1,0 +1,85 @@
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bind.h"
+#include "checkpoint/model_ranges.h"
+#include "checkpoint/state_staging.h"
+#include "checkpoint/tensor_source.h"
+#include "checkpoint/write_part.h"
+#include "train/engine.h"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace fastsft::bindings {
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+using Written = std::pair<std::vector<FileDigest>, std::vector<RangeDigest>>;
+
+StatePart live_part(Engine& engine) {
+  engine.await_states();
+  return part_to_write(engine.strategy(), engine.communicator());
+}
+
+ModelFilePlan model_plan(Engine& engine, const std::string& dtype, uint64_t max_shard_size) {
+  return plan_model_files(state_dict_order(engine.strategy().states()),
+                          {weight_dtype(dtype), max_shard_size});
+}
+
+// A copy of what one rank writes, and the engine that it is of.
+class EngineStaging {
+ public:
+  explicit EngineStaging(Engine& engine) : engine_(engine) {}
+
+  int64_t nbytes() { return staging_bytes(live_part(engine_)); }
+  void stage() { staging_.copy(live_part(engine_)); }
+  Written write(const std::string& directory, const std::string& dtype, uint64_t max_shard_size,
+                bool with_model, bool with_state) {
+    WrittenPart part =
+        write_part(posix_file_system(), directory, staging_.part(),
+                   with_model ? model_plan(engine_, dtype, max_shard_size) : ModelFilePlan{},
+                   with_state, Priority::kLow);
+    return {std::move(part.files), std::move(part.ranges)};
+  }
+
+ private:
+  Engine& engine_;
+  StateStaging staging_;
+};
+
+Written write_live(Engine& engine, const std::string& directory, const std::string& dtype,
+                   uint64_t max_shard_size, bool with_model, bool with_state) {
+  WrittenPart part =
+      write_part(posix_file_system(), directory, live_part(engine),
+                 with_model ? model_plan(engine, dtype, max_shard_size) : ModelFilePlan{},
+                 with_state, Priority::kNormal);
+  return {std::move(part.files), std::move(part.ranges)};
+}
+
+void check_live(Engine& engine, const std::string& directory, const std::string& dtype,
+                uint64_t max_shard_size) {
+  check_model_ranges(directory, model_plan(engine, dtype, max_shard_size), live_part(engine));
+}
+
+uint64_t model_bytes(Engine& engine, const std::string& dtype, uint64_t max_shard_size) {
+  return model_plan(engine, dtype, max_shard_size).bytes();
+}
+
+}  // namespace
+
+void bind_checkpoint_parts(py::module_& module) {
+  py::class_<EngineStaging>(module, "CheckpointStaging")
+      .def(py::init<Engine&>(), "engine"_a, py::keep_alive<1, 2>())
+      .def_property_readonly("nbytes", &EngineStaging::nbytes)
+      .def("stage", &EngineStaging::stage, Unlocked())
+      .def("write", &EngineStaging::write, "directory"_a, py::kw_only(), "dtype"_a,
+           "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked());
+  module.def("write_part", &write_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
+             "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked());
+  module.def("check_model_part", &check_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
+             "max_shard_size"_a, Unlocked());
+  module.def("model_bytes", &model_bytes, "engine"_a, "dtype"_a, "max_shard_size"_a);
+}
+
+}  // namespace fastsft::bindings

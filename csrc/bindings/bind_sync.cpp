@@ -1,0 +1,98 @@
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bind.h"
+#include "storage/crc32c.h"
+#include "sync/packing.h"
+#include "sync/wire_dtype.h"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace fastsft::bindings {
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+using NamedTensor = std::tuple<std::string, std::string, std::vector<uint64_t>>;
+using Tensors = std::vector<at::Tensor>;
+
+SyncPlan make_plan(const std::vector<NamedTensor>& tensors,
+                   const std::vector<std::pair<std::string, std::string>>& tied) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, dtype, shape] : tensors) {
+    specs.push_back({name, parse_wire_dtype(dtype), shape});
+  }
+  std::vector<TiedName> names;
+  for (const auto& [name, owner] : tied) names.push_back({name, owner});
+  return {std::move(specs), std::move(names)};
+}
+
+std::vector<NamedTensor> tensors_of(const SyncPlan& plan) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& tensor : plan.tensors()) {
+    tensors.emplace_back(tensor.name, torch_dtype_name(tensor.dtype), tensor.shape);
+  }
+  return tensors;
+}
+
+std::vector<std::pair<std::string, std::string>> tied_of(const SyncPlan& plan) {
+  std::vector<std::pair<std::string, std::string>> tied;
+  for (const auto& [name, owner] : plan.tied()) tied.emplace_back(name, owner);
+  return tied;
+}
+
+uint32_t buffer_checksum(const at::Tensor& buffer, int64_t bytes) {
+  return crc32c(
+      std::as_bytes(std::span(buffer.const_data_ptr<uint8_t>(), static_cast<size_t>(bytes))));
+}
+
+void bind_buckets(py::module_& module) {
+  py::class_<Piece>(module, "SyncPiece")
+      .def_readonly("tensor", &Piece::tensor)
+      .def_readonly("begin", &Piece::begin)
+      .def_readonly("bytes", &Piece::bytes)
+      .def_readonly("offset", &Piece::offset);
+  py::class_<Bucket>(module, "SyncBucket")
+      .def_readonly("pieces", &Bucket::pieces)
+      .def_readonly("bytes", &Bucket::bytes)
+      .def_property_readonly("first", [](const Bucket& b) { return b.pieces.front().tensor; })
+      .def_property_readonly("last", [](const Bucket& b) { return b.pieces.back().tensor; });
+}
+
+void bind_plan(py::module_& module) {
+  py::class_<SyncPlan>(module, "SyncPlan")
+      .def(py::init(&make_plan), "tensors"_a,
+           "tied"_a = std::vector<std::pair<std::string, std::string>>())
+      .def_property_readonly("tensors", &tensors_of)
+      .def_property_readonly("tied", &tied_of)
+      .def_property_readonly("sizes", &SyncPlan::sizes)
+      .def_property_readonly("total_bytes", &SyncPlan::total_bytes)
+      .def_property_readonly("hash", &SyncPlan::hash)
+      .def("__len__", [](const SyncPlan& plan) { return plan.tensors().size(); })
+      .def("difference", &SyncPlan::difference, "other"_a, "ours"_a = "this plan",
+           "theirs"_a = "the other plan", Unlocked())
+      .def("vllm_chunks", &cut_vllm_chunks, "buffer_bytes"_a, Unlocked())
+      .def("native_buckets", &cut_native_buckets, "bucket_bytes"_a, Unlocked())
+      .def("tensor_batches", &cut_tensor_batches, "batch_bytes"_a, Unlocked());
+  module.def("check_same_plan", &check_same_plan, "hashes"_a, Unlocked());
+}
+
+}  // namespace
+
+void bind_sync(py::module_& module) {
+  bind_buckets(module);
+  bind_plan(module);
+  module.def(
+      "pack_bucket",
+      [](const SyncPlan& plan, const Bucket& bucket, size_t first, const Tensors& tensors,
+         const at::Tensor& buffer) { pack(plan, bucket, first, tensors, buffer); },
+      "plan"_a, "bucket"_a, "first"_a, "tensors"_a, "buffer"_a, Unlocked());
+  module.def(
+      "unpack_bucket",
+      [](const SyncPlan& plan, const Bucket& bucket, size_t first, const Tensors& tensors,
+         const at::Tensor& buffer) { unpack(plan, bucket, first, tensors, buffer); },
+      "plan"_a, "bucket"_a, "first"_a, "tensors"_a, "buffer"_a, Unlocked());
+  module.def("buffer_checksum", &buffer_checksum, "buffer"_a, "bytes"_a, Unlocked());
+}
+
+}  // namespace fastsft::bindings

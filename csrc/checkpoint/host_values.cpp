@@ -1,0 +1,43 @@
+#include "checkpoint/host_values.h"
+
+#include "checkpoint/host_copy.h"
+#include "shard/master_weights.h"
+
+namespace fastsft {
+namespace {
+
+at::Tensor cut(const at::Tensor& tensor, const UnitState& state, const ElementRange& range) {
+  return tensor.defined() ? tensor.narrow(0, range.begin - state.begin, range.size()) : tensor;
+}
+
+}  // namespace
+
+std::span<const float> HostValues::master(const UnitState& state, const ElementRange& range) {
+  const auto size = static_cast<size_t>(range.size());
+  if (!state.split() && state.master.is_cpu()) {
+    return {state.master.const_data_ptr<float>() + (range.begin - state.begin), size};
+  }
+  const UnitState piece{.unit = state.unit,
+                        .begin = range.begin,
+                        .end = range.end,
+                        .master = cut(state.master, state, range),
+                        .high = cut(state.high, state, range),
+                        .exp_avg = {},
+                        .exp_avg_sq = {}};
+  held_ = host_copy(read_master(piece));
+  return {held_.const_data_ptr<float>(), size};
+}
+
+std::span<const std::byte> HostValues::moment(const UnitState& state, const at::Tensor& moment,
+                                              const ElementRange& range) {
+  const size_t width = moment.element_size();
+  const size_t bytes = static_cast<size_t>(range.size()) * width;
+  if (moment.is_cpu()) {
+    const auto* data = static_cast<const std::byte*>(moment.const_data_ptr());
+    return {data + static_cast<size_t>(range.begin - state.begin) * width, bytes};
+  }
+  held_ = host_copy(cut(moment, state, range));
+  return {static_cast<const std::byte*>(held_.const_data_ptr()), bytes};
+}
+
+}  // namespace fastsft

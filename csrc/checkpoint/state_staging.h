@@ -1,0 +1,23 @@
+#pragma once
+
+#include "checkpoint/state_part.h"
+
+namespace fastsft {
+
+// A copy of a part of the state in host memory, page-locked beside a GPU, which stays as it is
+// while training goes on. Masters are float32 in it, moments as they are held. The buffers are made
+// by the first copy and used again.
+class StateStaging {
+ public:
+  // Complete on return. Nobody may read an earlier copy any more.
+  void copy(const StatePart& live);
+  const StatePart& part() const { return part_; }
+
+ private:
+  StatePart part_;
+};
+
+// Bytes of the buffers for `live`.
+int64_t staging_bytes(const StatePart& live);
+
+}  // namespace fastsft

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace fastsft {
+
+// What linear_cross_entropy computes a chunk of tokens in.
+struct LogitsWorkspace {
+  at::Tensor losses;       // [tokens] float64; CUDA only
+  at::Tensor logits;       // [rows, stride] float32
+  at::Tensor grad_logits;  // [rows, stride]: the logits in float32, else beside them
+};
+
+// Parts of `lent` (uint8), which is large enough by the function below (std::invalid_argument
+// otherwise), or of new memory.
+LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at::Tensor& hidden,
+                                 int64_t rows, int64_t stride);
+
+// Bytes that are enough for any batch of up to `tokens` labelled tokens. `dtype` of the hidden
+// states.
+int64_t logits_workspace_bytes(at::DeviceType device, at::ScalarType dtype, int64_t vocab,
+                               int64_t tokens);
+
+}  // namespace fastsft

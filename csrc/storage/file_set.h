@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "storage/file_system.h"
+#include "storage/manifest.h"
+
+namespace fastsft {
+
+// Replaces a set of files of a directory that holds other things besides: the files of a model.
+// The new ones lie in an AtomicDirectory inside of it, which is committed to a name of our own with
+// a manifest: from then on the set counts as written, and a crash while its files take their names
+// is finished by `finish_file_sets`. Weights that loaders would find are taken away before and come
+// last, so that nothing ever loads a mixture; a single file under the same config.json is replaced
+// in one step.
+
+// The name to commit the directory to.
+std::string file_set_name();
+
+// Gives the files of a committed set their names in `parent` and removes weight files that are not
+// among them. Durable on return.
+void install_file_set(FileSystem& file_system, const std::string& parent, const std::string& name);
+
+// Installs the sets that a crash left in `parent`. A set that does not verify is left alone.
+void finish_file_sets(FileSystem& file_system, const std::string& parent);
+
+}  // namespace fastsft

@@ -1,0 +1,65 @@
+#include "storage/posix_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "storage/posix_call.h"
+
+namespace fastsft {
+namespace {
+
+constexpr uint64_t kWritebackStep = uint64_t{8} << 20;
+
+}  // namespace
+
+PosixFile::PosixFile(const std::string& path, int flags)
+    : path_(path), descriptor_(checked_call("create", path, [&] {
+        return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+      })) {}
+
+PosixFile::~PosixFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void PosixFile::write(std::span<const std::byte> bytes) {
+  write_at(end_, bytes);
+  end_ += bytes.size();
+}
+
+void PosixFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  const uint64_t begin = offset;
+  while (!bytes.empty()) {
+    const auto count = checked_call("write", path_, [&] {
+      return ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    });
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+  start_writeback(begin, offset - begin);
+}
+
+void PosixFile::start_writeback(uint64_t offset, uint64_t size) {
+  if (offset != pending_end_) pending_begin_ = offset;
+  pending_end_ = offset + size;
+  if (pending_end_ - pending_begin_ < kWritebackStep) return;
+  // Advice only: file systems that do not know it say so, and `sync` does all of it.
+  static_cast<void>(::sync_file_range(descriptor_, static_cast<off_t>(pending_begin_),
+                                      static_cast<off_t>(pending_end_ - pending_begin_),
+                                      SYNC_FILE_RANGE_WRITE));
+  pending_begin_ = pending_end_;
+}
+
+void PosixFile::sync() {
+  // After a failed fsync the kernel may drop the dirty pages: a second one would lie.
+  while (::fsync(descriptor_) != 0) {
+    if (errno != EINTR) fail_call("sync", path_, errno);
+  }
+}
+
+void PosixFile::close() {
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  if (::close(descriptor) != 0 && errno != EINTR) fail_call("close", path_, errno);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,30 @@
+#include "tokenizer/word_batch.h"
+
+namespace fastsft {
+
+void WordBatch::load(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                     const WordCache& cache) {
+  text_ = text;
+  begin_ = begin;
+  ends_ = ends;
+  size_t i = 0;
+  size_t at = begin;
+  const auto add = [&](const WordCache::Key& key) {
+    const uint32_t hash = WordCache::hash_of(key);
+    cache.prefetch(hash);
+    keys_[i] = key;
+    hashes_[i] = hash;
+    at = ends[i];
+  };
+  for (; i < ends.size() && at + WordCache::kLoaded <= text.size(); ++i) {
+    add(WordCache::load_key(text.data() + at, ends[i] - at));
+  }
+  if (i == ends.size()) return;
+  // The last words, fewer than kLoaded bytes, are read from a copy with room behind it.
+  char tail[2 * WordCache::kLoaded] = {};
+  const size_t first = at;
+  std::memcpy(tail, text.data() + first, text.size() - first);
+  for (; i < ends.size(); ++i) add(WordCache::load_key(tail + (at - first), ends[i] - at));
+}
+
+}  // namespace fastsft

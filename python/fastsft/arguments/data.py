@@ -1,0 +1,49 @@
+"""FastChat's DataArguments, and fastsft's own about data and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fastsft.arguments.meaning import used
+from fastsft.data_sources import data_files
+
+
+@dataclass
+class DataArguments:
+    """Which conversations to learn from."""
+
+    data_path: str = used(None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet; - is stdin")
+    eval_data_path: str = used(None, "the same, for evaluation")
+    lazy_preprocess: bool = used(False, "keep the rows that were asked for; all are labelled at the start")
+    max_dropped: float = used(0.05, "stop above this fraction of samples without a label")
+    legacy_warnings: bool = used(False, "also print FastChat's line for each drop")
+    mask_policy: Literal["fastchat", "spans"] = used(
+        "fastchat", "fastchat: FastChat's labels, drops included; spans: every reply of any template"
+    )
+    template: str | None = used(
+        None, "chat template by name, or model: its own; default with spans: model where it has one"
+    )
+    chat_template_name: str | None = used(None, "which of the model's named chat templates; default: default")
+    train_turns: Literal["all", "last"] = used("all", "which replies are learned (spans)")
+    role_map: str | None = used(None, "more names of roles in the data: name=user,name2=assistant")
+    role_aliases: bool = used(False, "accept user, assistant, chatgpt, ... too; always on with spans")
+    on_bad_sample: Literal["error", "skip", "repair"] | None = used(
+        None, "records that FastChat cannot read; default error, with spans skip"
+    )
+    check_data: bool = used(False, "label the data, print the report and stop before weights are loaded")
+    dump_masked: int = used(0, "print this many samples with learned text marked")
+    report_bad: str | None = used(
+        None, "list bad records here, a line of JSON each: file, line, byte, reason"
+    )
+    data_cache: str | None = used(None, "where labelled data is kept, or none; default ~/.cache/fastsft")
+
+    def check_files(self) -> None:
+        """ValueError when a file that is named does not exist, or none is named to train on."""
+        for name, path in (("data_path", self.data_path), ("eval_data_path", self.eval_data_path)):
+            try:
+                _ = data_files(path) if path is not None else []
+            except ValueError as error:
+                raise ValueError(f"--{name}: {error}") from None
+        if self.data_path is None:
+            raise ValueError("--data_path: expected a file of conversations, got none")

@@ -1,0 +1,135 @@
+"""`--deepspeed`: a DeepSpeed JSON file read as settings of the engine. Nothing of DeepSpeed is imported.
+
+Rules: trainer_arguments.md, section 8. "auto" is filled in; any other value must equal its flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastsft.arguments import deepspeed_sections as sections
+from fastsft.arguments.json_values import json_file_or_object
+from fastsft.notices import warn_once
+
+if TYPE_CHECKING:
+    from fastsft.arguments.training import TrainingArguments
+
+# ZeRO 1 shards the optimizer's state only; the engine shards gradients with it, for the same numbers.
+_STRATEGIES = {0: "no_shard", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_shard"}
+
+
+@dataclass(frozen=True)
+class DeepSpeedPlan:
+    """What a DeepSpeed file means here: stage, strategy, state on the host, saved dtype, schedule.
+
+    scheduler: the section of that name, or None where the flags choose the schedule.
+    """
+
+    stage: int
+    strategy: str
+    offload: bool
+    saves_16bit: bool
+    scheduler: dict[str, Any] | None
+
+
+def settle_deepspeed(args: TrainingArguments) -> None:
+    """Read the file, if there is one; the dtype of the saved model follows it."""
+    args._deepspeed_plan = read_deepspeed(args) if args.deepspeed else None
+    if args._deepspeed_plan and args._deepspeed_plan.saves_16bit and args.bf16 and args.save_dtype == "auto":
+        args.save_dtype = "bfloat16"
+
+
+def read_deepspeed(args: TrainingArguments) -> DeepSpeedPlan:
+    """The plan of `args.deepspeed`. ValueError: unknown or refused sections, values that contradict flags."""
+    config = json_file_or_object("deepspeed", args.deepspeed)
+    if args.fsdp:
+        raise ValueError("--fsdp and --deepspeed both choose the sharding; give one of the two")
+    sections.check_known(config)
+    zero = config.get("zero_optimization", {})
+    stage = zero.get("stage", 0)
+    if stage not in _STRATEGIES:
+        raise ValueError(f"--deepspeed: zero_optimization.stage: expected 0, 1, 2 or 3, got {stage!r}")
+    _check_precision(config, args)
+    differences = [text for text in _differences(config, args) if text]
+    if differences:
+        raise ValueError(
+            '--deepspeed: these values contradict the flags; set them to "auto", or change the flags:\n- '
+            + "\n- ".join(differences)
+        )
+    offload = sections.offload(zero)
+    if offload["param"] and stage == 3:
+        warn_once(
+            "--deepspeed: offload_param: shards of the weights stay on the device; masters and moments of "
+            "the optimizer lie on the host"
+        )
+    return DeepSpeedPlan(
+        stage=stage,
+        strategy=_STRATEGIES[stage],
+        offload=offload["optimizer"] or offload["param"],
+        saves_16bit=stage == 3 and sections.gathers_16bit(zero),
+        scheduler=sections.checked_scheduler(config),
+    )
+
+
+def _check_precision(config: dict[str, Any], args: TrainingArguments) -> None:
+    """DeepSpeed without a word about formats means fp16; --bf16 True is such a word, as in accelerate."""
+    fp16 = config.get("fp16", {}).get("enabled")
+    bf16 = config.get("bf16", config.get("bfloat16", {})).get("enabled")
+    if fp16 is True or config.get("amp", {}).get("enabled") is True:
+        raise ValueError(
+            "fastsft does not support --deepspeed with fp16 or amp enabled: there is no loss scaler; use "
+            "bf16 with --bf16 True"
+        )
+    if bf16 not in (None, "auto", args.bf16):
+        raise ValueError(
+            f'--deepspeed: bf16.enabled is {str(bf16).lower()}, but --bf16 is {args.bf16}; set it to "auto"'
+        )
+    if not args.bf16 and fp16 is None and bf16 in (None, False):
+        raise ValueError(
+            "fastsft does not support --deepspeed files without a number format: DeepSpeed means fp16 then, "
+            'which has no loss scaler here; use --bf16 True, or "fp16": {"enabled": false} for float32'
+        )
+
+
+def _differences(config: dict[str, Any], args: TrainingArguments) -> Iterator[str | None]:
+    batch = args.per_device_train_batch_size
+    total = args.world_size * batch * args.gradient_accumulation_steps
+    yield _differs(config, "train_micro_batch_size_per_gpu", batch, "per_device_train_batch_size")
+    yield _differs(config, "gradient_accumulation_steps", args.gradient_accumulation_steps)
+    yield _differs(config, "train_batch_size", total, "ranks * micro-batch * accumulation")
+    yield _differs(config, "gradient_clipping", args.max_grad_norm, "max_grad_norm")
+    optimizer = sections.checked_optimizer(config)
+    if optimizer is not None:
+        # What is left out has DeepSpeed's default, which must not differ either.
+        given = {**sections.OPTIMIZER_DEFAULTS, **optimizer}
+        for key, value, flag in (
+            ("lr", args.learning_rate, "learning_rate"),
+            ("betas", [args.adam_beta1, args.adam_beta2], "adam_beta1, adam_beta2"),
+            ("eps", args.adam_epsilon, "adam_epsilon"),
+            ("weight_decay", args.weight_decay, "weight_decay"),
+        ):
+            yield _differs(given, key, value, flag, "optimizer.params.")
+    scheduler = sections.checked_scheduler(config)
+    if scheduler is not None:
+        given = {"warmup_max_lr": "auto", **scheduler["params"]}
+        yield _differs(given, "warmup_max_lr", args.learning_rate, "learning_rate", "scheduler.params.")
+
+
+def _differs(
+    config: dict[str, Any], key: str, value: Any, flag: str | None = None, prefix: str = ""
+) -> str | None:
+    given = config.get(key)
+    if given in (None, "auto") or given == value:
+        return None
+    return f"{prefix}{key} is {given}, but {flag or key} is {value}"
+
+
+def check_lengths(plan: DeepSpeedPlan, max_steps: int, warmup_steps: int) -> None:
+    """ValueError when the scheduler's section names other numbers of steps than the run has."""
+    params = plan.scheduler["params"] if plan.scheduler else {}
+    for key, value in (("total_num_steps", max_steps), ("warmup_num_steps", warmup_steps)):
+        difference = _differs(params, key, value, "that of this run", "scheduler.params.")
+        if difference:
+            raise ValueError(f'--deepspeed: {difference}; set it to "auto"')

@@ -1,0 +1,82 @@
+"""How an argument is declared: its default, what it means, and what fastsft makes of it.
+
+IMPLEMENT has its effect; NO-OP is parsed, kept and named once; REJECT stands at its neutral value or raises.
+Source: trainer_arguments.md, section 1.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+Treatment = Literal["IMPLEMENT", "NO-OP", "REJECT"]
+
+
+class Meaning(str):
+    """The help text of a field, with its treatment beside it.
+
+    A string, since HfArgumentParser hands all metadata of a field to argparse, which knows `help` only.
+    """
+
+    treatment: Treatment
+    remark: str
+    neutral: tuple[Any, ...]
+    quiet: bool
+
+    def __new__(
+        cls,
+        text: str,
+        treatment: Treatment = "IMPLEMENT",
+        remark: str = "",
+        neutral: tuple[Any, ...] = (),
+        quiet: bool = False,
+    ) -> Meaning:
+        made = super().__new__(cls, text)
+        made.treatment, made.remark, made.neutral, made.quiet = treatment, remark, neutral, quiet
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return str(self), self.treatment, self.remark, self.neutral, self.quiet
+
+
+def used(default: Any, text: str, remark: str = "") -> Any:
+    """A field that has its effect. `text`: its meaning; `remark`: limits, for the table of arguments."""
+    return _field(default, Meaning(text, "IMPLEMENT", remark))
+
+
+def inert(
+    default: Any, text: str, why: str, *, only: tuple[Any, ...] | None = None, quiet: bool = False
+) -> Any:
+    """A field without effect, because `why`. `only`: the values that may stand; others raise ValueError.
+
+    `quiet`: not worth a warning, since it is part of every recipe.
+    """
+    treatment: Treatment = "NO-OP"
+    return _field(default, Meaning(text, treatment, why, only or (), quiet))
+
+
+def refused(default: Any, text: str, instead: str, *, neutral: tuple[Any, ...] = ()) -> Any:
+    """A field that raises unless it stands at its default, None, False, "" or a value of `neutral`."""
+    return _field(default, Meaning(text, "REJECT", instead, (*neutral, default, None, False, "")))
+
+
+def _field(default: Any, meaning: Meaning) -> Any:
+    metadata = {"help": meaning}
+    if isinstance(default, list):
+        factory: Callable[[], Any] = default.copy
+        return dataclasses.field(default_factory=factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of a field, made when it is mutable; None for a field that has none."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def meaning_of(field: dataclasses.Field[Any]) -> Meaning:
+    """What a field means. One that a script declared itself has the treatment of any that is used."""
+    text = field.metadata.get("help") or ""
+    return text if isinstance(text, Meaning) else Meaning(str(text))

@@ -1,0 +1,16 @@
+"""FastChat's ModelArguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsft.arguments.meaning import used
+
+
+@dataclass
+class ModelArguments:
+    """Which model to fine-tune."""
+
+    model_name_or_path: str | None = used("facebook/opt-125m", "directory or hub name")
+    trust_remote_code: bool = used(False, "no effect for models with a native family")
+    padding_side: str = used("right", "right; written to the saved tokenizer")

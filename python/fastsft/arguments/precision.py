@@ -1,0 +1,92 @@
+"""Device, number formats, and what is kept or computed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastsft.arguments.json_values import json_object
+from fastsft.arguments.meaning import inert, refused, used
+from fastsft.devices import choose_device
+from fastsft.notices import warn_once
+
+if TYPE_CHECKING:
+    from fastsft.arguments.training import TrainingArguments
+
+_COMPILED = "performance only: the engine is compiled"
+_NO_TPU = "run on CUDA, or use --use_cpu True"
+
+
+@dataclass
+class PrecisionArguments:
+    """Where and in which dtypes the engine computes."""
+
+    no_cuda: bool = used(False, "old name of use_cpu")
+    use_cpu: bool = used(False, "train on the CPU")
+    use_mps_device: bool = refused(False, "GPU of Apple", _NO_TPU)
+    tpu_num_cores: int | None = refused(None, "cores of a TPU", _NO_TPU)
+    tpu_metrics_debug: bool = refused(False, "metrics of a TPU", _NO_TPU)
+    bf16: bool = used(False, "bfloat16 compute over fp32 weights")
+    fp16: bool = refused(
+        False, "float16 compute with loss scaling", "there is no loss scaler; use --bf16 True"
+    )
+    fp16_opt_level: str = inert("O1", "level of Apex", "there is no Apex")
+    half_precision_backend: Literal["auto", "apex", "cpu_amp"] = inert(
+        "auto", "library of mixed precision", "the engine's", only=("auto",)
+    )
+    fp16_backend: Literal["auto", "apex", "cpu_amp"] = inert(
+        "auto", "old name of half_precision_backend", "the engine's", only=("auto",)
+    )
+    tf32: bool | None = used(None, "TF32 in products of fp32 matrices on a GPU")
+    full_determinism: bool = used(False, "GPU kernels whose bits do not depend on timing; the CPU's never do")
+    gradient_checkpointing: bool = used(False, "compute activations again where memory needs it")
+    gradient_checkpointing_kwargs: dict[str, Any] | str | None = inert(
+        None, "options of torch's checkpointing", "a detail of torch's autograd, which does not run here"
+    )
+    recompute: Literal["auto", "none", "selective", "gate_up", "block"] = used(
+        "auto", "what the backward pass computes again"
+    )
+    grad_dtype: Literal["float32", "bfloat16"] = used(
+        "float32", "dtype of the accumulated gradient; bfloat16 saves 2 bytes a parameter"
+    )
+    optim_dtype: Literal["float32", "bfloat16"] = used(
+        "float32",
+        "dtype of AdamW's moments; bfloat16, rounded stochastically, saves 4 bytes a parameter",
+    )
+    master_dtype: Literal["float32", "split"] = used(
+        "float32",
+        "masters of --bf16 True: split keeps the 16 bits that the bfloat16 weights lack, the same numbers in "
+        "2 bytes less a parameter",
+    )
+    torch_compile: bool = inert(False, "torch.compile", _COMPILED)
+    torch_compile_backend: str | None = inert(None, "its back end", _COMPILED)
+    torch_compile_mode: str | None = inert(None, "its mode", _COMPILED)
+    torchdynamo: str | None = inert(None, "old name of torch_compile_backend", _COMPILED)
+    torch_empty_cache_steps: int | None = inert(
+        None, "steps between empty_cache", "memory is planned; nothing is returned between steps"
+    )
+    use_ipex: bool = inert(False, "Intel's extension", _COMPILED)
+    use_liger_kernel: bool | None = inert(False, "fused Triton kernels", "the engine has its own")
+    liger_kernel_config: dict[str, bool] | str | None = inert(None, "their choice", "the engine has its own")
+    use_cache: bool = inert(
+        False, "keys and values of generation", "training has none; the saved config says"
+    )
+    ray_scope: str | None = inert("last", "hyper-parameter search of Ray", "there is none")
+    mp_parameters: str = inert("", "model parallelism of SageMaker", "there is none", only=("",))
+
+
+def settle_precision(args: TrainingArguments) -> None:
+    """The device, and formats that fit each other."""
+    if args.master_dtype == "split" and not args.bf16:
+        raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")
+    steps = args.torch_empty_cache_steps
+    if steps is not None and (not isinstance(steps, int) or steps < 1):
+        raise ValueError(f"--torch_empty_cache_steps: expected an integer above 0, got {steps}")
+    if args.gradient_checkpointing_kwargs is not None:
+        args.gradient_checkpointing_kwargs = json_object(
+            "gradient_checkpointing_kwargs", args.gradient_checkpointing_kwargs
+        )
+    args.use_cpu = args.use_cpu or args.no_cuda
+    args._device = choose_device(args.use_cpu)
+    if args._device == "cpu" and args.tf32:
+        warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")

@@ -1,0 +1,49 @@
+"""Where a run writes, how long it is, what it is seeded with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastsft.arguments.meaning import inert, used
+
+if TYPE_CHECKING:
+    from fastsft.arguments.training import TrainingArguments
+
+_KEPT = "the attribute is kept for scripts"
+
+
+@dataclass
+class RunArguments:
+    """Output directory, length, seeds, resuming."""
+
+    output_dir: str | None = used(None, "checkpoints and the final model; unset: trainer_output")
+    overwrite_output_dir: bool = inert(
+        False,
+        "a flag of example scripts",
+        "a run resumes from the checkpoint that it finds; --no_resume starts afresh",
+    )
+    do_train: bool = inert(False, "a flag of example scripts", _KEPT, quiet=True)
+    do_eval: bool = inert(False, "a flag of scripts; True when there is evaluation", _KEPT, quiet=True)
+    do_predict: bool = inert(False, "a flag of example scripts", _KEPT)
+    num_train_epochs: float = used(3.0, "epochs, may be fractional")
+    max_steps: int = used(-1, "above 0: optimizer steps, instead of epochs")
+    seed: int = used(42, "of the order of the data and every generator")
+    data_seed: int | None = used(None, "of the order of the data alone")
+    ignore_data_skip: bool = used(False, "resume at the begin of the epoch's data")
+    resume_from_checkpoint: str | None = used(
+        None, "a checkpoint; True is the newest, which is the default, False none"
+    )
+    no_resume: bool = used(False, "ignore checkpoints in output_dir")
+    cache_dir: str | None = used(None, "where models from the hub are kept")
+
+
+def settle_run(args: TrainingArguments) -> None:
+    """The directory; the words True (the newest checkpoint) and False (none) instead of a checkpoint."""
+    args.output_dir = os.path.expanduser(args.output_dir or "trainer_output")
+    word = str(args.resume_from_checkpoint).lower()
+    if word == "true":
+        args.resume_from_checkpoint = True  # type: ignore[assignment]
+    elif word == "false":
+        args.resume_from_checkpoint, args.no_resume = None, True

@@ -1,0 +1,63 @@
+"""How ranks meet, and who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastsft.arguments.meaning import inert, refused, used
+from fastsft.launcher import launch
+from fastsft.notices import warn_once
+from fastsft.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
+
+if TYPE_CHECKING:
+    from fastsft.arguments.training import TrainingArguments
+
+Backend = Literal["nccl", "gloo", "mpi", "ccl", "xccl", "hccl", "cncl", "mccl"]
+_NO_DDP = "there is no DDP wrapper"
+
+
+@dataclass
+class ShardingArguments:
+    """Launch, process groups, FSDP, DeepSpeed."""
+
+    local_rank: int = used(-1, "rank on this machine, set by the launcher")
+    ddp_backend: Backend | None = used(None, "gloo or nccl; default by device", "others raise")
+    ddp_timeout: int = used(1800, "seconds that a collective may take")
+    ddp_find_unused_parameters: bool | None = inert(None, "a setting of DDP", _NO_DDP)
+    ddp_bucket_cap_mb: int | None = inert(None, "a setting of DDP", _NO_DDP)
+    ddp_broadcast_buffers: bool | None = inert(None, "a setting of DDP", _NO_DDP)
+    ddp_static_graph: bool | None = inert(None, "a setting of DDP", _NO_DDP)
+    xpu_backend: str | None = refused(None, "backend of XPU", "use --ddp_backend nccl or gloo")
+    sharded_ddp: str = refused("", "sharding of fairscale", "use --fsdp full_shard")
+    fsdp: list[str] | str | None = used(
+        None, "sharding",
+        "full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2, with offload, auto_wrap",
+    )  # fmt: skip
+    fsdp_config: dict[str, Any] | str | None = used(None, "a JSON file or object")
+    fsdp_min_num_params: int = inert(0, "parameters of a unit", "the engine shards per decoder layer")
+    fsdp_transformer_layer_cls_to_wrap: str | None = inert(
+        None, "class of a decoder layer", "the engine shards per decoder layer", quiet=True
+    )
+    deepspeed: dict[str, Any] | str | None = used(None, "a DeepSpeed JSON file or object", "sharding.md")
+    tp_size: int | None = refused(0, "ranks of tensor parallelism", "leave it unset", neutral=(1,))
+    parallelism_config: dict[str, Any] | str | None = refused(
+        None, "tensor, context and sequence parallelism", "leave it unset: ranks share conversations"
+    )
+    _n_gpu: int = field(init=False, repr=False, default=-1)
+
+
+def settle_sharding(args: TrainingArguments) -> None:
+    """Words and settings of FSDP; the rank on this machine."""
+    if args.ddp_backend not in (None, "gloo", "nccl"):
+        raise ValueError(f"fastsft does not support --ddp_backend {args.ddp_backend}; use gloo or nccl")
+    if args.device == "cpu" and args.ddp_backend == "nccl":
+        warn_once("--ddp_backend nccl has no effect on the CPU: ranks communicate through gloo")
+    args.fsdp = fsdp_tokens(args.fsdp)
+    strategy_of(args.fsdp)
+    args.fsdp_config = fsdp_settings(args.fsdp_config)
+    if args.gradient_checkpointing and args.fsdp_config.get("activation_checkpointing"):
+        raise ValueError(
+            "activation_checkpointing in fsdp_config and --gradient_checkpointing do the same; use one"
+        )
+    args.local_rank, args._n_gpu = launch().local_rank, args.n_gpu

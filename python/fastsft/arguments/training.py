@@ -1,0 +1,79 @@
+"""TrainingArguments: the fields of transformers' class from all its releases, and fastsft's own.
+
+Which field does what: trainer_arguments.md, sections 2, 3 and 6. Also parsed by the real HfArgumentParser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsft.arguments.batches import BatchArguments, settle_batches
+from fastsft.arguments.checkpoints import CheckpointArguments, settle_checkpoints
+from fastsft.arguments.deepspeed import settle_deepspeed
+from fastsft.arguments.environment import check_environment
+from fastsft.arguments.evaluation import EvaluationArguments, settle_best_model, settle_evaluation
+from fastsft.arguments.faults import FaultArguments, settle_faults
+from fastsft.arguments.hub import HubArguments, settle_hub
+from fastsft.arguments.optimizer import OptimizerArguments, settle_optimizer
+from fastsft.arguments.precision import PrecisionArguments, settle_precision
+from fastsft.arguments.reports import ReportArguments, settle_reports
+from fastsft.arguments.run import RunArguments, settle_run
+from fastsft.arguments.setters import ArgumentSetters
+from fastsft.arguments.sharding import ShardingArguments, settle_sharding
+from fastsft.arguments.treatment import apply_treatments
+from fastsft.arguments.unfinished import refuse_unfinished
+from fastsft.arguments.views import ArgumentViews
+
+
+# Fields stand in the order of the bases from the last to the first: output_dir is the first.
+@dataclass(repr=False)
+class TrainingArguments(
+    ArgumentViews,
+    ArgumentSetters,
+    HubArguments,
+    FaultArguments,
+    ShardingArguments,
+    PrecisionArguments,
+    CheckpointArguments,
+    EvaluationArguments,
+    ReportArguments,
+    OptimizerArguments,
+    BatchArguments,
+    RunArguments,
+):
+    """How to train. ValueError for what fastsft refuses, and for values that contradict each other."""
+
+    def __post_init__(self) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        """Check the fields and derive what hangs on them; also after changes. ValueError: see the class."""
+        apply_treatments(self, TrainingArguments)
+        rank_of_flag = self.local_rank
+        settle_run(self)
+        settle_batches(self)
+        settle_precision(self)
+        settle_sharding(self)
+        settle_evaluation(self)
+        settle_optimizer(self)
+        settle_deepspeed(self)
+        check_environment(self, rank_of_flag)
+        settle_reports(self)
+        settle_checkpoints(self)
+        settle_best_model(self)
+        settle_hub(self)
+        settle_faults(self)
+        refuse_unfinished(self)
+
+    @property
+    def recompute_mode(self) -> str:
+        """What the backward pass computes again instead of keeping; the memory plan settles `auto`.
+
+        --gradient_checkpointing asks for what memory needs, which `auto` does with or without it.
+        """
+        return self.recompute
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of one padding-free micro-batch, where no memory plan chooses: without training data."""
+        return self.micro_batch_tokens or self.per_device_train_batch_size * self.model_max_length

@@ -1,0 +1,70 @@
+"""Applies the treatments of fields to arguments: what is refused raises, what has no effect is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from enum import Enum
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fastsft.arguments.meaning import default_of, meaning_of
+from fastsft.notices import warn_once
+
+
+def apply_treatments(args: Any, declared: type) -> None:
+    """ValueError for a refused value and for none of a field's choices; one line for each NO-OP that is set.
+
+    `declared`: the class whose fields are fastsft's; those that a subclass declares again keep their meaning.
+    """
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(args)}
+    for field in dataclasses.fields(declared):
+        if not field.init:
+            continue
+        value = _plain(getattr(args, field.name))
+        setattr(args, field.name, value)
+        _check_choice(declared, field.name, value)
+        meaning = meaning_of(field)
+        if meaning.treatment == "IMPLEMENT" or value == defaults[field.name]:
+            continue
+        if meaning.neutral and not any(
+            type(value) is type(item) and value == item for item in meaning.neutral
+        ):
+            raise ValueError(refusal(field.name, value, meaning.remark))
+        if meaning.treatment == "NO-OP" and not meaning.quiet:
+            warn_once(f"--{field.name} has no effect: {meaning.remark}")
+
+
+def refusal(name: str, value: Any, remark: str) -> str:
+    """What is told about a value that fastsft does not take."""
+    shown = "" if value is True else f" {value}"
+    return f"fastsft does not support --{name}{shown}; {remark}"
+
+
+def choices_of(declared: type, name: str) -> tuple[Any, ...]:
+    """The values of a field that is a Literal, or may be one; () for other fields."""
+    return _choices(declared).get(name, ())
+
+
+def _plain(value: Any) -> Any:
+    """Scripts give members of transformers' enumerations: their values count."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _check_choice(declared: type, name: str, value: Any) -> None:
+    choices = choices_of(declared, name)
+    if choices and value is not None and value not in choices:
+        raise ValueError(f"--{name}: expected one of {', '.join(map(str, choices))}, got {value!r}")
+
+
+@cache
+def _choices(declared: type) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for name, hint in get_type_hints(declared).items():
+        members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        for member in members:
+            if get_origin(member) is Literal:
+                found[name] = get_args(member)
+    return found

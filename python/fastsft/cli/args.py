@@ -1,0 +1,53 @@
+"""`fastsft args [NAME]`: every argument of training, with its default, its meaning and its treatment."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+
+from fastsft.arguments.table import ArgumentRow, argument_rows, as_json, as_markdown, as_text
+
+PAGE_HEAD = """# Arguments
+
+Written by `fastsft args --page`; do not edit. `fastsft args NAME` prints one row in the terminal.
+
+Old and new names of transformers 4.28 to 5.x parse, with `_` or `-`. IMPLEMENT has its effect. NO-OP is kept
+as an attribute, has no effect, and is named once when it leaves its default. REJECT raises unless it stands
+at its default, with what to use instead. `--config FILE.yaml` (or `.json`) gives flags by name; the command
+line wins.
+
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table; 0 done, 1 when NAME is none."""
+    parser = argparse.ArgumentParser(prog="fastsft args", description=__doc__)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one argument; without: all")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="tables in Markdown")
+    form.add_argument("--json", action="store_true", help="a list of objects")
+    form.add_argument("--page", action="store_true", help="docs/arguments.md")
+    parsed = parser.parse_args(arguments)
+    rows = argument_rows()
+    if parsed.name is not None:
+        rows = _named(rows, parsed.name)
+        if not rows:
+            return 1
+    if parsed.page:
+        sys.stdout.write(PAGE_HEAD + as_markdown(rows))
+    else:
+        sys.stdout.write(
+            as_json(rows) + "\n" if parsed.json else as_markdown(rows) if parsed.markdown else as_text(rows)
+        )
+    return 0
+
+
+def _named(rows: list[ArgumentRow], name: str) -> list[ArgumentRow]:
+    wanted = name.lstrip("-").replace("-", "_")
+    found = [row for row in rows if row.name == wanted]
+    if not found:
+        near = difflib.get_close_matches(wanted, [row.name for row in rows], 1, 0.0)
+        print(f"error: no argument {name!r}; the nearest is {near[0]}", file=sys.stderr)
+    return found

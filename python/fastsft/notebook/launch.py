@@ -1,0 +1,133 @@
+"""`fastsft.launch`: train from a notebook or a script, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsft.notebook.course import Course
+from fastsft.notebook.failure import failure_of, is_error
+from fastsft.notebook.ranks import Ranks
+from fastsft.notebook.result import TrainingResult
+from fastsft.notebook.view import View, view_for
+
+
+def launch(
+    arguments: Sequence[str] | Mapping[str, Any] | None = None,
+    *,
+    num_processes: int | None = None,
+    script: str | Path | None = None,
+    plot: bool = True,
+    env: Mapping[str, str] | None = None,
+    **flags: Any,
+) -> TrainingResult:
+    """Run `python -m fastsft.train`, or `script`, on `num_processes` ranks of this machine, and wait.
+
+    arguments, flags: as of fastsft.train.train; a script gets words. num_processes: default one for each GPU,
+    one without. plot: draw the loss in the cell; elsewhere the lines of rank 0 are printed. env: further
+    variables of the ranks. This process imports no torch.
+
+    An interrupt (the notebook's stop button, Ctrl-C) lets the ranks save a checkpoint and raises
+    KeyboardInterrupt; the same call resumes. A second one ends them at once. If this process dies, the ranks
+    save and leave. ValueError for arguments and data that cannot be used; RankFailed (a RuntimeError) with
+    the words of the rank that failed first.
+    """
+    job = _job(arguments, flags, script)
+    count = num_processes or default_processes(job["arguments"])
+    if count < 1:
+        raise ValueError(f"num_processes: expected at least 1, got {count}")
+    view, course = view_for(plot), Course()
+    with Ranks(job, count, env or {}, is_silent=view.is_silent) as ranks:
+        interrupts = _follow(ranks, view, course)
+    view.close(course)
+    failure = failure_of(ranks)
+    if failure is not None and interrupts < 2:
+        raise failure
+    if interrupts:
+        raise KeyboardInterrupt(f"after step {course.status.step}; the same call resumes")
+    path = None if course.output_dir is None else Path(course.output_dir)
+    return TrainingResult(path, course.metrics(), course.log_history, course.status.step, count)
+
+
+def _follow(ranks: Ranks, view: View, course: Course) -> int:
+    """Show everything until all ranks have left; how often the user interrupted."""
+    interrupts = 0
+    held: list[str] = []
+    messages = ranks.messages()
+    while True:
+        try:
+            kind, message = next(messages)
+            if kind == "event":
+                course.take(message)
+                view.show(course)
+            elif held or ranks.failed or is_error(message):
+                held.append(message)  # told by the exception
+            else:
+                # A notebook gathers what is printed in quick succession into one output.
+                print(message, flush=not view.is_silent)
+        except StopIteration:
+            break
+        except KeyboardInterrupt:
+            interrupts += 1
+            messages = ranks.messages()  # the old one ended with the exception
+            print(_ANSWERS[min(interrupts, 2)], flush=True)
+            ranks.end(signal.SIGTERM if interrupts == 1 else signal.SIGKILL)
+    if held and not ranks.failed:
+        print("\n".join(held))
+    return interrupts
+
+
+_ANSWERS = {
+    1: "interrupted: the ranks save a checkpoint and leave; once more ends them at once",
+    2: "ended; the newest checkpoint stands",
+}
+
+
+def _job(
+    arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
+) -> dict[str, Any]:
+    """What a rank does, as JSON can hold it. ValueError for what no rank could do."""
+    words = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
+    if isinstance(arguments, str) or (words is not None and flags):
+        raise ValueError("expected a list of words, or names and values, got a string or both")
+    if script is not None:
+        if flags or isinstance(arguments, Mapping):
+            raise ValueError("a script gets a list of words, as on a command line")
+        if not Path(script).is_file():
+            raise ValueError(f"script: {script} is not a file")
+    elif words is None and not arguments and not flags:
+        raise ValueError("expected arguments, for example model_name_or_path, data_path and output_dir")
+    values = words if words is not None else {**(arguments or {}), **flags}  # type: ignore[dict-item]
+    if isinstance(values, dict):
+        if str(values.get("data_path")) == "-":
+            raise ValueError("data_path='-': the ranks of fastsft.launch have no standard input; name a file")
+        values = {name: os.fspath(v) if hasattr(v, "__fspath__") else v for name, v in values.items()}
+    return {
+        "arguments": [] if script is not None and not values else values,
+        "script": None if script is None else str(script),
+    }
+
+
+def default_processes(arguments: Any) -> int:
+    """One for each GPU that this machine shows, unless the arguments choose the CPU; at least one."""
+    chosen = arguments if isinstance(arguments, dict) else _pairs(arguments or [])
+    if any(str(chosen.get(name, False)).lower() in ("true", "1", "yes") for name in ("use_cpu", "no_cuda")):
+        return 1
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return max(len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"]), 1)
+    return max(len(list(Path("/dev").glob("nvidia[0-9]*"))), 1)
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    """The flags of a command line with the word behind each; True for one that stands alone."""
+    found = {}
+    for number, word in enumerate(words):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            behind = words[number + 1] if number + 1 < len(words) else "--"
+            found[name.replace("-", "_")] = value if equals else "True" if behind.startswith("--") else behind
+    return found

@@ -1,0 +1,68 @@
+"""The program of a rank that `fastsft.launch` starts: `python -m fastsft.notebook.rank_program`.
+
+Reads its job as one line of JSON from standard input, which then stays open as long as the parent lives.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+from typing import Any
+
+from fastsft.entry import run_script
+
+
+def main() -> None:
+    """Do the job; status as of `python -m fastsft.train`."""
+    job = json.loads(sys.stdin.buffer.readline())
+    sys.stdout, sys.stderr = _outlet(1), _outlet(2)
+    threading.Thread(target=_watch_parent, daemon=True).start()
+    if job["script"] is None:
+        run_script(lambda: _train(job["arguments"]))
+    else:
+        run_script(lambda: _run(job["script"], job["arguments"]))
+
+
+class _Outlet(io.FileIO):
+    """Where nobody reads any more, what is written is lost, and the run goes on to its checkpoint."""
+
+    def write(self, data: Any) -> int:
+        """All of `data`."""
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+def _outlet(fd: int) -> io.TextIOWrapper:
+    raw = _Outlet(fd, "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+def _train(arguments: Any) -> None:
+    from fastsft.train import train
+
+    train(arguments)
+
+
+def _run(script: str, words: list[str]) -> None:
+    sys.argv = [script, *words]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    runpy.run_path(script, run_name="__main__")
+
+
+def _watch_parent() -> None:
+    """When the parent is gone, leave as after a SIGTERM: with a checkpoint, if there is something to save."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A run as the cell of a notebook shows it, or as text elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from html import escape
+from typing import Any, Protocol
+
+from fastsft.notebook.course import Course
+from fastsft.reporting.loss_panels import drawing
+from fastsft.reporting.status import status_text
+
+_SECONDS_BETWEEN_DRAWINGS = 0.5
+_TEXT_WIDTH = 160
+
+
+class View(Protocol):
+    """Where the course of a run is shown. is_silent: the ranks need not print it."""
+
+    is_silent: bool
+
+    def show(self, course: Course) -> None: ...
+    def close(self, course: Course) -> None: ...
+
+
+class TextView:
+    """Leaves it to the lines that rank 0 prints."""
+
+    is_silent = False
+
+    def show(self, course: Course) -> None:
+        """Nothing."""
+
+    def close(self, course: Course) -> None:
+        """Nothing."""
+
+
+class NotebookView:
+    """One output of the cell that is drawn anew: a bar, the newest numbers, the loss."""
+
+    is_silent = True
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._drawn_at = 0.0
+
+    def show(self, course: Course) -> None:
+        """Draw, twice a second at most; not before the first step, while the start page is still printed."""
+        if course.has_moved and time.monotonic() - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS:
+            self._draw(course)
+
+    def close(self, course: Course) -> None:
+        """Draw the end."""
+        if course.output_dir is not None:
+            self._draw(course)
+
+    def _draw(self, course: Course) -> None:
+        from IPython.display import HTML, display
+
+        picture = HTML(course_html(course))
+        if self._handle is None:
+            self._handle = display(picture, display_id=True)
+        else:
+            self._handle.update(picture)
+        self._drawn_at = time.monotonic()
+
+
+def course_html(course: Course) -> str:
+    """Bar, numbers and curves; fits light and dark notebooks."""
+    status = course.status
+    bar = f'value="{status.step}" max="{max(status.max_steps, 1)}"'
+    return (
+        f'<div><progress {bar} style="width:100%"></progress>'
+        f'<div style="font-variant-numeric:tabular-nums">{escape(course_text(course))}</div>'
+        f"{drawing(course.history(), status.max_steps, only_loss=True)}</div>"
+    )
+
+
+def course_text(course: Course) -> str:
+    """What goes on, the step, and the newest numbers."""
+    status = course.status
+    parts = [status.phase, f"step {status.step:,} of {status.max_steps:,}", status_text(status, _TEXT_WIDTH)]
+    return ", ".join(part for part in parts if part)
+
+
+def view_for(plot: bool) -> View:
+    """A notebook's own view when the process is a kernel and `plot` is wanted, else text."""
+    return NotebookView() if plot and is_notebook() else TextView()
+
+
+def is_notebook() -> bool:
+    """Whether output goes to cells; IPython is not imported to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None

@@ -1,0 +1,60 @@
+"""How long a phase of a run may stand still before a stuck rank ends itself (reliability.md, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PHASES = ("init", "first_step", "step", "save", "evaluation")
+_entered: list[tuple[str, float]] = [("none", 0.0)]
+
+
+def parse_timeouts(text: str | None) -> dict[str, float]:
+    """`"init=300,step=60"` as seconds by phase. ValueError for another phase, and for no number above 0."""
+    limits = {}
+    for item in (text or "").split(",") if text else []:
+        name, _, seconds = (part.strip() for part in item.partition("="))
+        try:
+            limits[name] = float(seconds)
+        except ValueError:
+            limits[name] = -1.0
+        if name not in PHASES or not limits[name] > 0:
+            expected = "=SECONDS,".join(PHASES)
+            raise ValueError(f"--phase_timeouts: expected {expected}=SECONDS, or some of them, got {item!r}")
+    return limits
+
+
+def limit_of(args: Any, phase: str) -> float:
+    """Seconds that `phase` may stand still; 0, never, for a rank that is alone and has no limit given."""
+    given = parse_timeouts(args.phase_timeouts)
+    if phase in given:
+        return given[phase]
+    # Collectives end after --ddp_timeout with a message of their own, which says more.
+    return args.ddp_timeout + 30.0 if args.world_size > 1 else 0.0
+
+
+@contextmanager
+def deadline(args: Any, name: str) -> Iterator[None]:
+    """Inside, a standstill longer than the limit of `name` (one of PHASES) ends this process.
+
+    It leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.
+    """
+    _enter(name, limit_of(args, name))
+    try:
+        yield
+    finally:
+        _entered.pop()
+        _renew()
+
+
+def _enter(name: str, seconds: float) -> None:
+    _entered.append((name, seconds))
+    _renew()
+
+
+def _renew() -> None:
+    from fastsft import _C
+
+    name, seconds = _entered[-1]
+    _C.enter_phase(name, timeout_seconds=seconds)

@@ -1,0 +1,46 @@
+"""Where the ranks of one machine meet: a store that no other machine can reach."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+_LOOPBACK = "127.0.0.1"
+
+
+def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Any:
+    """A TCPStore of rank 0 that listens on 127.0.0.1 only; torch's own accepts anyone, without a password.
+
+    RuntimeError when the port is taken, or rank 0 does not come within the timeout.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False}
+    if rank != 0:
+        return TCPStore(_LOOPBACK, port, world_size, is_master=False, **options)
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((_LOOPBACK, port))
+        listener.listen(max(128, world_size))
+    except OSError as error:
+        listener.close()
+        raise RuntimeError(
+            f"MASTER_PORT: cannot listen on {_LOOPBACK}:{port}: {error.strerror}; choose another MASTER_PORT"
+        ) from error
+    return TCPStore(
+        _LOOPBACK, port, world_size, is_master=True, master_listen_fd=listener.detach(), **options
+    )
+
+
+def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether all ranks share this machine, and nobody else made a store for them, as torchrun does."""
+    env = os.environ if environ is None else environ
+    if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or local_world_size != world_size:
+        return False
+    # Without LOCAL_WORLD_SIZE the number of ranks here is a guess.
+    told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env
+    return told or env.get("MASTER_ADDR") in (None, "localhost", _LOOPBACK)

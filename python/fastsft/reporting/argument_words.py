@@ -1,0 +1,47 @@
+"""The arguments of a run that differ from their defaults, as words of a command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from typing import Any
+
+from fastsft.arguments.meaning import default_of
+
+# Set by the run itself, or shown elsewhere on the start page.
+_LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_pin_memory")
+
+
+def changed_arguments(*instances: Any) -> dict[str, Any]:
+    """Name -> value of the fields that are not what a fresh instance of their class has."""
+    changed = {}
+    for instance in instances:
+        usual = _usual(type(instance))
+        for field in dataclasses.fields(instance):
+            value = getattr(instance, field.name)
+            if field.init and field.name not in _LEFT_OUT and value != usual.get(field.name):
+                changed[field.name] = value
+    return {
+        name: f"<{name.upper()}>" if name.endswith("_token") else value for name, value in changed.items()
+    }
+
+
+def argument_words(changed: dict[str, Any]) -> list[str]:
+    """`--name value`, one text a field, quoted as a shell needs it."""
+    return [f"--{name} {shlex.quote(_word(value))}" for name, value in changed.items()]
+
+
+def _usual(kind: type) -> dict[str, Any]:
+    """The defaults, as they stand after the class has settled them; a subclass may need more than nothing."""
+    try:
+        fresh = kind()
+    except (TypeError, ValueError):
+        return {field.name: default_of(field) for field in dataclasses.fields(kind)}
+    return {field.name: getattr(fresh, field.name) for field in dataclasses.fields(kind)}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value)
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)

@@ -1,0 +1,100 @@
+"""`loss.html` and `loss.png` in the output directory, kept up to date while a run goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastsft.callbacks import TrainerCallback
+from fastsft.notices import warn_once
+from fastsft.reporting.durations import duration_text
+from fastsft.reporting.loss_history import LossHistory
+from fastsft.reporting.loss_page import loss_page
+from fastsft.reporting.loss_picture import has_matplotlib, write_loss_picture
+
+PAGE_NAME, PICTURE_NAME = "loss.html", "loss.png"
+# matplotlib takes most of a second; between two saves that follow each other quickly nobody looks.
+_SECONDS_BETWEEN = 20.0
+
+
+class LossReports(TrainerCallback):
+    """Writes the curves at saves, at the end, and when a run ends early; on global rank 0, with --plot_loss.
+
+    A disk that refuses them is told once and costs nothing else.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._started = self._written_at = time.monotonic()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The clock starts."""
+        self._started = time.monotonic()
+        self._written_at = -_SECONDS_BETWEEN
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Bring the curves up to date."""
+        due = time.monotonic() - self._written_at >= _SECONDS_BETWEEN
+        if due and state.global_step < state.max_steps:
+            self._write(args, state, "running")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The whole run."""
+        self._write(args, state, "finished" if state.global_step >= state.max_steps else "stopped")
+
+    def on_train_stopped(self, args: Any, state: Any, control: Any, *, reason: str = "", **_: Any) -> None:
+        """As far as it came."""
+        self._write(args, state, f"stopped: {reason}")
+
+    def _write(self, args: Any, state: Any, outcome: str) -> None:
+        if not state.is_world_process_zero or not args.plot_loss:
+            return
+        history = LossHistory.of(state.log_history)
+        if history.is_empty:
+            return
+        try:
+            write_loss_files(
+                Path(args.output_dir), state, self._title, outcome, time.monotonic() - self._started
+            )
+        except OSError as error:
+            warn_once(f"the loss curves cannot be written: {error}")
+        self._written_at = time.monotonic()
+
+
+def write_loss_files(directory: Path, state: Any, title: str, outcome: str, seconds: float) -> None:
+    """loss.html, and loss.png where matplotlib is installed, in `directory`. OSError when it takes none."""
+    history = LossHistory.of(state.log_history)
+    page = loss_page(history, title, facts(state, history, outcome, seconds), state.max_steps)
+    directory.mkdir(parents=True, exist_ok=True)
+    _replace(directory / PAGE_NAME, lambda path: path.write_text(page, encoding="utf-8"))
+    if has_matplotlib():
+        _replace(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
+    else:
+        warn_once("loss.html only: loss.png needs matplotlib; pip install 'fastsft[plot]'")
+
+
+def facts(state: Any, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
+    """What stands above the curves."""
+    shown = {"run": outcome, "step": f"{state.global_step:,} of {state.max_steps:,}"}
+    if state.epoch is not None:
+        shown["epoch"] = f"{state.epoch:.2f}"
+    if len(history.train):
+        shown["train loss"] = f"{history.train.values[-1]:.4f}"
+    for name, curve in history.evaluations.items():
+        if (best := curve.best()) is not None:
+            shown[f"best {name} loss"] = f"{best[1]:.4f} at step {best[0]:,}"
+    shown["time"] = duration_text(seconds)
+    return shown
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """A reader finds the old file or the new one, never half of it."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        write(fresh)
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)

@@ -1,0 +1,51 @@
+"""`<split>_results.json` and the table of a split's metrics, as transformers 4.57 writes and prints them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as a person reads them: h:mm:ss of runtimes, GF of total_flos, four decimals of other floats."""
+    return {name: _readable(name, value) for name, value in metrics.items()}
+
+
+def metrics_table(split: str, metrics: Mapping[str, Any]) -> str:
+    """The lines that `Trainer.log_metrics` prints: a title, then names and values in columns."""
+    shown = {name: str(value) for name, value in metrics_format(metrics).items()}
+    name_width = max(map(len, shown), default=0)
+    value_width = max(map(len, shown.values()), default=0)
+    rows = [f"  {name:<{name_width}} = {shown[name]:>{value_width}}" for name in sorted(shown)]
+    return "\n".join([f"***** {split} metrics *****", *rows])
+
+
+def write_metrics(
+    directory: str | Path, split: str, metrics: Mapping[str, Any], *, combined: bool = True
+) -> None:
+    """Write `<split>_results.json` in `directory`; with `combined` also bring all_results.json up to date."""
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / f"{split}_results.json", metrics)
+    if combined:
+        path = folder / "all_results.json"
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        _write(path, {**before, **metrics})
+
+
+def _readable(name: str, value: Any) -> Any:
+    if "_mem_" in name:
+        return f"{value >> 20}MB"
+    if "_runtime" in name:
+        hundredths = int(abs(value - int(value)) * 100)
+        return f"{datetime.timedelta(seconds=int(value))}.{hundredths:02d}"
+    if name == "total_flos":
+        return f"{int(value) >> 30}GF"
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _write(path: Path, metrics: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(dict(metrics), indent=4, sort_keys=True), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Trackers of runs: one file each, named as `--report_to` names it."""

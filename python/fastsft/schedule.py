@@ -1,0 +1,143 @@
+"""The learning rate of every step (trainer_semantics.md, section 12): native, DeepSpeed's, or a plateau."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from fastsft.arguments import TrainingArguments
+from fastsft.arguments.deepspeed import DeepSpeedPlan, check_lengths
+
+
+class Schedule(Protocol):
+    """What the loop asks: the rate that step `step`, counted from 0, is done with."""
+
+    def rate(self, step: int) -> float:
+        """Learning rate."""
+
+
+def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[str, Any]] = ()) -> Schedule:
+    """The schedule of a run of `max_steps`. ValueError for options that it does not have.
+
+    history: log history of the run so far, whose evaluations a plateau hangs on.
+    """
+    from fastsft import _C
+
+    warmup = args.get_warmup_steps(max_steps)
+    plan = args.deepspeed_plan
+    if plan is not None:
+        check_lengths(plan, max_steps, warmup)
+        if plan.scheduler is not None:
+            return DeepSpeedWarmup(plan, args.learning_rate, max_steps, warmup)
+    options = args.lr_scheduler_kwargs if isinstance(args.lr_scheduler_kwargs, dict) else {}
+    if args.lr_scheduler_type == "reduce_lr_on_plateau":
+        plateau = PlateauSchedule(args.learning_rate, **options)
+        plateau.replay(history, metric_key(args.metric_for_best_model or "loss"))
+        return plateau
+    return _C.Schedule(
+        args.lr_scheduler_type,
+        learning_rate=args.learning_rate,
+        warmup_steps=warmup,
+        total_steps=max_steps,
+        options={name: value for name, value in options.items() if value is not None},
+    )
+
+
+def metric_key(name: str) -> str:
+    """A metric as it stands in the logs of evaluation: loss is eval_loss."""
+    return name if name.startswith("eval_") else f"eval_{name}"
+
+
+class DeepSpeedWarmup:
+    """WarmupLR and WarmupDecayLR of DeepSpeed, step for step.
+
+    Both hold `warmup_min_lr` for steps 0 and 1: a DeepSpeed schedule begins at -1, where it gives the
+    minimum, and at 0, where the warm-up is 0. `warmup_type` is log unless the file says linear.
+    """
+
+    def __init__(self, plan: DeepSpeedPlan, learning_rate: float, max_steps: int, warmup: int) -> None:
+        assert plan.scheduler is not None
+        params = plan.scheduler["params"]
+        least = params.get("warmup_min_lr", 0.0)
+        self._least = 0.0 if least == "auto" else float(least)
+        self._peak = learning_rate
+        given = params.get("warmup_num_steps", 1000)
+        self._warmup = max(2, warmup if given == "auto" else int(given))
+        self._total = max_steps if plan.scheduler["type"] == "WarmupDecayLR" else None
+        self._log = params.get("warmup_type", "log") == "log"
+
+    def rate(self, step: int) -> float:
+        """Learning rate of step `step`."""
+        return self._least + (self._peak - self._least) * (self._share(step - 1) if step else 0.0)
+
+    def _share(self, done: int) -> float:
+        if done < self._warmup:
+            return math.log(done + 1) / math.log(self._warmup) if self._log else done / self._warmup
+        if self._total is None:
+            return 1.0
+        return max(0.0, (self._total - done) / max(1.0, self._total - self._warmup))
+
+
+class PlateauSchedule:
+    """torch's ReduceLROnPlateau: the rate falls by `factor` after more than `patience` bad evaluations.
+
+    Options and defaults are torch's. Source: trainer_semantics.md, section 12.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ValueError(
+                "--lr_scheduler_kwargs: reduce_lr_on_plateau: mode is min or max, threshold_mode rel or abs, "
+                f"not {mode} and {threshold_mode}"
+            )
+        if factor >= 1.0:
+            raise ValueError(f"--lr_scheduler_kwargs: factor: expected a number below 1, got {factor}")
+        self._rate, self._mode = learning_rate, mode
+        self._factor, self._patience, self._cooldown = factor, patience, cooldown
+        self._threshold, self._relative = threshold, threshold_mode == "rel"
+        self._min, self._eps = min_lr, eps
+        self._best = math.inf if mode == "min" else -math.inf
+        self._bad = self._resting = 0
+
+    def rate(self, step: int) -> float:
+        """Learning rate, the same for every step until an evaluation changes it."""
+        return self._rate
+
+    def take(self, metric: float) -> None:
+        """One evaluation."""
+        if self._is_better(metric):
+            self._best, self._bad = metric, 0
+        else:
+            self._bad += 1
+        if self._resting > 0:
+            self._resting -= 1
+            self._bad = 0
+        if self._bad > self._patience:
+            lower = max(self._rate * self._factor, self._min)
+            if self._rate - lower > self._eps:
+                self._rate = lower
+            self._resting, self._bad = self._cooldown, 0
+
+    def replay(self, history: Iterable[dict[str, Any]], metric: str) -> None:
+        """Take the evaluations of a log history, those before the first step apart, as the run took them."""
+        for entry in history:
+            if metric in entry and entry.get("step", 0) > 0:
+                self.take(float(entry[metric]))
+
+    def _is_better(self, metric: float) -> bool:
+        change = -self._threshold if self._mode == "min" else self._threshold
+        bound = self._best * (1 + change) if self._relative else self._best + change
+        return metric < bound if self._mode == "min" else metric > bound

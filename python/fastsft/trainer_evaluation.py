@@ -1,0 +1,118 @@
+"""The evaluations of a Trainer (trainer_semantics.md, section 13)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.evaluation import evaluation_loss, exact_loss
+from fastsft.phase_timeouts import deadline
+from fastsft.token_rows import TokenRows
+
+
+class PredictionOutput(NamedTuple):
+    """What `Trainer.predict` returns: transformers' result with prediction_loss_only, metrics alone."""
+
+    predictions: None
+    label_ids: None
+    metrics: dict[str, float]
+
+
+class TrainerEvaluation:
+    """Evaluates the model as it stands; a part of Trainer."""
+
+    args: TrainingArguments
+    eval_dataset: Any
+    progress: Any
+    model: Any
+    fire: Callable[..., None]
+    log: Callable[..., None]
+    _at_batch: Callable[[], None]
+
+    def _read_eval_rows(self) -> None:
+        """The rows of the trainer's evaluation data, a set or several by name; ValueError for foreign ids."""
+        self.eval_rows: TokenRows | dict[str, TokenRows] | None = None
+        if isinstance(self.eval_dataset, Mapping):
+            self.eval_rows = {name: self._rows_of(item) for name, item in self.eval_dataset.items()}
+        elif self.eval_dataset is not None:
+            self.eval_rows = self._rows_of(self.eval_dataset)
+
+    def _rows_of(self, dataset: Any) -> TokenRows:
+        rows = TokenRows.of(dataset, self.args.model_max_length)
+        rows.check_ids(self.model.engine.vocab_size)
+        return rows
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one.
+
+        eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Of several,
+        each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
+        """
+        rows = self._rows_to_evaluate(eval_dataset)
+        if not isinstance(rows, dict):
+            if isinstance(eval_dataset, str):
+                metric_key_prefix = f"{metric_key_prefix}_{eval_dataset}"
+            return self._evaluate(rows, metric_key_prefix)
+        metrics: dict[str, float] = {}
+        for name, named in rows.items():
+            metrics.update(self._evaluate(named, f"{metric_key_prefix}_{name}"))
+        return metrics
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """The metrics of `test_dataset`, not logged; collective. Logits are not kept.
+
+        For replies, load the saved model where text is generated. ignore_keys has no effect.
+        """
+        metrics = self._metrics(self._rows_of(test_dataset), metric_key_prefix)
+        self.fire("on_predict", metrics=metrics)
+        return PredictionOutput(None, None, metrics)
+
+    def _rows_to_evaluate(self, dataset: Any) -> TokenRows | dict[str, TokenRows]:
+        if isinstance(dataset, str):
+            if not isinstance(self.eval_rows, dict) or dataset not in self.eval_rows:
+                known = ", ".join(self.eval_rows) if isinstance(self.eval_rows, dict) else "none"
+                raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
+            return self.eval_rows[dataset]
+        if isinstance(dataset, Mapping):
+            return {name: self._rows_of(item) for name, item in dataset.items()}
+        if dataset is not None:
+            return self._rows_of(dataset)
+        if self.eval_rows is None:
+            raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
+        return self.eval_rows
+
+    def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
+        metrics = self._metrics(rows, prefix)
+        self.log(metrics)
+        self.fire("on_evaluate", metrics=metrics)
+        return metrics
+
+    def _metrics(self, rows: TokenRows, prefix: str) -> dict[str, float]:
+        started = time.monotonic()
+        with (
+            deadline(self.args, "evaluation"),
+            self.progress.phase("evaluating", f"{len(rows):,} rows") as show,
+        ):
+
+            def batch_done(done: int, total: int) -> None:
+                show(done, total)
+                self.fire("on_prediction_step")
+                self._at_batch()
+
+            compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
+            loss = compute(self.model.engine, rows, self.args, batch_done)
+        runtime = time.monotonic() - started
+        steps = _C.micro_batch_count(len(rows), self.args.eval_batch_size, self.args.world_size)
+        return {
+            f"{prefix}_loss": loss,
+            f"{prefix}_runtime": round(runtime, 4),
+            f"{prefix}_samples_per_second": round(len(rows) / max(runtime, 1e-9), 3),
+            f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
+        }

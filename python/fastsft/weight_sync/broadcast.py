@@ -1,0 +1,116 @@
+"""fsdp_sync_weight_nccl: whole weights to rollout engines, bucket by bucket, with deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastsft.weight_sync import handshake
+from fastsft.weight_sync.engine_state import EngineState, exclusive
+from fastsft.weight_sync.feed import Feed
+from fastsft.weight_sync.modes import SyncOptions, sync_mode
+from fastsft.weight_sync.plan import SyncPlan, check_same_plan
+from fastsft.weight_sync.save import parameter_dtype
+from fastsft.weight_sync.sources import WeightSource, broadcast_source_of
+from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.vote import check_grows, settle
+
+DEFAULT_BUCKET_BYTES = 1 << 28
+
+
+def fsdp_sync_weight_nccl(
+    engine: Any,
+    model_update_group: Any,
+    *,
+    mode: str = "trinity",
+    save_dtype: str | None = None,
+    send_buffers: bool = False,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    deadline_s: float = 600.0,
+    version: int | None = None,
+    handshakes: bool = False,
+    checksum: bool = True,
+    announce: Callable[[dict[str, Any]], Any] | None = None,
+) -> int:
+    """Broadcast the whole weights of `engine.module`; collective over the trainer ranks. Returns the version.
+
+    Only trainer rank 0 belongs to `model_update_group` (a process group, or a `WeightGroup`), as its rank 0;
+    elsewhere it may be None. mode: "trinity" (a broadcast a tensor), "vllm_packed", "sglang" or "native".
+    Names, order, dtypes and shapes are those of `sync_plan`: parameters, with `send_buffers` also persistent
+    buffers; of an engine with `get_per_tensor_param`, unless FSDP1 wraps it, what that yields.
+
+    deadline_s: of every single wait; past it RuntimeError, and the group has to be made again. version: must
+    grow; None: the last one plus 1. handshakes: every mode begins with an agreement on plan and version, as
+    `WeightReceiver(handshakes=True)` expects. When one rank fails all trainer ranks raise its reason.
+    Contract: weight_sync.md, sections 1.3 and 4.4.
+    """
+    wire = sync_mode(mode)
+    dtype = parameter_dtype(save_dtype)
+    with exclusive(engine) as state:
+        version = state.broadcast + 1 if version is None else version
+        what = f"sending version {version}"
+        check_grows(what, version, state.broadcast)
+        source = _source(engine, state)
+        plan = source.plan(dtype, buffers=send_buffers)
+        feed = Feed(source, plan)
+        error: BaseException | None = None
+        try:
+            if source.rank == 0:
+                options = SyncOptions(bucket_bytes, version, announce, checksum)
+                transport = _transport(model_update_group, deadline_s, source)
+                if wire.handshakes or handshakes:
+                    header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
+                    handshake.offer(transport, plan, header)
+                wire.send(feed, plan, transport, options)
+        except Exception as failure:
+            error = failure
+        error = _drain(feed, error)
+        settle(what, error, source.rank, source.world_size)
+        state.broadcast = version
+    return version
+
+
+def sync_plan(engine: Any, *, save_dtype: str | None = None, send_buffers: bool = False) -> SyncPlan:
+    """What `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
+
+    ValueError, on every rank, when ranks have different models.
+    """
+    with exclusive(engine) as state:
+        return _source(engine, state).plan(parameter_dtype(save_dtype), buffers=send_buffers)
+
+
+def _source(engine: Any, state: EngineState) -> WeightSource:
+    source: WeightSource | None = state.sources.get("broadcast")
+    if source is None:
+        source = broadcast_source_of(engine)
+        _check_ranks(source)
+        state.sources["broadcast"] = source
+    return source
+
+
+def _check_ranks(source: WeightSource) -> None:
+    if source.world_size == 1:
+        return
+    import torch.distributed as dist
+
+    hashes: list[Any] = [None] * source.world_size
+    dist.all_gather_object(hashes, source.plan().hash)
+    check_same_plan(hashes)
+
+
+def _transport(group: Any, deadline_s: float, source: WeightSource) -> Transport:
+    if group is None:
+        raise ValueError("model_update_group: expected a group on trainer rank 0, got None")
+    transport = Transport(group, deadline_s, source.wire_device(group))
+    if transport.rank != 0:
+        raise ValueError(f"model_update_group: expected trainer rank 0 as its rank 0, got {transport.rank}")
+    return transport
+
+
+def _drain(feed: Feed, error: BaseException | None) -> BaseException | None:
+    """The other ranks are in the gathers that are left, whatever happened here."""
+    try:
+        feed.drain()
+    except Exception as failure:
+        return error or failure
+    return error

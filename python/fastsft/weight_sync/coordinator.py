@@ -1,0 +1,160 @@
+"""CheckpointCoordinator: saves in the background, with the calls of Trinity's coordinator."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastsft.weight_sync import remote
+from fastsft.weight_sync.reported import raise_once
+
+_LOGGER = logging.getLogger(__name__)
+_LEASE_PER_HEARTBEAT = 6.0
+
+
+class CheckpointCoordinator:
+    """Runs saves on threads and tells a monitor before and after each.
+
+    checkpoint_monitor: a `CheckpointMonitor`, Trinity's, or the handle of such a Ray actor; None: nobody is
+    told. A failed save is kept: `wait_all` raises it, or the next save, which is under way nevertheless.
+    heartbeat_s: seconds between signs of life to a monitor that takes them.
+    """
+
+    def __init__(self, checkpoint_monitor: Any = None, *, heartbeat_s: float = 5.0) -> None:
+        self._monitor = checkpoint_monitor
+        self._heartbeat_s = heartbeat_s
+        self._threads: dict[str, threading.Thread] = {}
+        self._failures: list[BaseException] = []
+
+    def save_async(
+        self, name: str, save_fn: Callable[[], Any], global_step: int, is_state_dict: bool = False
+    ) -> None:
+        """Run `save_fn` on a thread, after the earlier save of this name has ended."""
+        self.attach(name, lambda: self._save(save_fn, global_step, is_state_dict))
+
+    def save_sync(self, save_fn: Callable[[], Any], global_step: int, is_state_dict: bool = False) -> None:
+        """Run `save_fn` here, between the same calls of the monitor; raises what it raises."""
+        self._save(save_fn, global_step, is_state_dict)
+        self._raise_failure()
+
+    def attach(self, name: str, work: Callable[[], Any]) -> None:
+        """Run `work` on a thread whose end and failure belong to this coordinator, telling no monitor."""
+        self._join(name)
+        earlier = len(self._failures)  # a failure of the save that begins here belongs to the next call
+        thread = threading.Thread(target=self._keep_failure, args=(name, work), name=f"save-{name}")
+        self._threads[name] = thread
+        thread.start()
+        self._raise_failure(earlier)
+
+    def wait_all(self, timeout: float | None = None) -> None:
+        """Wait for every save. Raises the first failure that nobody has raised yet.
+
+        timeout: seconds; RuntimeError when a save is still running then.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        for name, thread in list(self._threads.items()):
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                raise RuntimeError(f"save {name} is still running after {timeout} seconds")
+            self._threads.pop(name, None)
+        self._raise_failure()
+
+    async def register_and_monitor(
+        self,
+        global_step: int,
+        is_state_dict: bool = False,
+        state_dict_thread_count: int = 0,
+        checkpoint_thread_count: int = 0,
+    ) -> None:
+        """Tell the monitor how many saves of the step there are, and that there will be no more."""
+        if self._monitor is None:
+            return
+        if state_dict_thread_count or checkpoint_thread_count:
+            await remote.call_async(
+                self._monitor,
+                "register_thread_count",
+                global_step,
+                state_dict_thread_count=state_dict_thread_count,
+                checkpoint_thread_count=checkpoint_thread_count,
+            )
+        await remote.call_async(self._monitor, "monitor_step", global_step, is_state_dict=is_state_dict)
+
+    def _join(self, name: str) -> None:
+        thread = self._threads.get(name)
+        if thread is not None:
+            thread.join()
+
+    def _keep_failure(self, name: str, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            _LOGGER.exception("save %s failed", name)
+            self._failures.append(error)
+            _FAILED.add(self)
+
+    def _raise_failure(self, count: int | None = None) -> None:
+        """The first of the `count` oldest failures (default: of all) that nobody has raised yet."""
+        for _ in range(len(self._failures) if count is None else count):
+            failure = self._failures.pop(0)
+            if not self._failures:
+                _FAILED.discard(self)
+            raise_once(failure)
+
+    def _save(self, save_fn: Callable[[], Any], step: int, is_state_dict: bool) -> None:
+        if self._monitor is None:
+            save_fn()
+            return
+        node_id, job_id = remote.runtime_ids()
+        # An unmodified monitor knows neither leases nor failures, and its calls stay as they are.
+        extended = remote.has_method(self._monitor, "notify_failed")
+        who: dict[str, Any] = {"node_id": node_id, "job_id": job_id}
+        lease: dict[str, Any] = {"lease_s": self._heartbeat_s * _LEASE_PER_HEARTBEAT} if extended else {}
+        remote.call(self._monitor, "notify_started", **who, **lease)
+        try:
+            with _Heartbeat(self._monitor if extended else None, who, lease, self._heartbeat_s):
+                save_fn()
+        except BaseException as error:
+            if extended:
+                why = f"{type(error).__name__}: {error}"
+                remote.call(self._monitor, "notify_failed", step, why, is_state_dict, **who)
+            raise
+        remote.call(self._monitor, "notify_finished", step, is_state_dict, **(who if extended else {}))
+
+
+class _Heartbeat:
+    """Signs of life while a save runs."""
+
+    def __init__(self, monitor: Any, who: dict[str, Any], lease: dict[str, Any], every: float) -> None:
+        self._monitor, self._who, self._lease, self._every = monitor, who, lease, every
+        self._done = threading.Event()
+
+    def __enter__(self) -> None:
+        if self._monitor is not None:
+            threading.Thread(target=self._beat, name="save-heartbeat", daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+
+    def _beat(self) -> None:
+        while not self._done.wait(self._every):
+            try:
+                remote.call(self._monitor, "heartbeat", **self._who, **self._lease)
+            except Exception:
+                _LOGGER.warning("the checkpoint monitor does not answer", exc_info=True)
+
+
+def _say_what_failed() -> None:
+    """The interpreter has joined the threads by now, so that no shard is left half written."""
+    for coordinator in list(_FAILED):
+        try:
+            coordinator.wait_all()
+        except Exception as error:
+            _LOGGER.error("a save failed and nobody asked for its outcome: %s", error)
+
+
+_FAILED: set[CheckpointCoordinator] = set()
+atexit.register(_say_what_failed)

@@ -1,0 +1,44 @@
+"""What weight sync remembers of an engine between calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+_ATTRIBUTE = "_fastsft_weight_sync"
+
+
+@dataclass
+class EngineState:
+    """lock: held by transfers, and by training steps that ask for it. uploaded, broadcast: the newest version
+    that arrived."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    uploaded: int = 0
+    broadcast: int = 0
+    sources: dict[str, Any] = field(default_factory=dict)
+    staging: Any = None
+    huggingface_files: tuple[Any, dict[str, bytes]] | None = None
+
+
+def state_of(engine: Any) -> EngineState:
+    """The state of the engine, made at the first call."""
+    state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
+    if state is None:
+        state = EngineState()
+        setattr(engine, _ATTRIBUTE, state)
+    return state
+
+
+@contextmanager
+def exclusive(engine: Any) -> Iterator[EngineState]:
+    """Transfers and training steps exclude each other: hold this around a step of an engine that is not ours.
+
+    The same thread may hold it twice.
+    """
+    state = state_of(engine)
+    with state.lock:
+        yield state

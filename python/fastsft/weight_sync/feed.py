@@ -1,0 +1,56 @@
+"""The whole tensors of a plan in its order, no more of them at a time than somebody asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastsft.weight_sync.plan import SyncPlan
+from fastsft.weight_sync.sources.source import TieCheck, WeightSource
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Feed:
+    """Gathers unit by unit; collective. Whoever stops early must `drain`, or the other ranks wait."""
+
+    def __init__(self, source: WeightSource, plan: SyncPlan) -> None:
+        self._names = plan.names
+        self._known = set(self._names)
+        self._check = TieCheck(source.sent_twice())
+        self._units, self._lends_memory = source.whole(), source.lends_memory
+        self._first = 0
+        self._window: list[torch.Tensor] = []
+
+    def take(self, first: int, last: int) -> list[torch.Tensor]:
+        """Tensors number `first` to `last` of the plan; those before `first` are given up.
+
+        RuntimeError when the model no longer yields what was planned.
+        """
+        self._window = self._window[first - self._first :]
+        self._first = first
+        while self._first + len(self._window) <= last:
+            unit = next(self._units, None)
+            if unit is None:
+                raise RuntimeError(f"tensor {self._names[last]} of the plan is gone; make a new plan")
+            for name, tensor in unit:
+                self._see(name, tensor)
+        return self._window[: last - first + 1]
+
+    def drain(self) -> None:
+        """Take part in the gathers that are left, and keep nothing. ValueError when tied tensors differ."""
+        self._window = []
+        for unit in self._units:
+            for name, tensor in unit:
+                self._check.see(name, tensor)
+        self._check.settle()
+
+    def _see(self, name: str, tensor: torch.Tensor) -> None:
+        self._check.see(name, tensor)
+        if name not in self._known:
+            return
+        number = self._first + len(self._window)
+        if number >= len(self._names) or self._names[number] != name:
+            expected = self._names[number] if number < len(self._names) else "nothing more"
+            raise RuntimeError(f"expected tensor {expected}, got {name}; the model changed, make a new plan")
+        self._window.append(tensor.detach().clone() if self._lends_memory else tensor.detach())

@@ -1,0 +1,67 @@
+"""`huggingface/` beside saved shards: configuration and tokenizer, as readers of shards need them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fastsft.weight_sync.engine_state import state_of
+
+_FOLDER = "huggingface"
+
+
+def huggingface_files(engine: Any, config: Any) -> dict[str, bytes]:
+    """relative path -> content. Made once while configuration and tokenizer stay the same objects.
+
+    On the calling thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose
+    key is None are left out.
+    """
+    tokenizer = getattr(getattr(engine, "checkpoint_manager", None), "processing_class", None)
+    state = state_of(engine)
+    key = (id(tokenizer), _fingerprint(config))
+    if state.huggingface_files is None or state.huggingface_files[0] != key:
+        with tempfile.TemporaryDirectory() as folder:
+            _save_config(config, folder)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(folder)
+            files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+            content = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        state.huggingface_files = (key, content)
+    return state.huggingface_files[1]
+
+
+def write_huggingface_files(directory: Path, files: dict[str, bytes]) -> None:
+    """Each under its name whole or not at all; durable on return."""
+    from fastsft import _C
+
+    for name, content in files.items():
+        path = directory / _FOLDER / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".fastsft-tmp-{path.name}-{os.getpid()}")
+        temporary.write_bytes(content)
+        _C.sync_file(str(temporary))
+        os.replace(temporary, path)
+        _C.sync_directory(str(path.parent))
+    _C.sync_directory(str(directory))
+
+
+def _save_config(config: Any, folder: str) -> None:
+    if config is None:
+        return
+    if isinstance(config, dict):
+        from fastsft.model_config import json_text
+
+        Path(folder, "config.json").write_text(json_text(config))
+        return
+    saved = copy.copy(config)
+    if None in (getattr(saved, "auto_map", None) or {}):
+        saved.auto_map = {key: value for key, value in saved.auto_map.items() if key is not None}
+    saved.save_pretrained(folder)
+
+
+def _fingerprint(config: Any) -> str:
+    """Changes when somebody edits the configuration."""
+    return repr(config.to_dict() if hasattr(config, "to_dict") else config)

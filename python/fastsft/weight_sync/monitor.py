@@ -1,0 +1,199 @@
+"""CheckpointMonitor: which step a reader may use, with the calls of Trinity's monitor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from fastsft.weight_sync import layout, retention
+from fastsft.weight_sync.writers import Writers
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class CheckpointMonitor:
+    """Counts saves per step and writes the iteration files; safe from many threads, or as a Ray actor.
+
+    A step is published when as many saves finished as were registered, none failed, and `monitor_step`
+    announced it. The files of a full checkpoint are written checkpoint first. save_strategy:
+    "single_thread", "single_process", "single_node" or "unrestricted" (who may write at the same time).
+    A new monitor takes its state from the iteration files and manifests of `default_local_dir`.
+    """
+
+    def __init__(
+        self,
+        save_strategy: Any = "unrestricted",
+        default_local_dir: str = ".",
+        default_hdfs_dir: str | None = None,
+    ) -> None:
+        if default_hdfs_dir is not None:
+            raise ValueError(
+                f"default_hdfs_dir: expected None, got {default_hdfs_dir}; copy complete steps yourself"
+            )
+        self._job = Path(default_local_dir)
+        self._job.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.RLock()
+        self._writers = Writers(save_strategy)
+        self._pending: dict[bool, defaultdict[int, int]] = {True: defaultdict(int), False: defaultdict(int)}
+        self._announced: dict[bool, set[int]] = {True: set(), False: set()}
+        self._weights_finished: set[int] = set()
+        self._failures: dict[int, str] = {}
+        self._readers: dict[int, dict[str, float]] = {}
+        self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
+
+    def register_thread_count(
+        self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
+    ) -> None:
+        """So many saves of the step have been dispatched; they may have finished already."""
+        with self._lock:
+            self._forget_settled_failure(step)
+            self._pending[True][step] += state_dict_thread_count
+            self._pending[False][step] += checkpoint_thread_count
+
+    def monitor_step(self, step: int, is_state_dict: bool = False) -> None:
+        """The step has no further saves to register."""
+        with self._lock:
+            self._announced[is_state_dict].add(step)
+            self._publish(step)
+
+    def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
+        """Wait until this writer may write. lease_s: until it must send a `heartbeat`; None: as long as it
+        takes, as writers that know no heartbeat need."""
+        self._writers.enter(str(node_id), str(job_id), lease_s)
+
+    def heartbeat(self, node_id: str, job_id: str, lease_s: float) -> None:
+        """The writer is alive and keeps its lease for so many seconds."""
+        self._writers.renew(str(node_id), str(job_id), lease_s)
+
+    def notify_finished(
+        self, step: int, is_state_dict: bool = False, *, node_id: str | None = None, job_id: str | None = None
+    ) -> None:
+        """A save of the step is durable. Writers with a lease say who they are."""
+        self._writers.leave(node_id, job_id)
+        with self._lock:
+            self._forget_settled_failure(step)
+            self._pending[is_state_dict][step] -= 1
+            if is_state_dict:
+                self._weights_finished.add(step)
+            self._publish(step)
+
+    def notify_failed(
+        self,
+        step: int,
+        why: str,
+        is_state_dict: bool = False,
+        *,
+        node_id: str | None = None,
+        job_id: str | None = None,
+    ) -> None:
+        """A save of the step failed: the step is not published unless it is saved again."""
+        self._writers.leave(node_id, job_id)
+        _LOGGER.error("saving step %d failed: %s", step, why)
+        with self._lock:
+            self._pending[is_state_dict][step] -= 1
+            self._failures[step] = why
+
+    def failures(self) -> dict[int, str]:
+        """step -> why its last save failed."""
+        with self._lock:
+            return dict(self._failures)
+
+    def latest_steps(self) -> tuple[int, int]:
+        """(full checkpoint, weights) that readers may use; 0: none yet."""
+        with self._lock:
+            return self.latest_checkpoint_step, self.latest_state_dict_step
+
+    def acquire_lease(self, step: int, reader: str, seconds: float = 600.0) -> None:
+        """`reader` reads the step for so long: `prune` leaves it. A second call renews.
+
+        ValueError when the step is not there, or incomplete.
+        """
+        with self._lock:
+            directory = self._job / f"global_step_{step}"
+            if not directory.is_dir() or not layout.is_complete(directory):
+                raise ValueError(f"{directory}: expected a complete step to read; take a published one")
+            self._readers.setdefault(step, {})[reader] = time.monotonic() + seconds
+
+    def release_lease(self, step: int, reader: str) -> None:
+        """The reader is done; a lease that ended or was never taken is no error."""
+        with self._lock:
+            self._readers.get(step, {}).pop(reader, None)
+
+    def prune(self, keep: int) -> list[int]:
+        """Remove steps saved for synchronisation only, all but the newest `keep` complete ones.
+
+        Kept are also: steps newer than the newest complete one, those that a reader leases, and full
+        checkpoints. Returns the steps removed.
+        """
+        with self._lock:
+            now = time.monotonic()
+            leased = {step for step, ends in self._readers.items() if any(end > now for end in ends.values())}
+            return retention.prune(self._job, keep, leased)
+
+    def _forget_settled_failure(self, step: int) -> None:
+        """Called before a count changes. Where all counts are even, what comes belongs to another save of the
+        step; else it may be the failed save's own, because reports and registrations come in any order."""
+        if self._pending[True][step] == 0 and self._pending[False][step] == 0:
+            self._failures.pop(step, None)
+
+    def _publish(self, step: int) -> None:
+        """Whatever of the step became complete; an older step than the published one is ignored."""
+        if step in self._failures or self._pending[True][step] != 0:
+            return
+        full = step in self._announced[False] and self._pending[False][step] == 0
+        if full and step > self.latest_checkpoint_step:
+            self.latest_checkpoint_step = step
+            layout.write_iteration(self._job / layout.CHECKPOINT_FILE, step)
+        of_full = step in self._announced[False] and step in self._weights_finished
+        if (full or of_full or step in self._announced[True]) and step > self.latest_state_dict_step:
+            self.latest_state_dict_step = step
+            layout.write_iteration(self._job / layout.STATE_DICT_FILE, step)
+
+    @classmethod
+    def get_actor(
+        cls,
+        namespace: str,
+        save_strategy: Any = "unrestricted",
+        default_local_dir: str = ".",
+        default_hdfs_dir: str | None = None,
+    ) -> Any:
+        """The monitor as Ray's actor `checkpoint_monitor`, made when there is none. It can wait for a writer
+        while it serves others (64 calls at a time)."""
+        import ray
+
+        options = {"name": "checkpoint_monitor", "namespace": namespace, "get_if_exists": True}
+        actor = ray.remote(cls).options(**options, max_concurrency=64)
+        return actor.remote(
+            getattr(save_strategy, "value", save_strategy), default_local_dir, default_hdfs_dir
+        )
+
+
+def _recover(job: Path) -> tuple[int, int]:
+    """(checkpoint, state dict) from the iteration files and, where those say less, from manifests."""
+    steps = layout.step_directories(job)
+    complete = [step for step, path in steps.items() if layout.is_complete(path)]
+    full = [step for step in complete if (steps[step] / layout.FULL_MARKER).exists()]
+    checkpoint = _usable(layout.read_iteration(job / layout.CHECKPOINT_FILE), steps)
+    # A manifest vouches for weights; only the file, or a marker with optimizer state, for a checkpoint.
+    checkpoint = max([checkpoint, *(s for s in full if retention.has_optimizer(steps[s]))])
+    weights = _usable(layout.read_iteration(job / layout.STATE_DICT_FILE), steps)
+    weights = max([weights, checkpoint, *complete])
+    for name, step in ((layout.CHECKPOINT_FILE, checkpoint), (layout.STATE_DICT_FILE, weights)):
+        named = layout.read_iteration(job / name)
+        if step and named != step:
+            layout.write_iteration(job / name, step)
+        elif not step and named in steps:  # it names a step that does not verify
+            (job / name).unlink()
+    return checkpoint, weights
+
+
+def _usable(step: int | None, steps: dict[int, Path]) -> int:
+    """The step, unless its directory is gone or has a manifest that does not fit; 0 then."""
+    if step is None or step not in steps:
+        return 0
+    with_manifest = [part for part in layout.components(steps[step]) if (part / layout.MANIFEST).exists()]
+    return 0 if any(layout.problems(part) for part in with_manifest) else step

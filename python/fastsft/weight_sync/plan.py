@@ -1,0 +1,108 @@
+"""SyncPlan: what goes to other processes, computed once (weight_sync.md, section 4.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+NamedTensor = tuple[str, Any, Sequence[int]]
+
+
+class SyncPlan:
+    """Names, dtypes, shapes and order of the tensors that are sent, and the names tied to them.
+
+    tensors: (name, dtype, shape); a dtype is a `torch.dtype` or a name in any spelling ("bfloat16",
+    "torch.bfloat16", "BF16"). tied: further name -> name that is sent. ValueError for a plan that cannot be:
+    a name twice, a size past 64 bits, an unknown dtype, an owner that is not sent.
+    """
+
+    def __init__(self, tensors: Iterable[NamedTensor], tied: Mapping[str, str] | None = None) -> None:
+        from fastsft import _C
+
+        given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
+        self.native: Any = _C.SyncPlan(given, sorted((tied or {}).items()))
+        self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    @property
+    def names(self) -> list[str]:
+        """In the order in which they are sent."""
+        return [name for name, _, _ in self.tensors]
+
+    @property
+    def dtype_names(self) -> list[str]:
+        """torch's names without prefix ("bfloat16"), as vLLM and SGLang take them."""
+        return [dtype for _, dtype, _ in self.tensors]
+
+    @property
+    def shapes(self) -> list[list[int]]:
+        """Of each tensor."""
+        return [shape for _, _, shape in self.tensors]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each tensor."""
+        return list(self.native.sizes)
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """Names that are not sent, and which of the sent tensors each is."""
+        return dict(self.native.tied)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all tensors."""
+        return int(self.native.total_bytes)
+
+    @property
+    def hash(self) -> str:
+        """32 hex digits that change with every name, dtype, shape, tied name, and their order."""
+        return str(self.native.hash)
+
+    def difference(self, other: SyncPlan, ours: str = "this plan", theirs: str = "the other plan") -> str:
+        """The first place where the two differ, as a sentence; "" when they are equal."""
+        return str(self.native.difference(other.native, ours, theirs))
+
+    def metadata(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """What Trinity's Synchronizer tells receivers: (name, "torch.bfloat16", shape)."""
+        return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
+
+    def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> dict[str, Any]:
+        """The update call of vLLM's packed engine (weight_sync.md, section 2.5)."""
+        return {
+            "names": self.names, "dtype_names": self.dtype_names, "shapes": self.shapes, "packed": True,
+            "packed_buffer_size_bytes": buffer_bytes, "packed_num_buffers": num_buffers,
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """For `from_json`."""
+        return json.dumps({"tensors": self.tensors, "tied": self.tied})
+
+    @classmethod
+    def from_json(cls, text: str) -> SyncPlan:
+        """The plan that `to_json` wrote. ValueError for any other text."""
+        try:
+            content = json.loads(text)
+            return cls([(str(n), str(d), list(s)) for n, d, s in content["tensors"]], content["tied"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a plan: {error!r}; expected the text of SyncPlan.to_json()") from error
+
+    def empty(self, index: int, device: Any = "cpu") -> torch.Tensor:
+        """Room for tensor number `index`."""
+        import torch
+
+        _, dtype, shape = self.tensors[index]
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+
+
+def check_same_plan(hashes: Sequence[str]) -> None:
+    """ValueError that names the ranks whose plan is not rank 0's; `hashes` in order of rank."""
+    from fastsft import _C
+
+    _C.check_same_plan(list(hashes))

@@ -1,0 +1,12 @@
+"""A failure that several places keep is raised once."""
+
+from __future__ import annotations
+
+_MARK = "_fastsft_reported"
+
+
+def raise_once(error: BaseException) -> None:
+    """Raise `error`, unless it has been raised this way before."""
+    if not getattr(error, _MARK, False):
+        setattr(error, _MARK, True)
+        raise error

@@ -1,0 +1,160 @@
+"""fsdp_save_state_dict: sharded weights to disk, written by all ranks while training goes on."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastsft.weight_sync.engine_state import EngineState, exclusive
+from fastsft.weight_sync.formats import save_format
+from fastsft.weight_sync.reported import raise_once
+from fastsft.weight_sync.save_job import SaveJob
+from fastsft.weight_sync.sources import WeightSource, source_of
+from fastsft.weight_sync.staging import Staging
+from fastsft.weight_sync.verdicts import Verdicts
+
+if TYPE_CHECKING:
+    import torch
+
+_NAME = "model_state_dict"
+
+
+@dataclass(frozen=True)
+class SaveTicket:
+    """A save under way on this rank."""
+
+    path: Path
+    step: int
+    _done: Future[None]
+
+    def done(self) -> bool:
+        """Whether it ended, well or not."""
+        return self._done.done()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the step is durable on all ranks. RuntimeError when it failed; TimeoutError after `timeout`
+        seconds."""
+        self._done.result(timeout)
+
+
+def fsdp_save_state_dict(
+    engine: Any,
+    local_path: str | None,
+    global_step: int,
+    coordinator: Any,
+    logger: Any,
+    *,
+    format: str = "verl_pt",
+    save_dtype: str | None = None,
+    deadline_s: float = 1800.0,
+) -> SaveTicket | None:
+    """Save the sharded weights of `engine.module`, frozen as they are now; collective.
+
+    On return the weights are copied, so training may go on; every rank writes in the background, rank 0
+    through `coordinator.save_async`, which tells the monitor once all ranks are durable. No path: nothing.
+
+    format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native"
+    (a safetensors file a rank). save_dtype: of parameters; None keeps each tensor's own. deadline_s: seconds
+    after which a silent rank fails the save. A failed save is raised by `SaveTicket.wait`, by
+    `coordinator.wait_all`, or at the end of the next call, whose own save is under way nevertheless.
+    Contract: weight_sync.md, sections 1.1 and 4.2.
+    """
+    if local_path is None:
+        return None
+    writer, dtype = save_format(format), parameter_dtype(save_dtype)
+    directory = Path(local_path)
+    directory.mkdir(parents=True, exist_ok=True)
+    with exclusive(engine) as state:
+        before = _wait_for_the_last(state)
+        source = _save_source(engine, state)
+        verdicts = Verdicts(source.rank, source.world_size, deadline_s)
+        try:
+            snapshot, error = state.staging.staging.take(source, dtype, global_step)
+            files = _small_files(engine, source)
+        except BaseException as failure:
+            verdicts.post("written", error=str(failure))
+            raise
+        job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
+        done: Future[None] = Future()
+        state.staging.last = done
+    try:
+        _dispatch(job, done, coordinator, source.rank, global_step)
+    finally:
+        logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, global_step)
+    if before is not None:
+        raise_once(before)
+    return SaveTicket(directory, global_step, done)
+
+
+@dataclass
+class _Saves:
+    """Of one engine: its host buffers, and the save that reads them."""
+
+    staging: Staging
+    last: Future[None] | None = None
+
+
+def _wait_for_the_last(state: EngineState) -> BaseException | None:
+    """At most one save is in flight: its buffers are needed. Returns why it failed."""
+    if state.staging is None:
+        state.staging = _Saves(Staging())
+    last = state.staging.last
+    return None if last is None else last.exception()
+
+
+def _save_source(engine: Any, state: EngineState) -> WeightSource:
+    source: WeightSource | None = state.sources.get("state")
+    if source is None:
+        source = state.sources["state"] = source_of(engine)
+    return source
+
+
+def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
+    from fastsft.weight_sync.huggingface_files import huggingface_files
+
+    return huggingface_files(engine, source.config) if source.rank == 0 else {}
+
+
+def _dispatch(job: SaveJob, done: Future[None], coordinator: Any, rank: int, step: int) -> None:
+    def run() -> None:
+        try:
+            job.run()
+        except BaseException as error:
+            done.set_exception(error)
+            raise
+        done.set_result(None)
+
+    if rank == 0:
+        coordinator.save_async(_NAME, run, step, is_state_dict=True)
+    elif hasattr(coordinator, "attach"):
+        coordinator.attach(_NAME, run)
+    else:  # Trinity's: other ranks never talk to it
+        threading.Thread(target=_quietly, args=(run,), name=f"save-{_NAME}").start()
+
+
+def _quietly(run: Any) -> None:
+    import contextlib
+
+    with contextlib.suppress(Exception):  # kept in the ticket and raised by the next save
+        run()
+
+
+def parameter_dtype(name: str | None) -> torch.dtype | None:
+    """The dtype of `save_dtype`. ValueError for another name."""
+    import torch
+
+    if name is None:
+        return None
+    if name not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f"save_dtype: expected float32, bfloat16, float16 or None, got {name!r}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _fsdp_version(engine: Any) -> int:
+    from fastsft.weight_sync.sources.modules import is_fsdp1
+
+    return 1 if not hasattr(engine, "native_engine") and is_fsdp1(engine.module) else 2

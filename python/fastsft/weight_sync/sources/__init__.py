@@ -1,0 +1,35 @@
+"""Where weights come from: fastsft's engine, FSDP1, FSDP2, DDP or a plain module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.weight_sync.sources.source import WeightSource
+
+
+def source_of(engine: Any) -> WeightSource:
+    """The source for `engine.module`, or for fastsft's own engine."""
+    from fastsft.weight_sync.sources.modules import TensorSource, is_fsdp1
+
+    if hasattr(engine, "native_engine"):
+        from fastsft.weight_sync.sources.native import EngineSource
+
+        return EngineSource(engine)
+    if is_fsdp1(engine.module):
+        from fastsft.weight_sync.sources.fsdp1 import Fsdp1Source
+
+        return Fsdp1Source(engine)
+    return TensorSource(engine)
+
+
+def broadcast_source_of(engine: Any) -> WeightSource:
+    """The source of a broadcast: an engine that yields its tensors itself decides their names and order."""
+    from fastsft.weight_sync.sources.modules import NamedTensorSource, is_fsdp1
+
+    foreign = not hasattr(engine, "native_engine")
+    if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
+        return NamedTensorSource(engine)
+    return source_of(engine)
+
+
+__all__ = ["WeightSource", "broadcast_source_of", "source_of"]

@@ -1,0 +1,165 @@
+"""Modules whose state dict holds whole tensors (plain, DDP) or DTensors (FSDP2)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from fastsft.weight_sync.sources.source import Described, Named, Rows, WeightSource, chunk_of, rows_of_whole
+
+_WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
+
+
+def is_fsdp1(module: Any) -> bool:
+    """Whether PyTorch's first FSDP wraps the module or parts of it."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # not imported: nothing can be wrapped by it
+    wrapper = getattr(fsdp, "FullyShardedDataParallel", None)
+    return wrapper is not None and any(isinstance(part, wrapper) for part in module.modules())
+
+
+def clean_name(name: str) -> str:
+    """A name without what wrappers put into it."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def unwrapped(module: Any) -> Any:
+    """The module inside DDP, FSDP1, torch.compile and activation checkpointing."""
+    while True:
+        inner = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else None
+        for name in _WRAPPERS:
+            inner = module._modules.get(name, inner)
+        if inner is None:
+            return module
+        module = inner
+
+
+def declared_ties(module: nn.Module) -> dict[str, str]:
+    """name -> owner by `_tied_weights_keys`: a list in transformers 4, whose owner is the input embedding."""
+    keys = getattr(module, "_tied_weights_keys", None) or {}
+    if isinstance(keys, dict):
+        return {str(name): str(owner) for name, owner in keys.items()}
+    find: Any = getattr(module, "get_input_embeddings", None)
+    embedding = None if find is None else find()
+    owners = [clean_name(name) for name, part in module.named_modules() if unwrapped(part) is embedding]
+    if embedding is not None and not owners:
+        owners = [clean_name(name) for name, part in module.named_modules() if part is unwrapped(embedding)]
+    return {str(name): f"{owners[0]}.weight" for name in keys} if owners else {}
+
+
+class TensorSource(WeightSource):
+    """A module that is not wrapped by FSDP1. `gathered` tensors of DTensors cost one all-gather each."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self._module = unwrapped(engine.module)
+        self.config = getattr(self._module, "config", None)
+
+    def describe(self) -> list[Described]:
+        parameters = {id(p) for p in self._module.parameters()}
+        return [
+            Described(name, tuple(t.shape), t.dtype, id(t) not in parameters, id(t))
+            for name, t in self._state()
+        ]
+
+    def whole(self) -> Iterator[list[Named]]:
+        for name, tensor in self._state():
+            yield [(name, full_tensor(tensor))]
+
+    def rows(self) -> Iterator[Rows]:
+        parameters = {id(p) for p in self._module.parameters()}
+        meshes: dict[int, bool] = {}
+        for name, tensor in self._state():
+            local = own_rows(tensor, self.rank, self.world_size, meshes)
+            if local is not None:
+                yield Rows(name, local, chunk_of(tensor.shape, self.rank, self.world_size)[0], True)
+            else:
+                whole, is_buffer = full_tensor(tensor), id(tensor) not in parameters
+                yield rows_of_whole(name, whole, is_buffer, self.rank, self.world_size)
+
+    def declared_ties(self) -> dict[str, str]:
+        return declared_ties(self._module)
+
+    def _state(self) -> list[Named]:
+        # keep_vars: parameters themselves, so that one that two names share is seen to be one.
+        state = self._module.state_dict(keep_vars=True)
+        for name, value in state.items():
+            check_is_tensor(name, value)
+        return [(clean_name(name), value) for name, value in state.items()]
+
+
+class NamedTensorSource(TensorSource):
+    """What an engine's own `get_per_tensor_param()` yields: its names, in its order, one at a time."""
+
+    chooses_tensors = True
+
+    def describe(self) -> list[Described]:
+        buffers = {clean_name(name) for name, _ in self._module.named_buffers()}
+        return [
+            Described(name, tuple(tensor.shape), tensor.dtype, name in buffers, number)
+            for number, (name, tensor) in enumerate(self._named())
+        ]
+
+    def whole(self) -> Iterator[list[Named]]:
+        for name, tensor in self._named():
+            yield [(name, full_tensor(tensor))]
+
+    def _state(self) -> list[Named]:
+        raise NotImplementedError("it is for broadcasts, not for saves")
+
+    def _named(self) -> Iterator[Named]:
+        named, _ = self.engine.get_per_tensor_param()
+        for name, tensor in named:
+            check_is_tensor(name, tensor)
+            yield str(name), tensor
+
+
+def check_is_tensor(name: str, value: Any) -> None:
+    """ValueError for state that cannot be sent as a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(
+            f"{name}: expected a tensor, got {type(value).__name__}; weight sync sends parameters and "
+            "buffers only, keep extra state out of the state dict"
+        )
+    if value.is_meta:
+        raise ValueError(f"{name}: on the meta device, without values; materialise the model first")
+
+
+def is_dtensor(tensor: Any) -> bool:
+    """Without importing torch.distributed.tensor, which nobody needed if it is not there."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and bool(isinstance(tensor, module.DTensor))
+
+
+def full_tensor(tensor: Any) -> torch.Tensor:
+    """The whole values; collective for a DTensor."""
+    tensor = tensor.detach()
+    if not is_dtensor(tensor):
+        return cast(torch.Tensor, tensor)
+    mesh_device = tensor.device_mesh.device_type
+    if tensor.device.type != mesh_device:  # offloaded, while its group communicates on the device
+        tensor = tensor.to(mesh_device)
+    whole: torch.Tensor = tensor.full_tensor()
+    return whole
+
+
+def own_rows(tensor: Any, rank: int, world_size: int, meshes: dict[int, bool]) -> torch.Tensor | None:
+    """The local part of a DTensor that is cut into rows over all ranks; None where a gather is needed.
+
+    meshes: by identity, whether a mesh is all ranks in order, which takes a mesh a while to say.
+    """
+    if not is_dtensor(tensor) or tensor.dim() == 0:
+        return None
+    from torch.distributed.tensor import Shard
+
+    mesh = tensor.device_mesh
+    if id(mesh) not in meshes:
+        meshes[id(mesh)] = mesh.mesh.tolist() == list(range(world_size))
+    if not meshes[id(mesh)] or tuple(tensor.placements) != (Shard(0),):
+        return None
+    local: torch.Tensor = tensor.detach().to_local()
+    begin, end = chunk_of(tensor.shape, rank, world_size)
+    return local if local.shape[0] == end - begin else None

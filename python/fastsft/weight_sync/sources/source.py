@@ -1,0 +1,179 @@
+"""What every source of weights offers, and the rules that hold for all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastsft.weight_sync.plan import SyncPlan
+
+if TYPE_CHECKING:
+    import torch
+
+Named = tuple[str, "torch.Tensor"]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A tensor of the model without its values. Equal `identity`: the module holds one tensor under both
+    names."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    is_buffer: bool
+    identity: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A rank's part of a tensor: rows `begin` to `begin + len(tensor)` of dimension 0, or all of it."""
+
+    name: str
+    tensor: torch.Tensor
+    begin: int
+    is_sharded: bool
+
+
+class WeightSource(ABC):
+    """The weights of an engine. All methods but `described` after its first call are collective."""
+
+    config: Any = None  # the model's Hugging Face configuration, if it has one
+    chooses_tensors = False  # the engine says what is sent, buffers too
+    lends_memory = False  # a unit's tensors end when the next unit is asked for
+
+    def __init__(self, engine: Any) -> None:
+        import torch.distributed as dist
+
+        joined = dist.is_available() and dist.is_initialized()
+        self.engine = engine
+        self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        self._described: list[Described] | None = None
+        self._ties: dict[str, str] = {}
+
+    @abstractmethod
+    def describe(self) -> list[Described]:
+        """Every tensor of the state dict, in the order in which `whole` yields them."""
+
+    @abstractmethod
+    def whole(self) -> Iterator[list[Named]]:
+        """The whole tensors, unit by unit, on every rank; valid until the next unit is asked for."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[Rows]:
+        """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory."""
+
+    def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
+        """What is sent or saved: parameters in `dtype` (None: their own), buffers in their own dtype.
+
+        Names tied to another one are left out and listed as such, where the configuration ties.
+        """
+        kept, tied = self._resolved()
+        everything = buffers or self.chooses_tensors
+        sent = [each for each in kept if everything or not each.is_buffer]
+        return SyncPlan([(each.name, _wire(each, dtype), each.shape) for each in sent], tied)
+
+    def wire_device(self, group: Any) -> Any:
+        """Where `group` communicates: this process's GPU for NCCL, else the CPU."""
+        import torch
+
+        name = getattr(getattr(group, "group", group), "name", lambda: "gloo")()
+        return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
+
+    def sent_twice(self) -> dict[str, str]:
+        """Names that the configuration ties to others but the module holds apart: they must be equal."""
+        self._resolved()
+        return self._ties
+
+    def _resolved(self) -> tuple[list[Described], dict[str, str]]:
+        if self._described is None:
+            self._described = self.describe()
+        if ties_words(self.config) is False:
+            return self._described, {}
+        apart = self._tied_by_configuration()
+        kept: list[Described] = []
+        tied: dict[str, str] = {}
+        owners: dict[int, str] = {}
+        for each in self._described:
+            owner = owners.setdefault(each.identity, each.name)
+            if owner == each.name and each.name not in apart:
+                kept.append(each)
+            else:
+                tied[each.name] = owner if owner != each.name else apart[each.name]
+        self._ties = {name: owner for name, owner in apart.items() if tied.get(name) == owner}
+        return kept, tied
+
+    def _tied_by_configuration(self) -> dict[str, str]:
+        """name -> owner, where the model's class says so and the module holds two tensors."""
+        if ties_words(self.config) is not True:
+            return {}
+        known = {each.name: each.identity for each in self._described or []}
+        return {
+            name: owner
+            for name, owner in self.declared_ties().items()
+            if name in known and owner in known and known[name] != known[owner]
+        }
+
+    def declared_ties(self) -> dict[str, str]:
+        """name -> owner as the model's class declares them."""
+        return {}
+
+
+def ties_words(config: Any) -> bool | None:
+    """`tie_word_embeddings` of a configuration; None when nothing says."""
+    value = config.get("tie_word_embeddings") if isinstance(config, dict) else None
+    value = getattr(config, "tie_word_embeddings", value)
+    return None if value is None else bool(value)
+
+
+def chunk_of(shape: Sequence[int], rank: int, world_size: int) -> tuple[int, int]:
+    """(first row, end) of what `torch.chunk` gives a rank; empty for ranks that get nothing."""
+    rows = -(-shape[0] // world_size)
+    begin = min(rank * rows, shape[0])
+    return begin, min(begin + rows, shape[0])
+
+
+def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int) -> Rows:
+    """This rank's rows; all of a buffer or a scalar, which are not sharded."""
+    if is_buffer or tensor.dim() == 0:
+        return Rows(name, tensor, 0, False)
+    begin, end = chunk_of(tensor.shape, rank, world_size)
+    return Rows(name, tensor[begin:end], begin, True)
+
+
+class TieCheck:
+    """Names that are sent once must hold one value: compares them as they pass by."""
+
+    def __init__(self, pairs: dict[str, str]) -> None:
+        self._pairs = pairs
+        self._held: dict[str, Any] = {}
+        self.error: str | None = None
+
+    def see(self, name: str, tensor: torch.Tensor) -> None:
+        """Called with every tensor, also with those of other names."""
+        import torch
+
+        for tied, owner in self._pairs.items():
+            if name not in (tied, owner):
+                continue
+            other = owner if name == tied else tied
+            if other not in self._held:
+                self._held[name] = tensor.detach().clone()
+            elif not torch.equal(self._held.pop(other), tensor.detach()):
+                self.error = (
+                    f"{tied} and {owner} are tied by config.json but hold different values; tie them in the "
+                    'module, or set "tie_word_embeddings" to false'
+                )
+
+    def settle(self) -> None:
+        """ValueError when values differed."""
+        if self.error is not None:
+            raise ValueError(self.error)
+
+
+def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
+    if dtype is None or described.is_buffer or not described.dtype.is_floating_point:
+        return described.dtype
+    return dtype

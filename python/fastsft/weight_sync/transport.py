@@ -1,0 +1,145 @@
+"""A group in which rank 0 sends and the others receive: broadcasts and small messages, with deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+MESSAGE_BYTES = 2048
+_BROKEN: list[Any] = []  # groups in which an operation failed; they stay here so that no other takes their id
+
+
+class WeightGroup:
+    """A process group for weights alone, over any store; made again by `rebuild` after a failure.
+
+    store: a `torch.distributed` store that all members reach. rank 0 sends. backend: "gloo" or "nccl".
+    timeout_s: of an operation for which nobody set a deadline. Collective over the members.
+    """
+
+    def __init__(
+        self, store: Any, rank: int, world_size: int, *, backend: str = "gloo", timeout_s: float = 600.0
+    ) -> None:
+        if backend not in ("gloo", "nccl"):
+            raise ValueError(f"backend: expected gloo or nccl, got {backend!r}")
+        self._store, self._rank, self._world_size = store, rank, world_size
+        self._backend, self._timeout = backend, timedelta(seconds=timeout_s)
+        self.generation = 0
+        self.group = self._make()
+
+    def rebuild(self) -> None:
+        """A new group under the next generation number; every member calls it, as often as the others."""
+        _abort(self.group)
+        self.generation += 1
+        self.group = self._make()
+
+    def _make(self) -> Any:
+        dist: Any = importlib.import_module("torch.distributed")
+        store = dist.PrefixStore(f"weights/{self.generation}", self._store)
+        if self._backend == "gloo":
+            return dist.ProcessGroupGloo(store, self._rank, self._world_size, self._timeout)
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = self._timeout
+        return dist.ProcessGroupNCCL(store, self._rank, self._world_size, options)
+
+
+class Transport:
+    """What the modes send through. deadline_s: of every single wait; past it the group is of no use any more.
+
+    device: where buffers and messages live; the CPU for gloo.
+    """
+
+    def __init__(self, group: Any, deadline_s: float, device: Any = "cpu") -> None:
+        self.generation = getattr(group, "generation", 0)
+        self._group = getattr(group, "group", group)
+        self._deadline_s, self.device = deadline_s, device
+        if any(self._group is broken for broken in _BROKEN):
+            raise RuntimeError(
+                "this group failed in an earlier sync and may still hold half a transfer; make a new one "
+                "(WeightGroup.rebuild on every member)"
+            )
+
+    @property
+    def rank(self) -> int:
+        return int(self._group.rank())
+
+    @property
+    def size(self) -> int:
+        return int(self._group.size())
+
+    def broadcast(self, tensor: torch.Tensor) -> Any:
+        """Enqueues the broadcast of a contiguous tensor from rank 0; for `wait`."""
+        import torch.distributed as dist
+
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        options.asyncOp = True
+        with self._failing("a broadcast"):
+            return self._group.broadcast([tensor], options)
+
+    def wait(self, work: Any, what: str) -> None:
+        """RuntimeError naming `what` when it is not done within the deadline."""
+        with self._failing(what):
+            work.wait(timedelta(seconds=self._deadline_s))
+
+    def announce(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Rank 0's content, on every rank."""
+        import torch
+
+        message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
+        message = message.to(self.device)
+        self.wait(self.broadcast(message), "the announcement of a sync")
+        return _decode(message)
+
+    def vote(self, content: dict[str, Any], what: str) -> list[dict[str, Any]]:
+        """Every member's content, in order of rank. RuntimeError on all when one says `error`."""
+        import torch
+
+        mine = _encode(content).to(self.device)
+        notes = [torch.empty_like(mine) for _ in range(self.size)]
+        with self._failing(f"the vote on {what}"):
+            work = self._group.allgather([notes], [mine])
+        self.wait(work, f"the vote on {what}")
+        found = [_decode(note) for note in notes]
+        for rank, note in enumerate(found):
+            if "error" in note:
+                who = "the sender" if rank == 0 else f"receiver {rank}"
+                raise RuntimeError(f"{what}: {who}: {note['error']}")
+        return found
+
+    @contextlib.contextmanager
+    def _failing(self, what: str) -> Any:
+        try:
+            yield
+        except RuntimeError as error:
+            _BROKEN.append(self._group)
+            _abort(self._group)
+            raise RuntimeError(
+                f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+
+
+def _abort(group: Any) -> None:
+    with contextlib.suppress(Exception):  # a group that cannot be aborted ends with its last reference
+        group.abort()
+
+
+def _encode(content: dict[str, Any]) -> torch.Tensor:
+    import torch
+
+    if "error" in content:  # as much of the words as fits, whatever they escape to
+        content = {**content, "error": str(content["error"])[: MESSAGE_BYTES // 8]}
+    data = json.dumps(content).encode()
+    assert len(data) <= MESSAGE_BYTES, data
+    return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8)
+
+
+def _decode(message: torch.Tensor) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(bytes(message.cpu().numpy()).decode())
+    return content

@@ -1,0 +1,120 @@
+"""fsdp_upload_state_dict: the whole weights to a Synchronizer, through memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fastsft.weight_sync import remote
+from fastsft.weight_sync.engine_state import EngineState, exclusive
+from fastsft.weight_sync.feed import Feed
+from fastsft.weight_sync.plan import SyncPlan
+from fastsft.weight_sync.save import parameter_dtype
+from fastsft.weight_sync.sources import WeightSource, source_of
+from fastsft.weight_sync.vote import check_grows, settle
+
+if TYPE_CHECKING:
+    import torch
+
+PACKED_CALL = "set_packed_model_state_dict"
+
+
+def fsdp_upload_state_dict(
+    engine: Any,
+    synchronizer: Any,
+    global_step: int,
+    logger: Any,
+    *,
+    save_dtype: str | None = None,
+    bucket_bytes: int = 1 << 28,
+) -> None:
+    """Give the whole weights of `engine.module` to `synchronizer`, as version `global_step`; collective.
+
+    Step 0: nothing, on every rank. Else rank 0 waits until the synchronizer (a Ray actor's handle, or an
+    object) has them, and returns when all ranks have come here. A synchronizer with
+    `set_packed_model_state_dict`, as ours, gets a plan and a few byte arrays of at most `bucket_bytes` or one
+    tensor; any other `set_model_state_dict(dict of CPU tensors, step)`.
+
+    save_dtype: of parameters; None keeps each tensor's own. ValueError when the step is not newer than the
+    last one; RuntimeError (ValueError where that was the failure) on every rank when one
+    failed. Contract: weight_sync.md, sections 1.2 and 4.3.
+    """
+    if global_step == 0:
+        return
+    what = f"uploading step {global_step}"
+    dtype = parameter_dtype(save_dtype)
+    with exclusive(engine) as state:
+        check_grows(what, global_step, state.uploaded)
+        source = _source(engine, state)
+        plan = source.plan(dtype)
+        error: BaseException | None = None
+        feed = Feed(source, plan)
+        try:
+            if source.rank == 0:
+                _send(feed, plan, synchronizer, global_step, bucket_bytes)
+        except Exception as failure:
+            error = failure
+        try:
+            feed.drain()
+        except Exception as failure:
+            error = error or failure
+        settle(what, error, source.rank, source.world_size)
+        state.uploaded = global_step
+    logger.info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
+
+
+def _source(engine: Any, state: EngineState) -> WeightSource:
+    source: WeightSource | None = state.sources.get("state")
+    if source is None:
+        source = state.sources["state"] = source_of(engine)
+    return source
+
+
+def _send(feed: Feed, plan: SyncPlan, synchronizer: Any, step: int, bucket_bytes: int) -> None:
+    if hasattr(synchronizer, PACKED_CALL):
+        _check_capacity(synchronizer, plan.total_bytes)
+        buffers = _packed(feed, plan, bucket_bytes)
+        feed.drain()  # tied tensors that differ must be known before anybody loads them
+        remote.call(synchronizer, PACKED_CALL, plan.to_json(), bucket_bytes, buffers, step)
+        return
+    _check_capacity(synchronizer, plan.total_bytes)
+    state_dict = _whole(feed, plan)
+    feed.drain()
+    remote.call(synchronizer, "set_model_state_dict", state_dict, step)
+
+
+def _whole(feed: Feed, plan: SyncPlan) -> dict[str, torch.Tensor]:
+    import torch
+
+    state_dict = {}
+    for number, (name, dtype, _) in enumerate(plan.tensors):
+        (tensor,) = feed.take(number, number)
+        state_dict[name] = tensor.to("cpu", getattr(torch, dtype), copy=True).contiguous()
+    return state_dict
+
+
+def _packed(feed: Feed, plan: SyncPlan, bucket_bytes: int) -> list[Any]:
+    import torch
+
+    from fastsft import _C
+
+    buffers = []
+    for bucket in plan.native.tensor_batches(bucket_bytes):
+        tensors = feed.take(bucket.first, bucket.last)
+        buffer = torch.empty(bucket.bytes, dtype=torch.uint8)
+        _C.pack_bucket(plan.native, bucket, bucket.first, tensors, buffer)
+        buffers.append(buffer.numpy())
+    return buffers
+
+
+def _check_capacity(synchronizer: Any, needed: int) -> None:
+    """RuntimeError when Ray's object store cannot hold the weights; it would spill, or hang."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized() or not remote.is_actor(synchronizer):
+        return
+    capacity = ray.cluster_resources().get("object_store_memory")
+    if capacity is not None and capacity < needed:
+        raise RuntimeError(
+            f"the weights have {needed} bytes, Ray's object store {capacity:.0f}; start Ray with a larger "
+            "object_store_memory, or upload with save_dtype='bfloat16'"
+        )

@@ -1,0 +1,111 @@
+"""--config FILE: flags in YAML or JSON."""
+
+import json
+
+import pytest
+
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.parser import DataclassParser
+
+YAML = """
+model_name_or_path: path/to/llama
+data-path: d.json
+lazy_preprocess: true
+learning_rate: 2e-5        # YAML 1.1 reads a word
+num_train_epochs: 3
+bf16: yes
+fsdp: full_shard auto_wrap
+fsdp_config: {backward_prefetch: backward_pre}
+lr_scheduler_type: cosine
+lr_scheduler_kwargs: {num_cycles: 2}
+eval_strategy: no
+save_total_limit: null
+label_names: [labels]
+seed: 7
+"""
+
+
+def parse(path, *words):
+    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
+    return parser.parse_args_into_dataclasses(
+        ["--use_cpu", "--logging_dir", "x", "--config", str(path), *words]
+    )
+
+
+def written(tmp_path, text, name="run.yaml"):
+    (tmp_path / name).write_text(text)
+    return tmp_path / name
+
+
+def test_yaml(tmp_path):
+    model, data, args = parse(written(tmp_path, YAML))
+    assert (model.model_name_or_path, data.data_path, data.lazy_preprocess) == (
+        "path/to/llama",
+        "d.json",
+        True,
+    )
+    assert (args.learning_rate, args.num_train_epochs, args.bf16, args.seed) == (2e-5, 3.0, True, 7)
+    assert (args.sharding_strategy, args.eval_strategy, args.save_total_limit) == ("full_shard", "no", None)
+    assert args.lr_scheduler_kwargs == {"num_cycles": 2} and args.label_names == ["labels"]
+    assert args.fsdp_config["backward_prefetch"] == "backward_pre"
+
+
+def test_json_is_the_same(tmp_path):
+    import yaml
+
+    content = yaml.safe_load(YAML)
+    assert parse(written(tmp_path, json.dumps(content), "run.json")) == parse(written(tmp_path, YAML))
+
+
+def test_the_command_line_wins(tmp_path):
+    path = written(tmp_path, "seed: 7\nbf16: true\nmax_steps: 5\nlogging_first_step: true\n")
+    args = parse(path, "--seed", "8", "--bf16", "False")[2]
+    assert (args.seed, args.bf16, args.max_steps, args.logging_first_step) == (8, False, 5, True)
+
+
+def test_required_fields_may_stand_in_the_file_alone(tmp_path):
+    import dataclasses
+
+    made = dataclasses.make_dataclass("Made", [("needed", int)])
+    path = written(tmp_path, "needed: 3")
+    (found,) = DataclassParser(made).parse_args_into_dataclasses(["--config", str(path)])
+    assert found.needed == 3
+    with pytest.raises(SystemExit):
+        DataclassParser(made).parse_args_into_dataclasses([])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        (
+            "learnig_rate: 1",
+            "a.yaml",
+            r"unknown key 'learnig_rate'; the nearest known flag is --learning_rate",
+        ),
+        ("seed: many", "a.yaml", "seed: invalid literal for int"),
+        ("seed: 1.5", "a.yaml", r"seed: expected int, got float 1\.5"),
+        ("bf16: 3", "a.yaml", "bf16: expected bool, got int 3"),
+        ("bf16: maybe", "a.yaml", "Truthy value expected"),
+        ("seed: null", "a.yaml", "seed: expected int, got nothing"),
+        ("lr_scheduler_type: cosin", "a.yaml", "lr_scheduler_type: expected one of linear, cosine"),
+        ("max_steps: [1]", "a.yaml", "max_steps: expected int, got a list"),
+        ("seed: 1\nse-ed: 2", "a.yaml", "unknown key 'se-ed'"),
+        ("max_steps: 1\nmax-steps: 2", "a.yaml", "stands there twice"),
+        ("- a", "a.yaml", "expected names of flags with values, got a list"),
+        ("a: [", "a.yaml", "is not YAML"),
+        ("{", "a.json", "is not JSON"),
+        ("seed: 1", "a.txt", r"expected a \.yaml, \.yml or \.json file"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, name, message):
+    with pytest.raises(ValueError, match=message):
+        parse(written(tmp_path, text, name))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        parse(tmp_path / "none.yaml")
+
+
+def test_an_empty_file_changes_nothing(tmp_path):
+    assert parse(written(tmp_path, ""))[2].seed == 42

@@ -1,0 +1,124 @@
+"""What a run shows to others: where it listens (S7), what it writes down of secrets (S8); reliability.md."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.command_line import TRAINER, command_and_environment
+from fastsft.rank_store import is_one_machine
+
+SHORT = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
+TWO_RANKS = {**SHORT, "per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap", "max_steps": 2}
+SECRET = "hf_" + "kEePmEsEcReT" * 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses, in hexadecimal, on which a process accepts TCP connections; as `ss -ltnp` finds them."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(descriptor).removeprefix("socket:[").rstrip("]"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def secrets_in(text: str, folder: Path) -> list[str]:
+    """Where the token is written."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = [str(path) for path in files if SECRET.encode() in path.read_bytes()]
+    return found + ["output"] * (SECRET in text)
+
+
+def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
+    """And a whole run leaves no token behind."""
+    command, env = command_and_environment(TWO_RANKS, tmp_path / "out", 1, "fastsft.train")
+    env |= {
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": socket.gethostname(),
+        "MASTER_PORT": str(free_port()), "HF_TOKEN": SECRET, "HUGGING_FACE_HUB_TOKEN": SECRET,
+    }  # fmt: skip
+    env.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    ranks = [
+        subprocess.Popen(
+            [*command, "--hub_token", SECRET],
+            cwd=TRAINER, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)}, text=True,
+            stdout=(tmp_path / f"log-{rank}").open("w"), stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    seen: set[str] = set()
+    while any(rank.poll() is None for rank in ranks):
+        for rank in ranks:
+            seen |= listening(rank.pid)
+        time.sleep(0.05)
+    logs = "".join((tmp_path / f"log-{rank}").read_text() for rank in range(2))
+    assert [rank.returncode for rank in ranks] == [0, 0], logs
+    assert seen and seen <= LOOPBACK, seen
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert secrets_in(logs, tmp_path) == []
+
+
+def test_a_listener_for_everybody_is_seen() -> None:
+    """The test above could fail."""
+    with socket.socket() as everywhere:
+        everywhere.bind(("0.0.0.0", 0))
+        everywhere.listen()
+        assert "00000000" in listening(os.getpid())
+
+
+@pytest.mark.parametrize("crash", ["no data", "disk full"])
+def test_no_token_after_a_crash(tmp_path: Path, crash: str) -> None:
+    flags = {**SHORT, "max_steps": 2, "save_steps": 1}
+    if crash == "no data":
+        flags["data_path"] = "data/missing.json"
+    command, env = command_and_environment(flags, tmp_path / "out", 1, "fastsft.train")
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
+
+    done = subprocess.run(
+        command, cwd=TRAINER, env={**env, "HF_TOKEN": SECRET, "HUGGING_FACE_HUB_TOKEN": SECRET},
+        capture_output=True, text=True, timeout=300,
+        preexec_fn=small_files if crash == "disk full" else None,
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and ("missing.json" in text or "cannot write" in text), text
+    assert secrets_in(text, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "one"),
+    [
+        ({"RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "somewhere"}, True),
+        ({"RANK": "0", "MASTER_ADDR": "localhost"}, True),
+        ({"RANK": "0", "MASTER_ADDR": "10.0.0.7"}, False),  # how many ranks are here nobody said
+        ({"SLURM_STEP_NUM_TASKS": "2", "MASTER_ADDR": "10.0.0.7"}, True),
+        ({"RANK": "0", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}, False),
+    ],
+)
+def test_who_makes_the_store(environ: dict[str, str], one: bool) -> None:
+    assert is_one_machine(2, 2, environ) is one
+    assert not is_one_machine(1, 2, environ)

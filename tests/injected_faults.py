@@ -1,0 +1,177 @@
+"""Faults that tests put into a process: around Python functions, and around the kernels of an op.
+
+Nothing of this is in the product. warm_program.py calls functions that take `rank` first, in every rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+_libraries: list[Any] = []
+
+
+def around(target: str, act: Around) -> None:
+    """Replace `module:name` or `module:Class.name` by act(original, args, kwargs), for good."""
+    module, _, path = target.partition(":")
+    holder: Any = importlib.import_module(module)
+    *outer, name = path.split(".")
+    for part in outer:
+        holder = getattr(holder, part)
+    original = getattr(holder, name)
+    is_class_method = isinstance(vars(holder).get(name), classmethod)
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return act(original, args[1:] if is_class_method else args, kwargs)
+
+    setattr(holder, name, classmethod(replaced) if is_class_method else replaced)
+
+
+def around_op(op: str, act: Around) -> Any:
+    """Replace the CPU kernel of torch.ops.fastsft.<op>, for the engine too, until the result is destroyed."""
+    kernel = torch.library.get_kernel(f"fastsft::{op}", "CPU")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    library = torch.library.Library("fastsft", "IMPL")
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return act(lambda *a, **k: kernel.call_boxed(keys, *a, **k), args, kwargs)
+
+    library.impl(op, replaced, "CPU", allow_override=True)
+    return library
+
+
+@contextlib.contextmanager
+def op_fault(op: str, act: Around) -> Iterator[None]:
+    """`around_op`, inside the block."""
+    library = around_op(op, act)
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def at_call(number: int, act: Around) -> Around:
+    """`act` at the call with this number, from 1; the original before and after."""
+    calls = [0]
+
+    def counted(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        calls[0] += 1
+        return act(original, args, kwargs) if calls[0] == number else original(*args, **kwargs)
+
+    return counted
+
+
+def place(
+    rank: int, target: str, action: str, only_rank: int = -1, call: int = 1, seconds: float = 1.0
+) -> None:
+    """Do `action` when `target` (a function, or op:<name>) is called for the `call`-th time on a rank.
+
+    action: "sleep" (prints "reached <target>" first), "fail", "kill", "freeze" (SIGSTOP), "mismatch" (a
+    collective that the others do not call).
+    """
+    if only_rank not in (-1, rank):
+        return
+
+    def act(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        print(f"reached {target}", flush=True)
+        _ACTIONS[action](seconds)
+        return original(*args, **kwargs)
+
+    if target.startswith("op:"):
+        _libraries.append(around_op(target[3:], at_call(call, act)))
+    else:
+        around(target, at_call(call, act))
+
+
+def _fail(_: float) -> None:
+    raise RuntimeError("an injected fault")
+
+
+def _mismatch(_: float) -> None:
+    """A collective that the other ranks do not call."""
+    import torch.distributed as dist
+
+    dist.broadcast(torch.zeros(3), 0)
+
+
+_ACTIONS: dict[str, Callable[[float], None]] = {
+    "sleep": time.sleep,
+    "fail": _fail,
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "freeze": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "mismatch": _mismatch,
+}
+
+
+def flip_bit(tensor: torch.Tensor, element: int, bit: int) -> None:
+    """Flip one of the 32 bits of a float32 element, in place."""
+    words = tensor.view(-1).view(torch.int32)
+    words[element] ^= 1 << bit if bit < 31 else -(1 << 31)
+
+
+def spoil_gradient(rank: int, only_rank: int, call: int, value: float) -> None:
+    """Write `value` into the gradient of the embedding, at its `call`-th backward."""
+    if only_rank not in (-1, rank):
+        return
+
+    def act(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        original(*args, **kwargs)
+        args[2].view(-1)[0] = value
+
+    _libraries.append(around_op("embedding_backward", at_call(call, act)))
+
+
+def record(rank: int, folder: str) -> None:
+    """Write down which rows every step takes, and the state as it was resumed."""
+    import json
+    from pathlib import Path
+
+    steps: list[list[int]] = []
+
+    def plan(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        made = original(*args, **kwargs)
+        steps.append(sorted(int(row) for batch in made.micro_batches for row in batch))
+        Path(folder, f"rows-{rank}.json").write_text(json.dumps(steps))
+        return made
+
+    def resumed(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from fastsft import _C
+
+        original(*args, **kwargs)
+        _C.save_training_state(args[0].engine, folder)
+
+    around("fastsft.run_plan:EpochGroups.plan", plan)
+    around("fastsft.trainer:resume", resumed)
+
+
+def flip_gradient(rank: int, only_rank: int, call: int) -> None:
+    """Flip a mantissa bit of the embedding's gradient, at its `call`-th backward on one rank."""
+    if rank != only_rank:
+        return
+
+    def act(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        original(*args, **kwargs)
+        flip_bit(args[2], int(args[2].view(-1).abs().argmax()), 10)
+
+    _libraries.append(around_op("embedding_backward", at_call(call, act)))
+
+
+def deviate(rank: int, only_rank: int) -> None:
+    """Before ranks compare what they hold, one of them holds another norm weight."""
+    if rank != only_rank:
+        return
+
+    def act(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = "model.norm.weight"
+        args[0].set_parameter(name, torch.zeros(args[0].parameter_shapes[name]))
+        return original(*args, **kwargs)
+
+    around("fastsft.training_loop:check_replicas", act)

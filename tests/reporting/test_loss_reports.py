@@ -1,0 +1,204 @@
+"""Curves of a run: from log_history to loss.html and loss.png."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import types
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from fastsft.arguments import TrainingArguments
+from fastsft.callbacks import TrainerControl
+from fastsft.reporting import loss_reports
+from fastsft.reporting.axis_ticks import round_ticks, tick_text
+from fastsft.reporting.loss_history import Curve, LossHistory
+from fastsft.reporting.loss_page import loss_page
+from fastsft.reporting.loss_panels import drawing, panels
+from fastsft.reporting.loss_reports import LossReports
+from fastsft.reporting.stop_reason import stop_reason
+from fastsft.reporting.svg_chart import LEFT, RIGHT, WIDTH
+from fastsft.state import TrainerState
+
+STEPS_PER_EPOCH = 10
+
+
+def log_history(steps=30):
+    """As a trainer leaves it."""
+    entries = []
+    for step in range(1, steps + 1):
+        epoch = step / STEPS_PER_EPOCH
+        entries.append(
+            {
+                "loss": 3 / step,
+                "grad_norm": 1.0 + step % 3,
+                "learning_rate": 1e-5 * step,
+                "epoch": epoch,
+                "step": step,
+            }
+        )
+        if step % STEPS_PER_EPOCH == 0:
+            entries.append({"eval_loss": 2 / step, "eval_runtime": 1.0, "epoch": epoch, "step": step})
+    entries.append({"train_runtime": 9.0, "train_loss": 0.5, "epoch": steps / STEPS_PER_EPOCH, "step": steps})
+    return entries
+
+
+def svgs(text):
+    return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", text, re.S)]
+
+
+def test_curves_of_a_history():
+    history = LossHistory.of(log_history())
+    assert history.train.steps == tuple(range(1, 31)) and history.train.values[1] == 1.5
+    assert history.evaluations == {"eval": Curve((10, 20, 30), (0.2, 0.1, 2 / 30))}
+    assert history.epochs == ((1, 10), (2, 20), (3, 30))
+    assert history.learning_rate.values[-1] == pytest.approx(3e-4) and history.last_step() == 30
+    assert history.evaluations["eval"].best() == (30, 2 / 30)
+
+
+def test_what_is_not_finite_leaves_a_gap_and_several_evaluations_are_told_apart():
+    history = LossHistory.of(
+        [
+            {"loss": 2.0, "step": 1}, {"loss": math.nan, "step": 2}, {"loss": 1.0, "step": 3},
+            {"eval_loss": math.inf, "step": 3}, {"eval_code_loss": 4.0, "step": 3}, {"note": "no step"},
+        ]
+    )  # fmt: skip
+    assert history.train == Curve((1, 3), (2.0, 1.0))
+    assert history.evaluations == {"eval": Curve(), "eval_code": Curve((3,), (4.0,))}
+    assert not history.is_empty and LossHistory.of([]).is_empty and LossHistory.of([]).last_step() == 0
+    assert drawing(LossHistory.of([])) == ""
+
+
+def test_smoothing_keeps_a_line_and_does_not_lag():
+    flat = Curve(tuple(range(100)), (3.0,) * 100).smoothed()
+    assert flat.values == pytest.approx([3.0] * 100)
+    slope = Curve(tuple(range(200)), tuple(float(n) for n in range(200))).smoothed()
+    assert slope.values[100] == pytest.approx(100, abs=0.1)
+    random = np.random.default_rng(0)
+    noisy = Curve(tuple(range(500)), tuple(random.normal(size=500).tolist()))
+    assert np.std(noisy.smoothed().values) < 0.5 * np.std(noisy.values)
+
+
+def test_thinning_keeps_every_spike():
+    values = [1.0] * 50_000
+    values[12_345], values[40_000] = 9.0, -9.0
+    thin = Curve(tuple(range(50_000)), tuple(values)).thinned(1000)
+    assert len(thin) <= 1100 and list(thin.steps) == sorted(set(thin.steps))
+    assert (12_345, 9.0) in zip(thin.steps, thin.values, strict=True)
+    assert (40_000, -9.0) in zip(thin.steps, thin.values, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (0.3, 7.2), (1e-7, 2e-5), (-5, 1e6), (2.0, 2.0), (99, 101)]
+)
+def test_ticks_are_round_and_inside(low, high):
+    ticks = round_ticks(low, high, most=6)
+    assert 1 <= len(ticks) <= 6
+    assert all(low - 1e-9 <= tick <= high + 1e-9 * max(abs(high), 1) for tick in ticks)
+    texts = [tick_text(tick, ticks) for tick in ticks]
+    assert len(set(texts)) == len(ticks)
+    assert [float(text.replace(",", "")) for text in texts] == pytest.approx(ticks, rel=0.01, abs=1e-12)
+
+
+def test_drawing_is_well_formed_and_stays_inside_its_frame():
+    first, rate, norm = svgs(drawing(LossHistory.of(log_history(60))))
+    for svg in (first, rate, norm):
+        height = float(svg.attrib["viewBox"].split()[3])
+        for line in svg.iter("polyline"):
+            for point in line.attrib["points"].split():
+                x, y = map(float, point.split(","))
+                assert LEFT <= x <= WIDTH - RIGHT + 0.1 and 0 <= y <= height
+    texts = [text.text for text in first.iter("text")]
+    assert {"loss", "train", "train, smoothed", "eval", "epoch 1", "epoch 5"} <= set(texts)
+    assert len(list(first.iter("polyline"))) == 3 and len(list(first.iter("circle"))) == 6
+
+
+def test_few_points_are_not_smoothed_and_one_point_is_a_dot():
+    (few, *_) = panels(LossHistory.of(log_history(40)))
+    assert [line.name for line in few.lines] == ["train", "eval"]
+    (svg,) = svgs(drawing(LossHistory.of([{"loss": 1.0, "step": 1}])))
+    assert len(list(svg.iter("circle"))) == 1
+
+
+def test_page_is_self_contained_and_its_data_is_complete():
+    page = loss_page(LossHistory.of(log_history()), "a <b> \x1b[2J & c", {"run": "finished"}, 30)
+    assert not re.search(r"https?://|@import|src=", page)
+    assert "<b>" not in page.split("<section")[0] and "\x1b" not in page and "a &lt;b&gt;" in page
+    data = json.loads(re.search(r'id="points">(.*?)</script>', page)[1])
+    assert list(data) == ["loss", "smoothed", "eval loss", "learning rate", "gradient norm"]
+    assert data["loss"][0] == list(range(1, 31)) and data["eval loss"] == [
+        [10, 20, 30],
+        [0.2, 0.1, 0.0666667],
+    ]
+    assert "prefers-color-scheme: dark" in page
+
+
+@pytest.fixture
+def run(tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path / "out"))
+    state = TrainerState(global_step=30, max_steps=100, epoch=3.0, log_history=log_history())
+    return LossReports("title"), args, state, TrainerControl(), tmp_path / "out"
+
+
+def test_files_at_a_save_at_the_end_and_when_a_run_stops(run, monkeypatch):
+    reports, args, state, control, out = run
+    reports.on_train_begin(args, state, control)
+    reports.on_save(args, state, control)
+    assert sorted(path.name for path in out.iterdir()) == ["loss.html", "loss.png"]
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG") and "running" in (
+        out / "loss.html"
+    ).read_text()
+    (out / "loss.html").unlink()
+    reports.on_save(args, state, control)  # right after the last one: nobody looks
+    assert not (out / "loss.html").exists()
+    reports.on_train_stopped(args, state, control, reason="SIGTERM")
+    assert "stopped: SIGTERM" in (out / "loss.html").read_text()
+    state.global_step = 100
+    reports.on_train_end(args, state, control)
+    assert "finished" in (out / "loss.html").read_text()
+
+
+def test_nothing_is_written_by_other_ranks_or_without_logs_or_when_not_wanted(run):
+    reports, args, state, control, out = run
+    for changed in ({"is_world_process_zero": False}, {"log_history": []}):
+        reports.on_train_end(args, types.SimpleNamespace(**{**vars(state), **changed}), control)
+    args.plot_loss = False
+    reports.on_train_end(args, state, control)
+    assert not out.exists()
+
+
+def test_without_matplotlib_the_page_alone_and_one_line(run, monkeypatch, caplog):
+    reports, args, state, control, out = run
+    monkeypatch.setattr(loss_reports, "has_matplotlib", lambda: False)
+    monkeypatch.setattr("fastsft.notices._said", set())
+    reports.on_train_end(args, state, control)
+    reports.on_train_end(args, state, control)
+    assert [path.name for path in out.iterdir()] == ["loss.html"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "loss.html only: loss.png needs matplotlib; pip install 'fastsft[plot]'"
+    ]
+
+
+def test_a_disk_that_takes_nothing_costs_one_line(run, monkeypatch, caplog):
+    reports, args, state, control, out = run
+    out.parent.joinpath("out").write_text("a file where the directory should be")
+    monkeypatch.setattr("fastsft.notices._said", set())
+    reports.on_train_end(args, state, control)
+    assert "cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SystemExit(128 + signal.SIGTERM), "SIGTERM"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (RuntimeError("step 7: loss nan\nmore"), "RuntimeError: step 7: loss nan"),
+        (SystemExit(1), "SystemExit: 1"),
+    ],
+)
+def test_reasons(error, reason):
+    assert stop_reason(error) == reason

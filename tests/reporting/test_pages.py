@@ -1,0 +1,97 @@
+"""Start page and end page."""
+
+import json
+import types
+
+import pytest
+
+from fake_run import Rows
+from fastsft.arguments import DataArguments, TrainingArguments
+from fastsft.cli.random_model import small_config
+from fastsft.memory_plan import Room, Setting, Workload, plan_memory
+from fastsft.reporting.argument_words import argument_words, changed_arguments
+from fastsft.reporting.columns import columns
+from fastsft.reporting.memory_table import memory_table
+from fastsft.reporting.pace import Pace
+from fastsft.reporting.pages import end_page, start_page
+from fastsft.run_plan import RunPlan, packing_summary
+from fastsft.state import TrainerState
+from fastsft.token_rows import TokenRows
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    args = TrainingArguments(
+        output_dir=str(tmp_path), per_device_train_batch_size=2, warmup_ratio=0.1, learning_rate=2e-5
+    )
+    rows = TokenRows(Rows([700, 800], [40, 2]), 512)
+    model = types.SimpleNamespace(
+        source_directory="base", num_parameters=lambda: 1234567, recompute="selective"
+    )
+    setting = Setting(
+        json.dumps(
+            small_config(vocab_size=64, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24)
+        )
+    )
+    memory = plan_memory(setting, "selective", 1024, Workload.full(1024, 800))
+    return types.SimpleNamespace(
+        args=args, plan=RunPlan(1, 1, 3, 3, 6), train_rows=rows, model=model, token_budget=1024,
+        packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)), eval_dataset=None,
+        memory_plan=memory, memory=Room(8 << 30), state=TrainerState(global_step=3, max_steps=3),
+        progress=types.SimpleNamespace(pace=Pace()),
+    )  # fmt: skip
+
+
+def test_start_page(trainer):
+    page = start_page(trainer, DataArguments(data_path="my chats.json"))
+    for part in ("base (1,234,567 parameters)", "1,500 tokens, 42 learned", "2 x 1 x 1 = 2", "1,024 tokens"):
+        assert part in page
+    assert "2 micro-batches a step and rank, 750 tokens each, balance 100.0%" in page
+    *_, last = memory_table(trainer.memory_plan, Room(8 << 30))
+    assert last in page and "activations" in page
+    arguments = page[page.index("arguments   ") :]
+    assert "--data_path 'my chats.json'" in arguments and "--learning_rate 2e-05" in arguments
+    assert "--warmup_ratio 0.1" in arguments and "weight_decay" not in arguments
+    assert "no tracker (--report_to tensorboard, wandb, mlflow or all)" in page
+
+
+def test_end_page(trainer, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(bytes(3 << 20))
+    (tmp_path / ".fastsft-lock").write_bytes(b"")
+    for step in (20, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    trainer.progress.pace.step_done(3, 3000)
+    trainer.state.log_history = [
+        {"loss": 2.0, "step": 1}, {"eval_loss": 1.5, "step": 2}, {"eval_loss": 1.75, "step": 3},
+    ]  # fmt: skip
+    page = end_page(trainer)
+    assert "3 steps in 0 s, 3,000 tokens, " in page and "best eval loss 1.5000 at step 2" in page
+    assert "model.safetensors (3.0 MiB)" in page and "checkpoint-20, checkpoint-100" in page
+    assert "lock" not in page
+    assert f'AutoModelForCausalLM.from_pretrained("{tmp_path}")' in page
+    assert f'AutoTokenizer.from_pretrained("{tmp_path}", use_fast=False)' in page
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert "use_fast" not in end_page(trainer)
+    trainer.progress.pace.restart(3)
+    assert "nothing: all 3 steps were done before" in end_page(trainer)
+
+
+def test_changed_arguments_are_a_command_line():
+    from fastsft.parser import DataclassParser
+
+    words = ["--output_dir", "o", "--bf16", "True", "--fsdp", "full_shard auto_wrap", "--seed", "7"]
+    (args,) = DataclassParser([TrainingArguments]).parse_args_into_dataclasses(words)
+    changed = changed_arguments(args)
+    assert changed["bf16"] is True and changed["seed"] == 7 and "weight_decay" not in changed
+    assert argument_words({"fsdp": ["full_shard", "auto_wrap"], "lr_scheduler_kwargs": {"a": 1}}) == [
+        "--fsdp 'full_shard auto_wrap'", "--lr_scheduler_kwargs '{\"a\": 1}'",
+    ]  # fmt: skip
+
+
+def test_columns_wrap_words_but_not_tables():
+    text = columns([("name", "one two three four five six"), ("", "a  table  that  is  long  long")], 35)
+    assert text.splitlines() == [
+        "name        one two three four five",
+        "            six",
+        "            a  table  that  is  long  long",
+    ]  # fmt: skip

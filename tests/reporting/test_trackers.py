@@ -1,0 +1,235 @@
+"""What trackers receive equals what transformers' own callbacks send to them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import fastsft
+from fastsft.arguments import TrainingArguments
+from fastsft.callbacks import TrainerControl
+from fastsft.model import ModelConfig
+from fastsft.reporting.trackers import registry
+from fastsft.reporting.trackers.tensorboard import TensorBoardTracker
+from fastsft.reporting.trackers.tracker import Tracker, tracker_names
+from fastsft.state import TrainerState
+
+LOGS = [
+    (1, {"loss": 2.5, "grad_norm": 0.75, "learning_rate": 1e-05, "epoch": 0.25}),
+    (1, {"eval_loss": 2.25, "eval_runtime": 0.5, "epoch": 0.25}),
+    (2, {"loss": 2.0, "grad_norm": 0.5, "learning_rate": 5e-06, "epoch": 0.5}),
+    (2, {"train_runtime": 3.0, "train_loss": 2.25, "total_flos": 12.0, "epoch": 0.5}),
+]
+MODEL = types.SimpleNamespace(config=ModelConfig(hidden_size=8, model_type="llama"), num_parameters=lambda: 7)
+PACKAGE = Path(fastsft.__file__).parents[1]
+
+
+def play(callback, args):
+    """A run of two steps, as a trainer tells it."""
+    state, control = TrainerState(max_steps=2), TrainerControl()
+    callback.on_train_begin(args, state, control, model=MODEL)
+    for step, logs in LOGS:
+        state.global_step = step
+        callback.on_log(args, state, control, logs=dict(logs), model=MODEL)
+    callback.on_train_end(args, state, control, model=MODEL)
+
+
+def scalars_and_texts(directory):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(directory)).Reload()
+    scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    texts = {
+        tag: [e.tensor_proto.string_val[0] for e in events.Tensors(tag)] for tag in events.Tags()["tensors"]
+    }
+    return scalars, texts
+
+
+def test_tensorboard_files_equal_those_of_transformers(tmp_path):
+    pytest.importorskip("tensorboard")
+    from transformers.integrations import TensorBoardCallback
+
+    args = TrainingArguments(output_dir=str(tmp_path), logging_dir=str(tmp_path / "events"))
+    play(TensorBoardTracker(), args)
+    ours = scalars_and_texts(tmp_path / "events")
+    args.logging_dir = str(tmp_path / "theirs")
+    play(TensorBoardCallback(), args)
+    theirs = scalars_and_texts(tmp_path / "theirs")
+    assert ours[0] == theirs[0] and ours[0]["train/loss"] == [(1, 2.5), (2, 2.0)]
+    assert ours[0]["eval/loss"] == [(1, 2.25)]
+    assert ours[1].keys() == theirs[1].keys() == {"args/text_summary", "model_config/text_summary"}
+    assert ours[1]["model_config/text_summary"] == theirs[1]["model_config/text_summary"]
+
+
+def test_default_directory_of_event_files(tmp_path, monkeypatch):
+    from transformers.training_args import default_logdir
+
+    args = TrainingArguments(output_dir=str(tmp_path))
+    ours, theirs = Path(args.logging_dir), Path(default_logdir())
+    assert ours.parent == tmp_path / theirs.parent
+    assert (ours.name[:6], ours.name[15:]) == (theirs.name[:6], theirs.name[15:])
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "/elsewhere")
+    assert TrainingArguments(output_dir=str(tmp_path)).logging_dir == "/elsewhere"
+
+
+class Recorder(types.ModuleType):
+    """Stands for a tracker's library and keeps every call."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls, self.run, self.config, self.summary = [], None, {}, {}
+
+    def init(self, **options):
+        self.calls.append(("init", options))
+        self.run = types.SimpleNamespace(summary=self.summary, _label=lambda **_: None)
+        self.config = Config()
+
+    def define_metric(self, *words, **options):
+        self.calls.append(("define_metric", words, options))
+
+    def log(self, values):
+        self.calls.append(("log", values))
+
+    def finish(self):
+        self.run = None
+
+
+class Config(dict):
+    def update(self, values, allow_val_change):
+        super().update(values)
+
+
+def test_wandb_is_told_what_transformers_tells_it(tmp_path, monkeypatch):
+    from transformers.integrations import integration_utils as original
+
+    args = TrainingArguments(output_dir=str(tmp_path), run_name="one")
+    told = []
+    for kind in ("ours", "theirs"):
+        library = Recorder("wandb")
+        library.termwarn = print
+        sdk = types.ModuleType("wandb.sdk.lib.config_util")
+        sdk.ConfigError = RuntimeError
+        for name, module in {"wandb": library, "wandb.sdk": sdk, "wandb.sdk.lib": sdk}.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setitem(sys.modules, "wandb.sdk.lib.config_util", sdk)
+        if kind == "ours":
+            play(registry.trackers()["wandb"](), args)
+        else:
+            monkeypatch.setattr(original, "is_wandb_available", lambda: True)
+            play(original.WandbCallback(), args)
+        told.append((library.calls, dict(library.config), library.summary))
+    assert told[0] == told[1]
+    assert told[0][0][0] == ("init", {"project": "huggingface", "name": "one"})
+
+
+def run_script(code, tmp_path, **env):
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    paths = os.pathsep.join([str(PACKAGE), str(Path(__file__).parent)])
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": paths, **env},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+PLAY = """
+import json
+import test_trackers
+from fastsft.arguments import TrainingArguments
+from fastsft.reporting.trackers.registry import make_trackers, resolve_trackers
+args = TrainingArguments(output_dir="out", run_name="one", report_to="NAME")
+test_trackers.play(*make_trackers(args.report_to), args)
+"""
+
+
+def needs(library):
+    return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
+
+
+@needs("wandb")
+def test_wandb_offline(tmp_path):
+    run_script(
+        PLAY.replace("NAME", "wandb"), tmp_path, WANDB_MODE="offline", WANDB_SILENT="true", HOME=str(tmp_path)
+    )
+    (written,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    content = written.read_bytes()
+    assert all(name in content for name in (b"train/loss", b"eval/loss", b"train/global_step"))
+
+
+READ_MLFLOW = """
+import mlflow
+client = mlflow.MlflowClient()
+(run,) = client.search_runs(["0"])
+points = {name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+          for name in run.data.metrics}
+print(json.dumps([points, run.data.params, run.info.run_name, run.info.status]))
+"""
+
+
+@needs("mlflow")
+def test_mlflow_with_a_directory(tmp_path):
+    uri = f"file://{tmp_path}/runs"
+    code = PLAY.replace("NAME", "mlflow") + READ_MLFLOW
+    output = run_script(code, tmp_path, MLFLOW_TRACKING_URI=uri, MLFLOW_ALLOW_FILE_STORE="true")
+    points, params, name, status = json.loads(output.splitlines()[-1])
+    assert points["loss"] == [[1, 2.5], [2, 2.0]] and points["eval_loss"] == [[1, 2.25]]
+    assert points["train_loss"] == [[2, 2.25]]
+    assert (params["hidden_size"], params["output_dir"]) == ("8", "out")
+    assert (name, status) == ("one", "FINISHED")
+
+
+def test_names():
+    assert tracker_names({"eval_loss": 1, "test_x": 2, "loss": 3, "train_loss": 4}) == {
+        "eval/loss": 1, "test/x": 2, "train/loss": 3, "train/train_loss": 4,
+    }  # fmt: skip
+
+
+def test_report_to(monkeypatch):
+    assert registry.resolve_trackers(None) == registry.resolve_trackers(["none"]) == []
+    with pytest.raises(ValueError, match="expected none, mlflow, tensorboard, wandb or all, got comet"):
+        registry.resolve_trackers("comet")
+    monkeypatch.setattr(registry, "is_installed", lambda kind: kind.name != "wandb")
+    assert registry.resolve_trackers("all") == ["mlflow", "tensorboard"]
+    assert registry.missing_trackers() == ["wandb"]
+    with pytest.raises(ValueError, match=r"wandb is not installed; pip install 'fastsft\[wandb\]'"):
+        TrainingArguments(output_dir="o", report_to="wandb")
+
+
+class Broken(Tracker):
+    name = library = extra = "broken"
+
+    def open(self, args, state, model):
+        self.calls = 0
+
+    def log(self, logs, step):
+        self.calls += 1
+        raise OSError("no route to host")
+
+    def close(self):
+        raise OSError("still none")
+
+
+def test_a_tracker_that_fails_later_does_not_end_the_run(caplog):
+    tracker = Broken()
+    play(tracker, TrainingArguments(output_dir="o"))
+    assert tracker.calls == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "--report_to broken: switched off, training goes on: OSError: no route to host"
+    ]
+
+
+def test_other_ranks_stay_silent(tmp_path):
+    state = TrainerState(is_world_process_zero=False)
+    tracker = Broken()
+    tracker.on_train_begin(TrainingArguments(output_dir="o"), state, TrainerControl(), model=MODEL)
+    tracker.on_log(None, state, TrainerControl(), logs={"loss": 1.0})
+    assert not hasattr(tracker, "calls")

@@ -1,0 +1,111 @@
+"""Data sets of FastChat, of `datasets` and of torch in the Trainer: all train the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from fastsft.arguments import TrainingArguments
+from fastsft.collators import check_collator
+from fastsft.data import SupervisedDataset
+from fastsft.token_rows import TokenRows
+from fastsft.trainer import Trainer
+from golden_text import hf_tokenizer, read_records
+
+WIDTH = 96
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return hf_tokenizer("llama2_legacy", WIDTH)
+
+
+@pytest.fixture(scope="module")
+def ours(tokenizer: Any) -> TokenRows:
+    return TokenRows.of(SupervisedDataset(records(), tokenizer), WIDTH)
+
+
+def records() -> list[Any]:
+    return read_records("dummy_conversation")[:6]
+
+
+def same_rows(rows: TokenRows, expected: TokenRows) -> None:
+    assert rows.padded_length == expected.padded_length == WIDTH
+    assert len(rows) == len(expected) == 6 and sum(expected.target_counts) > 20
+    for row in range(len(expected)):
+        assert rows.native.ids(row).tolist() == expected.native.ids(row).tolist()
+        assert rows.native.learned(row) == expected.native.learned(row)
+
+
+@pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
+def test_fastchats_own_data_sets(tokenizer: Any, ours: TokenRows, kind: str) -> None:
+    from fastchat.train import train as fastchat
+
+    fastchat.local_rank = 0
+    dataset = getattr(fastchat, kind)(records(), tokenizer)
+    same_rows(TokenRows.of(dataset, WIDTH), ours)
+
+
+class Torch(torch.utils.data.Dataset):
+    """Rows of lists, with columns that nobody asked for."""
+
+    def __init__(self, items: list[dict[str, Any]]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {**self.items[row], "source": "a file"}
+
+
+@pytest.mark.parametrize("kind", ["torch", "lists", "datasets", "datasets as tensors"])
+def test_rows_of_other_libraries(tokenizer: Any, ours: TokenRows, kind: str) -> None:
+    source = SupervisedDataset(records(), tokenizer)
+    items = [{name: value.tolist() for name, value in source[row].items()} for row in range(6)]
+    dataset: Any = Torch(items) if kind == "torch" else items
+    if kind.startswith("datasets"):
+        dataset = pytest.importorskip("datasets").Dataset.from_list(items)
+        if kind.endswith("tensors"):
+            dataset.set_format("torch")
+    same_rows(TokenRows.of(dataset, WIDTH), ours)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (iter([]), "a length and rows by number, got list_iterator"),
+        ({"train": []}, "expected one data set, got a dictionary of train"),
+        ([{"input_ids": [1], "text": "a"}], "row 0: expected input_ids and labels, got input_ids, text"),
+        ([{"input_ids": [1, 2], "labels": [1]}], r"of one length, got \[2\] and \[1\]"),
+        ([{"input_ids": [[1, 2]], "labels": [[1, 2]]}], r"of one length, got \[1, 2\]"),
+    ],
+)
+def test_what_is_no_data_set(dataset: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenRows.of(dataset, 8)
+
+
+def test_collators_that_stack_and_pad_are_taken(tokenizer: Any) -> None:
+    check_collator(None)
+    check_collator(transformers.default_data_collator)
+    check_collator(torch.utils.data.default_collate)
+    check_collator(transformers.DefaultDataCollator())
+    check_collator(transformers.DataCollatorWithPadding(tokenizer))
+    check_collator(transformers.DataCollatorForSeq2Seq(tokenizer))
+
+
+def test_collators_that_change_labels_are_refused(tokenizer: Any, tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    language = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    with pytest.raises(ValueError, match="data_collator DataCollatorForLanguageModeling is not called here"):
+        Trainer("model", args=args, data_collator=language)
+    zero = transformers.DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=0)
+    with pytest.raises(ValueError, match="with label_pad_token_id 0"):
+        check_collator(zero)
+    with pytest.raises(ValueError, match="data_collator <lambda>"):
+        check_collator(lambda rows: rows)

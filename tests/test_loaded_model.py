@@ -1,0 +1,127 @@
+"""A model of transformers handed to the Trainer: trained, given back, saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.trainer import Trainer
+from saving_run import Conversations
+from tiny_models import CONFIGS, weights_of, write_model
+from warm_ranks import free_port
+
+
+def make_trainer(model: Any, output: Path, **options: Any) -> Trainer:
+    flags = {
+        "output_dir": str(output), "use_cpu": True, "max_steps": 2, "learning_rate": 0.01,
+        "save_strategy": "no", "model_max_length": 32, "disable_tqdm": True, "plot_loss": False, **options,
+    }  # fmt: skip
+    return Trainer(model=model, args=TrainingArguments(**flags), train_dataset=Conversations())
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_callers_object_is_trained(tmp_path: Path, kind: str, dtype: str) -> None:
+    directory = write_model(tmp_path / "model", kind, dtype)
+    module = AutoModelForCausalLM.from_pretrained(directory, torch_dtype=getattr(torch, dtype))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    trainer, beside = make_trainer(module, tmp_path / "a"), make_trainer(str(directory), tmp_path / "b")
+    assert trainer.train().training_loss == beside.train().training_loss
+    trained = beside.model.engine.named_parameters()
+    for name, parameter in module.named_parameters():
+        assert parameter.dtype == getattr(torch, dtype)
+        assert torch.equal(parameter, trained[name].to(parameter.dtype))
+        assert not torch.equal(parameter, before[name])
+    if CONFIGS[kind].get("tie_word_embeddings"):
+        assert module.lm_head.weight is module.model.embed_tokens.weight
+    ids = torch.tensor([[5, 9, 33, 2]])
+    trainer.save_model()
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "a", torch_dtype=getattr(torch, dtype))
+    assert torch.equal(module.eval()(ids).logits, saved(ids).logits)
+    assert module.generate(ids, max_new_tokens=4, do_sample=False).shape[1] > 4
+
+
+def test_a_model_that_no_directory_holds(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=70, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=64, use_cache=False,
+    )  # fmt: skip
+    module = LlamaForCausalLM(config)
+    trainer = make_trainer(module, tmp_path)
+    assert trainer.model.config.use_cache is False
+    trainer.train()
+    module.config.use_cache = True
+    trainer.save_model()
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written.get("use_cache", True) is True and written["torch_dtype"] == "float32"
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path)
+    kept = weights_of(tmp_path)
+    assert all(torch.equal(kept[name], value) for name, value in module.named_parameters())
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), module.parameters(), strict=True))
+
+
+def test_training_again_goes_on_from_the_trained_weights(tmp_path: Path) -> None:
+    directory = write_model(tmp_path / "model", "untied")
+    module = LlamaForCausalLM.from_pretrained(directory)
+    make_trainer(module, tmp_path / "a").train()
+    again = make_trainer(module, tmp_path / "b")
+    engine = again.model.engine.named_parameters()
+    assert all(torch.equal(engine[name], value) for name, value in module.named_parameters())
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    config = LlamaConfig(
+        vocab_size=70, hidden_size=32, intermediate_size=56, num_hidden_layers=1, num_attention_heads=4
+    )
+    with pytest.raises(ValueError, match=r"one of LlamaForCausalLM.*got LlamaForSequenceClassification"):
+        make_trainer(LlamaForSequenceClassification(config), tmp_path)
+    frozen = LlamaForCausalLM(config)
+    frozen.model.embed_tokens.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"model\.embed_tokens\.weight is frozen"):
+        make_trainer(frozen, tmp_path)
+    with torch.device("meta"):
+        absent = LlamaForCausalLM(config)
+    with pytest.raises(ValueError, match=r"on meta; load the model"):
+        make_trainer(absent, tmp_path)
+
+
+def test_every_rank_gets_the_best_weights(tmp_path: Path) -> None:
+    directory, output = write_model(tmp_path / "model", "tied"), tmp_path / "out"
+    program = Path(__file__).with_name("loaded_model_program.py")
+    common = {
+        **os.environ, "PYTHONPATH": f"{Path(_C.__file__).parents[1]}:{program.parent}", "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program), str(directory), str(output)],
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        texts = [rank.communicate(timeout=180)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(texts)
+    first, second = (torch.load(output / f"{rank}.pt", weights_only=True) for rank in range(2))
+    step, metric, again = first["best"]
+    assert first["best"] == second["best"] and metric == again
+    assert 0 < step < 4 and [path.name for path in output.glob("checkpoint-*")] == [f"checkpoint-{step}"]
+    saved = weights_of(output)
+    for name, value in first["weights"].items():
+        assert torch.equal(value, second["weights"][name])
+        assert torch.equal(value, saved.get(name, saved["model.embed_tokens.weight"]))

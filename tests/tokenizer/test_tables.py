@@ -1,0 +1,34 @@
+"""Pairs, texts, words and proofs of the tokenizer against plain containers, in a program without Python."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from native_program import build_program
+
+SOURCES = [
+    "tests/tokenizer/tables_program.cpp",
+    "csrc/core/zeroed_pages.cpp",
+    *(
+        f"csrc/tokenizer/{name}.cpp"
+        for name in (
+            "long_word_cache", "pair_merger", "pair_table", "self_merges", "text_index",
+            "word_batch", "word_cache",
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_program(tmp_path_factory.mktemp("tables") / "tables_program", SOURCES, ("-O1",))
+
+
+@pytest.mark.parametrize("tables", ["pairs", "texts", "self_merges", "words"])
+def test_tables(program: Path, tables: str) -> None:
+    """self_merges: no token is proven that merging its symbols, the best pair first, does not give."""
+    result = subprocess.run([program, tables], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout

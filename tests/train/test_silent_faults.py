@@ -1,0 +1,116 @@
+"""R17: a bit that flips in a gradient or in the state is found, and the rank is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsft.run_errors import ReplayMismatchError, ReplicaMismatchError
+from fastsft.silent_faults import check_replay, check_replicas, deviating
+from injected_faults import at_call, flip_bit, op_fault
+from ranks import run_ranks
+from train.test_bad_numbers import digests, engine_of, step
+
+RANKS = 3
+
+
+def flipped(element: int, bit: int, computation: int) -> Any:
+    """The embedding's gradient in the first or the second computation of a step."""
+
+    def act(original: Any, args: Any, kwargs: Any) -> None:
+        original(*args, **kwargs)
+        words = args[2].view(-1)
+        flip_bit(args[2], int(words.abs().gt(0).nonzero()[element % int(words.ne(0).sum())]), bit)
+
+    return at_call(computation, act)
+
+
+def meet() -> None:
+    """The place of this rank as the launcher reads it."""
+    import os
+
+    import torch.distributed as dist
+
+    os.environ |= {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
+
+
+def outcome(check: Any, engine: Any) -> str:
+    try:
+        check(engine, 7)
+    except (ReplayMismatchError, ReplicaMismatchError) as error:
+        return f"{error.exit_status} {error}"
+    return "equal"
+
+
+def gradient_flips(groups: dict[str, str], strategy: str, trials: int, seed: int) -> list[str]:
+    """Trials that were not found, not named rightly, or that changed a weight."""
+    meet()
+    engine, random, wrong = engine_of(groups, strategy), np.random.default_rng(seed), []
+    if not step(engine, replay=True).finite or outcome(check_replay, engine) != "equal":
+        wrong.append("a good step")
+    for _ in range(trials):
+        guilty, element, bit, computation = (int(random.integers(n)) for n in (RANKS, 1000, 32, 2))
+        before = digests(engine)
+        if engine.rank == guilty:
+            with op_fault("embedding_backward", flipped(element, bit, computation + 1)):
+                result = step(engine, replay=True)
+        else:
+            result = step(engine, replay=True)
+        found = outcome(check_replay, engine)
+        named = found.startswith("16 ") and f": rank {guilty} computed different gradients" in found
+        if result.finite or not named or digests(engine) != before:
+            wrong.append(f"bit {bit} of element {element} on rank {guilty}: {found}")
+    return wrong
+
+
+def state_flips(groups: dict[str, str], strategy: str, trials: int, seed: int) -> list[str]:
+    meet()
+    random, wrong = np.random.default_rng(seed), []
+    for _ in range(trials):
+        engine = engine_of(groups, strategy)
+        step(engine)
+        if outcome(check_replicas, engine) != "equal":
+            wrong.append("a good state")
+        guilty, bit = int(random.integers(RANKS)), int(random.integers(31))
+        name = sorted(engine.parameter_shapes)[int(random.integers(len(engine.parameter_shapes)))]
+        whole = engine.named_parameters()[name]  # collective: on all ranks
+        element = int(random.integers(whole.numel()))
+        if engine.rank == guilty:
+            flip_bit(whole, element, bit)
+            engine.set_parameter(name, whole)
+        found = outcome(check_replicas, engine)
+        if (
+            not found.startswith("17 ")
+            or f"differ: rank {guilty} against the others, in the state of" not in found
+        ):
+            wrong.append(f"bit {bit} of {name} on rank {guilty}: {found}")
+    return wrong
+
+
+@pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
+def test_a_flipped_bit_of_a_gradient_is_found_and_its_rank_named(strategy: str) -> None:
+    assert run_ranks(RANKS, gradient_flips, strategy, 5, 1) == [[]] * RANKS
+
+
+def test_a_flipped_bit_of_the_state_is_found_and_its_rank_named() -> None:
+    assert run_ranks(RANKS, state_flips, "no_shard", 3, 1) == [[]] * RANKS
+
+
+@pytest.mark.chaos
+def test_a_hundred_flipped_bits() -> None:
+    found = [run_ranks(RANKS, gradient_flips, strategy, 25, 2) for strategy in ("no_shard", "full_shard")]
+    found += [
+        run_ranks(RANKS, gradient_flips, "shard_grad_op", 25, 3),
+        run_ranks(RANKS, state_flips, "no_shard", 25, 4),
+    ]
+    assert found == [[[]] * RANKS] * 4
+
+
+def test_majorities() -> None:
+    assert deviating({0: 5, 1: 5, 2: 5}) == [] and deviating({0: 5}) == []
+    assert deviating({0: 5, 1: 6, 2: 5}) == [1]
+    assert deviating({0: 5, 1: 6}) == [0, 1], "with two copies nobody knows which is right"
+    assert deviating({0: 5, 1: 6, 2: 5, 3: 6}) == [0, 1, 2, 3]
+    assert deviating({3: 1, 1: 1, 2: 2}) == [2]

@@ -1,0 +1,95 @@
+"""fsdp_upload_state_dict: rank 0 sends, all ranks take part, and all raise what one meets."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fastsft.weight_sync import Synchronizer, SyncPlan, fsdp_upload_state_dict
+from fastsft.weight_sync.synchronizer import unpacked
+from ranks import run_ranks
+from weight_sync_parts import upload_world
+from weight_sync_parts.modules import make_engine, make_model, state_of_model
+from weight_sync_parts.save_world import KINDS, LOGGER
+
+CASES = [f"{kind}-{tied}" for kind in KINDS for tied in (False, True)]
+
+
+@pytest.fixture(scope="module")
+def uploads() -> list[dict[str, Any]]:
+    """What each of two ranks saw, by case."""
+    return run_ranks(2, upload_world.everything)
+
+
+def same(received: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert received.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert received[name].dtype == tensor.dtype and torch.equal(received[name], tensor), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_synchronizer_has_the_models_weights(uploads: Any, case: str) -> None:
+    first, second = (rank[case] for rank in uploads)
+    expected = first["expected"]
+    if case.endswith("True"):
+        del expected["head.weight"]
+    ((state_dict, step),) = first["plain"]
+    assert step == 1
+    same(state_dict, expected)
+    packed, version = first["packed"]
+    assert version == 2
+    same(packed, expected)
+    assert first["meta"] == [(name, str(t.dtype), tuple(t.shape)) for name, t in packed.items()]
+    assert list(packed) == list(state_dict)
+    assert first["tied"] == ({"head.weight": "embed.weight"} if case.endswith("True") else {})
+    assert (second["plain"], second["packed"]) == ([], (None, 0))
+
+
+def test_all_ranks_raise_what_rank_0_met() -> None:
+    for refused, sent, old, apart, calls in run_ranks(2, upload_world.faults):
+        assert refused == "RuntimeError: uploading step 3: rank 0 failed: OSError: actor died"
+        assert sent == "sent"
+        assert old == "ValueError: uploading step 3: version 3 is not newer than 3, which receivers have"
+        assert "head.weight and embed.weight are tied by config.json but hold different values" in apart
+        assert calls == "0 calls"
+
+
+def test_narrow_uploads_keep_buffers() -> None:
+    model, synchronizer = make_model(False), Synchronizer()
+    fsdp_upload_state_dict(make_engine(model, "plain"), synchronizer, 4, LOGGER, save_dtype="bfloat16")
+    received, _ = synchronizer.get_model_state_dict()
+    assert received is not None
+    parameters = dict(model.named_parameters())
+    same(received, {n: t.bfloat16() if n in parameters else t for n, t in state_of_model(model).items()})
+
+
+def test_views_of_packed_weights_share_memory_where_they_are_aligned() -> None:
+    plan = SyncPlan(
+        [("a", "bfloat16", [3]), ("b", "float32", [2]), ("c", "float32", [0]), ("d", "uint8", [2])]
+    )
+    data = np.arange(16, dtype=np.uint8)
+    state = unpacked(plan, 1024, [data])
+    assert list(state) == ["a", "b", "c", "d"]
+    assert state["b"].view(torch.uint8).tolist() == list(range(6, 14))
+    data[0] = 255
+    assert state["a"].view(torch.uint8)[0] == 255
+    with pytest.raises(ValueError, match=r"expected arrays of \[16\] bytes, got \[15\]"):
+        unpacked(plan, 1024, [data[:15]])
+
+
+def test_a_reader_waits_for_a_newer_version() -> None:
+    synchronizer = Synchronizer()
+    assert synchronizer.get_state_dict_meta() is None
+    assert synchronizer.wait_new_model_state_dict(0, timeout=0.01) == 0
+    versions: list[int] = []
+    reader = threading.Thread(target=lambda: versions.append(synchronizer.wait_new_model_state_dict(0, 30)))
+    reader.start()
+    synchronizer.set_model_state_dict({"w": torch.ones(2)}, 5)
+    reader.join()
+    assert versions == [5]
+    with pytest.raises(ValueError, match="version 5 is not newer than 5"):
+        synchronizer.set_model_state_dict({"w": torch.ones(2)}, 5)
