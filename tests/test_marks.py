@@ -10,7 +10,10 @@ import conftest
 
 
 def marked(*names: str) -> SimpleNamespace:
-    return SimpleNamespace(get_closest_marker=lambda name: name if name in names else None)
+    added: list[pytest.MarkDecorator] = []
+    return SimpleNamespace(
+        get_closest_marker=lambda name: name if name in names else None, added=added, add_marker=added.append
+    )
 
 
 @pytest.fixture
@@ -37,7 +40,10 @@ def test_gpu_tests_fail_where_a_gpu_is_required(monkeypatch: pytest.MonkeyPatch)
 def test_chaos_runs_only_by_name(expression: str, kept: int) -> None:
     deselected: list[object] = []
     hook = SimpleNamespace(pytest_deselected=lambda items: deselected.extend(items))
-    config = SimpleNamespace(getoption=lambda name: expression, hook=hook)
-    items = [marked("chaos"), marked()]
+    plugins = SimpleNamespace(hasplugin=lambda name: name == "timeout")
+    config = SimpleNamespace(getoption=lambda name: expression, hook=hook, pluginmanager=plugins)
+    chaos, short = marked("chaos"), marked()
+    items = [chaos, short]
     conftest.pytest_collection_modifyitems(config, items)
     assert (len(items), len(deselected)) == (kept, 2 - kept)
+    assert [mark.args for mark in chaos.added] == [(0,)] * (kept - 1) and not short.added
