@@ -1,8 +1,9 @@
 """Renders conversations with a model's own Jinja chat template; runs in a process of its own.
 
-The template comes from a model directory and is not trusted: a sandbox keeps it from Python's insides, and
-this process keeps its time, memory and output within limits. Imports nothing but jinja2 and the standard
-library. Speaks JSON lines over its standard input and output; `chat_template.py` is the other end.
+The template comes from a model directory and is not trusted: a sandbox keeps it from Python's insides
+(`chat_sandbox.py`), and this process keeps its time, memory and output within limits. Imports nothing but
+jinja2 and the standard library. Speaks JSON lines over its standard input and output; `chat_template.py` is
+the other end.
 """
 
 from __future__ import annotations
@@ -13,84 +14,16 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from fastsft.chat_pieces import Piece, Span, cut_pieces, difference, place_contents
+from fastsft.chat_sandbox import Fatal, Refused, Sandbox, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
-Span = tuple[int, int]
 Message = tuple[str, str, bool]  # role, text, whether it is learned
-
-
-class Refused(Exception):
-    """The template cannot render this conversation."""
-
-
-class Fatal(Exception):
-    """The template cannot be used at all."""
-
-
-class TimeLimit(BaseException):
-    """Raised by the timer inside a render."""
-
-
-class GenerationBlocks(Extension):
-    """`{% generation %}...{% endgeneration %}`: what a template marks as learned, between two marks."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
-
-    def parse(self, parser: Any) -> Any:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        call = self.call_method("_mark", [])
-        return nodes.CallBlock(call, [], [], body).set_lineno(line)
-
-    def _mark(self, caller: Callable[[], str]) -> str:
-        begin, end = self.environment.generation_marks  # type: ignore[attr-defined]
-        return f"{begin}{caller()}{end}"
-
-
-class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment that chat templates are written for, with nothing else in it."""
-
-    def __init__(self, date: str, generation_marks: tuple[str, str]) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlocks])
-        self.generation_marks = generation_marks
-        self.globals.pop("lipsum", None)
-        self.globals["raise_exception"] = _raise
-        self.globals["strftime_now"] = lambda form: _formatted(date, form)
-        self.filters["tojson"] = _to_json
-
-    def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
-        """An error at once; the sandbox's own way writes nothing in place of what is forbidden."""
-        raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
-
-
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _formatted(date: str, form: str) -> str:
-    from datetime import datetime
-
-    return datetime.fromisoformat(date).strftime(form)
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-
-class Piece(NamedTuple):
-    """Of a text with marks: control text, or where a content stands."""
-
-    text: str
-    content: int  # its number, -1 for control text
-    begin: int  # in the text with marks
 
 
 class Skeleton(NamedTuple):
@@ -164,15 +97,15 @@ class Program:
         replies = [i for i, message in enumerate(chat) if message["role"] == "assistant"]
         offset = len(chat) - len(messages)
         learned = [i for i in replies if messages[i - offset][2]]
-        contents = _place(skeleton.pieces, [message["content"] for message in chat], full)
+        contents = place_contents(skeleton.pieces, [message["content"] for message in chat], full)
         if contents is None:
             spans = self._content_spans(chat, full, blocks, replies, learned)
-            pieces = list(_cut([Piece(full, -1, 0)], [full], spans))
+            pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
         else:
             for i in learned:
                 if i not in skeleton.spans:
                     raise Fatal(skeleton.faults[i])
-            pieces = list(_cut(skeleton.pieces, contents, [skeleton.spans[i] for i in learned]))
+            pieces = list(cut_pieces(skeleton.pieces, contents, [skeleton.spans[i] for i in learned]))
         in_front = bool(self._bos) and not full.startswith(self._bos)
         return {"pieces": pieces, "bos": in_front, "known": contents is not None}
 
@@ -260,70 +193,19 @@ class Program:
         before = self.text(chat[:reply], prompt=True)
         upto = full if reply == len(chat) - 1 else self.text(chat[: reply + 1])
         if not upto.startswith(before):
-            return _difference(before, upto, f"reply {reply} does not follow its prompt")
+            return difference(before, upto, f"reply {reply} does not follow its prompt")
         stop = self._stop or ""
         end = upto.rfind(stop) + len(stop)
         if end <= len(before) or (stop and stop not in upto[len(before) :]):
             return f"the chat template writes no {stop!r} behind reply {reply}"
         if not full.startswith(upto[:end]):
-            return _difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
+            return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
         return len(before), end
 
 
 def _chat(system: str | None, messages: list[Message]) -> list[dict[str, str]]:
     front = [] if system is None else [{"role": "system", "content": system}]
     return front + [{"role": role, "content": text} for role, text, _ in messages]
-
-
-def _difference(one: str, other: str, what: str) -> str:
-    pairs = enumerate(zip(one, other, strict=False))
-    at = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-    line = one.rfind("\n", 0, at) + 1
-    shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
-    return (
-        f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}; only the last reply can be learned "
-        "with such a template: use --train_turns last"
-    )
-
-
-def _variants(text: str) -> Iterator[str]:
-    yield text
-    for strip in (str.strip, str.rstrip, str.lstrip):
-        yield strip(text)
-    yield text.strip("\n")
-
-
-def _place(pieces: list[Piece], contents: list[str], full: str) -> list[str] | None:
-    """The texts of the pieces with the contents put back, as they stand in `full`; None when they do not."""
-    texts, at = [], 0
-    for number, piece in enumerate(pieces):
-        if piece.content < 0:
-            found = piece.text if full.startswith(piece.text, at) else None
-        else:
-            behind = pieces[number + 1].text
-            found = next(
-                (text for text in _variants(contents[piece.content]) if full.startswith(text + behind, at)),
-                None,
-            )
-        if found is None:
-            return None
-        texts.append(found)
-        at += len(found)
-    return texts if at == len(full) else None
-
-
-def _cut(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iterator[tuple[str, bool, bool]]:
-    """[text, is_data, is_learned] of the pieces, cut where spans begin and end inside control text."""
-    edges = sorted({edge for span in spans for edge in span})
-    for piece, text in zip(pieces, texts, strict=True):
-        is_data = piece.content >= 0
-        end = piece.begin + len(piece.text)
-        cuts = [] if is_data else [edge - piece.begin for edge in edges if piece.begin < edge < end]
-        for begin, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
-            if begin == stop:
-                continue
-            at = piece.begin + begin
-            yield text[begin:stop], is_data, any(first <= at < last for first, last in spans)
 
 
 def _answer(program: Program, request: Any, seconds: float) -> dict[str, Any]:

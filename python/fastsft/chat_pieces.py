@@ -1,0 +1,70 @@
+"""Pieces of a rendered conversation: control text and contents, and the spans that are learned.
+
+Imports nothing but the standard library: it is part of the rendering process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+Span = tuple[int, int]
+
+
+class Piece(NamedTuple):
+    """Of a text with marks: control text, or where a content stands."""
+
+    text: str
+    content: int  # its number, -1 for control text
+    begin: int  # in the text with marks
+
+
+def difference(one: str, other: str, what: str) -> str:
+    pairs = enumerate(zip(one, other, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+    line = one.rfind("\n", 0, at) + 1
+    shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
+    return (
+        f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}; only the last reply can be learned "
+        "with such a template: use --train_turns last"
+    )
+
+
+def _variants(text: str) -> Iterator[str]:
+    yield text
+    for strip in (str.strip, str.rstrip, str.lstrip):
+        yield strip(text)
+    yield text.strip("\n")
+
+
+def place_contents(pieces: list[Piece], contents: list[str], full: str) -> list[str] | None:
+    """The texts of the pieces with the contents put back, as they stand in `full`; None when they do not."""
+    texts, at = [], 0
+    for number, piece in enumerate(pieces):
+        if piece.content < 0:
+            found = piece.text if full.startswith(piece.text, at) else None
+        else:
+            behind = pieces[number + 1].text
+            found = next(
+                (text for text in _variants(contents[piece.content]) if full.startswith(text + behind, at)),
+                None,
+            )
+        if found is None:
+            return None
+        texts.append(found)
+        at += len(found)
+    return texts if at == len(full) else None
+
+
+def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iterator[tuple[str, bool, bool]]:
+    """[text, is_data, is_learned] of the pieces, cut where spans begin and end inside control text."""
+    edges = sorted({edge for span in spans for edge in span})
+    for piece, text in zip(pieces, texts, strict=True):
+        is_data = piece.content >= 0
+        end = piece.begin + len(piece.text)
+        cuts = [] if is_data else [edge - piece.begin for edge in edges if piece.begin < edge < end]
+        for begin, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
+            if begin == stop:
+                continue
+            at = piece.begin + begin
+            yield text[begin:stop], is_data, any(first <= at < last for first, last in spans)
