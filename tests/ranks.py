@@ -80,8 +80,9 @@ def run_ranks(
         (folder / "args.pickle").write_bytes(pickle.dumps(args))
         order = {
             "module": function.__module__, "file": inspect.getfile(function),
-            "function": function.__qualname__, "folder": name, "world_size": world_size, "node_size": node_size,
-            "seconds": seconds, "environment": dict(os.environ), "path": sys.path, "directory": os.getcwd(),
+            "function": function.__qualname__, "folder": name, "seconds": seconds,
+            "world_size": world_size, "node_size": node_size,
+            "environment": dict(os.environ), "path": sys.path, "directory": os.getcwd(),
         }  # fmt: skip
         statuses = _program().ask(order)
         if statuses != [0] * world_size:
