@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -42,8 +43,10 @@ class WarmRanks:
         )  # fmt: skip
         assert self._answer() == "ready"
 
-    def _answer(self) -> Any:
+    def _answer(self, limit_s: float = 120.0) -> Any:
         assert self._process.stdout
+        readable, _, _ = select.select([self._process.stdout], [], [], limit_s)
+        assert readable, f"the warm process has not answered for {limit_s:g} seconds"
         line = self._process.stdout.readline()
         assert line, "the warm process is gone"
         return json.loads(line)
@@ -51,7 +54,7 @@ class WarmRanks:
     def ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin
         print(json.dumps(request), file=self._process.stdin, flush=True)
-        return self._answer()
+        return self._answer(60.0 + request.get("timeout", 60.0))
 
     def start(
         self,

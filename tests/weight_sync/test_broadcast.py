@@ -18,7 +18,7 @@ from fastsft.weight_sync.modes import native, sync_modes
 from ranks import run_ranks
 from weight_sync_parts import broadcast_world
 from weight_sync_parts.modules import make_engine, make_model, state_of_model
-from weight_sync_parts.receivers import Loaded, in_threads, make_groups, sync
+from weight_sync_parts.receivers import Loaded, in_threads, join, make_groups, start, sync
 from weight_sync_parts.save_world import KINDS
 
 MODES = broadcast_world.MODES
@@ -313,14 +313,19 @@ def test_the_lock_keeps_a_training_step_out(engine: Any) -> None:
         order.append("sync")
 
     with exclusive(engine):
-        threads = [threading.Thread(target=work) for work in (transfer, receiver.receive)]
-        for thread in threads:
-            thread.start()
+        threads = [start("transfer", transfer), start("receiver", receiver.receive)]
         time.sleep(0.1)
         order.append("step")
-    for thread in threads:
-        thread.join()
+    join(threads)
     assert order == ["step", "sync"]
+
+
+def test_an_engine_that_is_never_free_is_an_error(engine: Any) -> None:
+    from fastsft.weight_sync import exclusive
+
+    with exclusive(engine):
+        (outcome,) = in_threads([lambda: sender(engine, deadline_s=0.1)(None)])
+    assert "another thread has held the engine for 0.1 seconds" in str(outcome)
 
 
 @pytest.mark.parametrize(("options", "message"), [

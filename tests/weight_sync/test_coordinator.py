@@ -132,6 +132,50 @@ def save():
     raise OSError("and then the disk was full")
 CheckpointCoordinator().save_async("model", save, 1)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert (tmp_path / "shard").read_text() == "whole"
     assert "a save failed and nobody asked for its outcome: and then the disk was full" in done.stderr
+
+
+class Dead:
+    """A monitor that refuses, or never answers."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    async def notify_started(self, *_: Any, **__: Any) -> None:
+        if self._answer == "refuses":
+            raise OSError("actor died")
+        await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize(("answer", "message"), [
+    ("refuses", "actor died"), ("is silent", r"notify_started: no answer within 0\.1 seconds"),
+])  # fmt: skip
+def test_a_save_that_its_monitor_keeps_from_running_is_abandoned(answer: str, message: str) -> None:
+    told: list[BaseException] = []
+
+    class Save:
+        def __call__(self) -> None:
+            raise AssertionError("it must not run")
+
+        def abandon(self, error: BaseException) -> None:
+            told.append(error)
+
+    coordinator = CheckpointCoordinator(Dead(answer), deadline_s=0.1)
+    coordinator.save_async("model", Save(), 1)
+    with pytest.raises((OSError, RuntimeError), match=message):
+        coordinator.wait_all(timeout=60)
+    assert len(told) == 1
+
+
+def test_a_save_that_does_not_end_gives_its_successor_up() -> None:
+    release = threading.Event()
+    coordinator = CheckpointCoordinator(deadline_s=0.1)
+    coordinator.attach("model", lambda: release.wait(60))
+    for again in (lambda: coordinator.attach("model", release.set), coordinator.wait_all):
+        with pytest.raises(RuntimeError, match=r"save model is still running after 0\.1 seconds"):
+            again()
+    assert not release.is_set()
+    release.set()
+    coordinator.wait_all(timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -45,6 +46,8 @@ def killed(job: Path, save_format: str, after: float) -> None:
     if child == 0:
         os.nice(5)
         try:
+            gc.freeze()  # what is garbage of the parent may not end here (ranks.py says why)
+            torch.set_num_threads(1)  # OpenMP's threads were not copied
             save_for_ever(job, save_format)
         finally:
             os._exit(1)

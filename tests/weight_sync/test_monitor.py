@@ -249,3 +249,13 @@ def test_a_file_that_names_only_a_damaged_step_goes(tmp_path: Path) -> None:
     (tmp_path / WEIGHTS).write_text("2")
     assert CheckpointMonitor(default_local_dir=str(tmp_path)).latest_steps() == (0, 0)
     assert published(tmp_path) == (None, None)
+
+
+def test_a_writer_waits_no_longer_than_its_deadline() -> None:
+    writers = Writers("single_node", deadline_s=0.1)
+    writers.enter("a", "1", None)
+    message = r"single_node: others have been writing for 0\.1 seconds: 1 on a"
+    with pytest.raises(RuntimeError, match=message):
+        writers.enter("b", "2", None)
+    writers.leave("a", "1")
+    writers.enter("b", "2", None)

@@ -133,7 +133,7 @@ def test_a_silent_rank_is_named_within_the_deadline(tmp_path: Path) -> None:
 
 
 def check_race(tmp_path: Path, times: int) -> None:
-    frozen = run_ranks(2, save_world.race, str(tmp_path), times)[0]
+    frozen = run_ranks(2, save_world.race, str(tmp_path), times, seconds=1200.0)[0]
     assert len(frozen) == times
     for whole, path in frozen:
         same(read_state_dict(path), whole)
@@ -234,3 +234,30 @@ def test_weights_left_by_a_killed_save_do_not_stay(tmp_path: Path) -> None:
     coordinator.wait_all()
     assert not any((tmp_path / name).exists() for name in left)
     assert read_state_dict(tmp_path)
+
+
+class NeverRuns:
+    """A coordinator, not ours, whose thread dies before it calls."""
+
+    def __init__(self) -> None:
+        self.works: list[Any] = []
+
+    def save_async(self, name: str, work: Any, step: int, is_state_dict: bool = False) -> None:
+        self.works.append(work)
+
+
+def test_a_save_that_never_runs_blocks_no_later_one(tmp_path: Path) -> None:
+    engine = make_engine(make_model(False), "plain")
+    coordinator = NeverRuns()
+    ticket = fsdp_save_state_dict(engine, str(tmp_path / "1"), 1, coordinator, save_world.LOGGER)
+    assert ticket is not None and not ticket.done()
+    with pytest.raises(RuntimeError, match=r"the save before this one has not ended for 0\.1 seconds"):
+        fsdp_save_state_dict(engine, str(tmp_path / "2"), 2, coordinator, save_world.LOGGER, deadline_s=0.1)
+    coordinator.works[1]()
+    assert read_state_dict(tmp_path / "2")
+
+
+def test_every_rank_hears_of_a_monitor_that_refuses(tmp_path: Path) -> None:
+    for ticket, waited in run_ranks(2, save_world.refused, str(tmp_path)):
+        assert "actor died" in ticket and "actor died" in waited
+    assert not list(tmp_path.rglob("manifest.json"))

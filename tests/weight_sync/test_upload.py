@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from fastsft.weight_sync.synchronizer import unpacked
 from ranks import run_ranks
 from weight_sync_parts import upload_world
 from weight_sync_parts.modules import make_engine, make_model, state_of_model
+from weight_sync_parts.receivers import join, start
 from weight_sync_parts.save_world import KINDS, LOGGER
 
 CASES = [f"{kind}-{tied}" for kind in KINDS for tied in (False, True)]
@@ -86,10 +87,22 @@ def test_a_reader_waits_for_a_newer_version() -> None:
     assert synchronizer.get_state_dict_meta() is None
     assert synchronizer.wait_new_model_state_dict(0, timeout=0.01) == 0
     versions: list[int] = []
-    reader = threading.Thread(target=lambda: versions.append(synchronizer.wait_new_model_state_dict(0, 30)))
-    reader.start()
+    reader = start("reader", lambda: versions.append(synchronizer.wait_new_model_state_dict(0, 30)))
     synchronizer.set_model_state_dict({"w": torch.ones(2)}, 5)
-    reader.join()
+    join([reader])
     assert versions == [5]
     with pytest.raises(ValueError, match="version 5 is not newer than 5"):
         synchronizer.set_model_state_dict({"w": torch.ones(2)}, 5)
+
+
+class Silent:
+    """An actor that takes the weights and never answers."""
+
+    async def set_model_state_dict(self, *_: Any) -> None:
+        await asyncio.sleep(3600)
+
+
+def test_a_synchronizer_that_never_answers_is_an_error() -> None:
+    engine = make_engine(make_model(False), "plain")
+    with pytest.raises(RuntimeError, match=r"set_model_state_dict: no answer within 0\.1 seconds"):
+        fsdp_upload_state_dict(engine, Silent(), 1, LOGGER, deadline_s=0.1)

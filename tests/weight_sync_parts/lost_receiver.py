@@ -27,7 +27,7 @@ def main() -> None:
                 time.sleep(60)
             os._exit(0)
 
-    group = WeightGroup(dist.FileStore(store, 2), 1, 2)
+    group = WeightGroup(dist.FileStore(store, 2), 1, 2, timeout_s=60.0)
     WeightReceiver(group, plan, load, mode=mode, deadline_s=20.0, bucket_bytes=int(bucket)).receive()
 
 

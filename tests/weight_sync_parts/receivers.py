@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
+import functools
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +24,8 @@ def make_groups(count: int, timeout_s: float = 30.0) -> list[WeightGroup]:
     )
 
 
-def in_threads(works: list[Callable[[], Any]]) -> list[Any]:
-    """What each returned, or the exception that it raised."""
+def in_threads(works: list[Callable[[], Any]], limit_s: float = 100.0) -> list[Any]:
+    """What each returned, or the exception that it raised. AssertionError when one takes longer than that."""
     outcomes: list[Any] = [None] * len(works)
 
     def run(number: int) -> None:
@@ -30,14 +34,26 @@ def in_threads(works: list[Callable[[], Any]]) -> list[Any]:
         except Exception as error:
             outcomes[number] = error
 
-    threads = [
-        threading.Thread(target=run, args=(number,), name=f"member-{number}") for number in range(len(works))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    join([start(f"member-{number}", functools.partial(run, number)) for number in range(len(works))], limit_s)
     return outcomes
+
+
+def start(name: str, work: Callable[[], Any]) -> threading.Thread:
+    """A thread that a process which ends does not wait for."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def join(threads: list[threading.Thread], limit_s: float = 100.0) -> None:
+    """Until all have ended. AssertionError, after the stacks of all threads, when one has not in time."""
+    end = time.monotonic() + limit_s
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    late = [thread.name for thread in threads if thread.is_alive()]
+    if late:
+        faulthandler.dump_traceback(file=sys.__stderr__)
+    assert not late, f"threads {late} had not ended after {limit_s:g} seconds"
 
 
 class Loaded:

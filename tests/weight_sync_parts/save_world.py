@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,29 @@ def faults(_: Any, folder: str) -> dict[str, Any]:
         "native": after_native,
         "again": sorted(p.name for p in Path(path).glob("*")),
     }
+
+
+def refused(_: Any, folder: str) -> tuple[str, str]:
+    """Rank 0's monitor lets nobody write: what the ticket and `wait_all` of each rank say."""
+
+    class Monitor:
+        def notify_started(self, **_: Any) -> None:
+            raise OSError("actor died")
+
+    engine = make_engine(wrap(make_model(False), "fsdp2"), "fsdp2")
+    coordinator = CheckpointCoordinator(Monitor() if dist.get_rank() == 0 else None)
+    ticket = fsdp_save_state_dict(engine, str(Path(folder, "refused")), 1, coordinator, LOGGER)
+    assert ticket is not None
+    return heard(lambda: ticket.wait(60)), heard(lambda: coordinator.wait_all(60))
+
+
+def heard(wait: Callable[[], None]) -> str:
+    """What a wait raises."""
+    try:
+        wait()
+    except (OSError, RuntimeError) as error:
+        return str(error)
+    return "nothing"
 
 
 def apart(_: Any, folder: str) -> str:
@@ -163,7 +187,7 @@ def original_tears(_: Any, folder: str) -> str:
     thread.start()
     train(module, optimizer, 1)
     stepped.set()
-    thread.join()
+    thread.join(60)
     written = torch.load(path, weights_only=False)
     local = {
         name: torch.chunk(tensor, 2)[dist.get_rank()] for name, tensor in frozen.items() if tensor.dim() == 2

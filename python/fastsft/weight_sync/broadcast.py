@@ -46,7 +46,7 @@ def fsdp_sync_weight_nccl(
     """
     wire = sync_mode(mode)
     dtype = parameter_dtype(save_dtype)
-    with exclusive(engine) as state:
+    with exclusive(engine, deadline_s) as state:
         version = state.broadcast + 1 if version is None else version
         what = f"sending version {version}"
         check_grows(what, version, state.broadcast)

@@ -34,11 +34,19 @@ def state_of(engine: Any) -> EngineState:
 
 
 @contextmanager
-def exclusive(engine: Any) -> Iterator[EngineState]:
+def exclusive(engine: Any, deadline_s: float | None = None) -> Iterator[EngineState]:
     """Transfers and training steps exclude each other: hold this around a step of an engine that is not ours.
 
-    The same thread may hold it twice.
+    The same thread may hold it twice. RuntimeError when another one holds it for more than `deadline_s`
+    seconds; None: as long as that takes.
     """
     state = state_of(engine)
-    with state.lock:
+    if not state.lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
+        raise RuntimeError(
+            f"another thread has held the engine for {deadline_s:g} seconds: a training step or a transfer "
+            "that does not end"
+        )
+    try:
         yield state
+    finally:
+        state.lock.release()

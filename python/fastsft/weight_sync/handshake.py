@@ -42,7 +42,7 @@ def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) 
     text = plan.to_json().encode() if own is None else b""
     length = int(transport.announce({"bytes": len(text)})["bytes"])
     data = (
-        torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        torch.frombuffer(bytearray(text), dtype=torch.uint8).clone()
         if text
         else torch.empty(length, dtype=torch.uint8)
     )

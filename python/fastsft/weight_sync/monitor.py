@@ -21,6 +21,7 @@ class CheckpointMonitor:
     A step is published when as many saves finished as were registered, none failed, and `monitor_step`
     announced it. The files of a full checkpoint are written checkpoint first. save_strategy:
     "single_thread", "single_process", "single_node" or "unrestricted" (who may write at the same time).
+    deadline_s: after which a writer that waits for others is refused (RuntimeError).
     A new monitor takes its state from the iteration files and manifests of `default_local_dir`.
     """
 
@@ -29,6 +30,7 @@ class CheckpointMonitor:
         save_strategy: Any = "unrestricted",
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
+        deadline_s: float = 3600.0,
     ) -> None:
         if default_hdfs_dir is not None:
             raise ValueError(
@@ -37,7 +39,7 @@ class CheckpointMonitor:
         self._job = Path(default_local_dir)
         self._job.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._writers = Writers(save_strategy)
+        self._writers = Writers(save_strategy, deadline_s)
         self._pending: dict[bool, defaultdict[int, int]] = {True: defaultdict(int), False: defaultdict(int)}
         self._announced: dict[bool, set[int]] = {True: set(), False: set()}
         self._weights_finished: set[int] = set()
@@ -62,7 +64,7 @@ class CheckpointMonitor:
 
     def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
         """Wait until this writer may write. lease_s: until it must send a `heartbeat`; None: as long as it
-        takes, as writers that know no heartbeat need."""
+        takes, as writers that know no heartbeat need. RuntimeError when others write for too long."""
         self._writers.enter(str(node_id), str(job_id), lease_s)
 
     def heartbeat(self, node_id: str, job_id: str, lease_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import socket
@@ -20,24 +21,31 @@ def is_actor(target: Any) -> bool:
     return ray is not None and isinstance(target, ray.actor.ActorHandle)
 
 
-def call(target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """The result of a method, waited for. What it raises, or Ray's error, is raised here."""
+def call(target: Any, name: str, *args: Any, deadline_s: float, **kwargs: Any) -> Any:
+    """The result of a method, waited for. What it raises, or Ray's error, is raised here.
+
+    RuntimeError when an actor or a coroutine gives none within `deadline_s` seconds; a plain method of this
+    process takes the time that it takes.
+    """
     method = getattr(target, name)
     if hasattr(method, "remote"):
         import ray
 
-        return ray.get(method.remote(*args, **kwargs))
+        try:
+            return ray.get(method.remote(*args, **kwargs), timeout=deadline_s)
+        except ray.exceptions.GetTimeoutError as error:
+            raise _silent(name, deadline_s) from error
     result = method(*args, **kwargs)
     if inspect.isawaitable(result):
-        return _run(result)
+        return asyncio.run(_within(name, result, deadline_s))
     return result
 
 
-async def call_async(target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+async def call_async(target: Any, name: str, *args: Any, deadline_s: float, **kwargs: Any) -> Any:
     """`call` inside a coroutine."""
     method = getattr(target, name)
     result = method.remote(*args, **kwargs) if hasattr(method, "remote") else method(*args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+    return await _within(name, result, deadline_s) if inspect.isawaitable(result) else result
 
 
 def runtime_ids() -> tuple[str, str]:
@@ -49,10 +57,12 @@ def runtime_ids() -> tuple[str, str]:
     return socket.gethostname(), str(os.getpid())
 
 
-def _run(awaitable: Any) -> Any:
-    import asyncio
+async def _within(name: str, awaitable: Any, deadline_s: float) -> Any:
+    try:
+        return await asyncio.wait_for(awaitable, deadline_s)
+    except TimeoutError as error:
+        raise _silent(name, deadline_s) from error
 
-    async def wait() -> Any:
-        return await awaitable
 
-    return asyncio.run(wait())
+def _silent(name: str, deadline_s: float) -> RuntimeError:
+    return RuntimeError(f"{name}: no answer within {deadline_s:g} seconds; is the actor alive, or busy?")

@@ -58,8 +58,9 @@ def fsdp_save_state_dict(
 
     format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native"
     (a safetensors file a rank). save_dtype: of parameters; None keeps each tensor's own. deadline_s: seconds
-    after which a silent rank fails the save. A failed save is raised by `SaveTicket.wait`, by
-    `coordinator.wait_all`, or at the end of the next call, whose own save is under way nevertheless.
+    after which a silent rank fails the save, and an earlier save that does not end is given up. A failed save
+    is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the next call, whose own save
+    is under way nevertheless.
     Contract: weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
@@ -67,8 +68,8 @@ def fsdp_save_state_dict(
     writer, dtype = save_format(format), parameter_dtype(save_dtype)
     directory = Path(local_path)
     directory.mkdir(parents=True, exist_ok=True)
-    with exclusive(engine) as state:
-        before = _wait_for_the_last(state)
+    with exclusive(engine, deadline_s) as state:
+        before = _wait_for_the_last(state, deadline_s)
         source = _save_source(engine, state)
         verdicts = Verdicts(source.rank, source.world_size, deadline_s)
         try:
@@ -81,7 +82,7 @@ def fsdp_save_state_dict(
         done: Future[None] = Future()
         state.staging.last = done
     try:
-        _dispatch(job, done, coordinator, source.rank, global_step)
+        _dispatch(_Run(job, done), coordinator, source.rank, global_step)
     finally:
         logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, global_step)
     if before is not None:
@@ -97,12 +98,22 @@ class _Saves:
     last: Future[None] | None = None
 
 
-def _wait_for_the_last(state: EngineState) -> BaseException | None:
-    """At most one save is in flight: its buffers are needed. Returns why it failed."""
+def _wait_for_the_last(state: EngineState, deadline_s: float) -> BaseException | None:
+    """At most one save is in flight: its buffers are needed. Returns why it failed.
+
+    One that does not end keeps its buffers, and blocks no later save.
+    """
     if state.staging is None:
         state.staging = _Saves(Staging())
     last = state.staging.last
-    return None if last is None else last.exception()
+    try:
+        return None if last is None else last.exception(deadline_s)
+    except TimeoutError:
+        state.staging = _Saves(Staging())
+        return RuntimeError(
+            f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, or "
+            "its disk is stuck"
+        )
 
 
 def _save_source(engine: Any, state: EngineState) -> WeightSource:
@@ -118,15 +129,26 @@ def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
     return huggingface_files(engine, source.config) if source.rank == 0 else {}
 
 
-def _dispatch(job: SaveJob, done: Future[None], coordinator: Any, rank: int, step: int) -> None:
-    def run() -> None:
-        try:
-            job.run()
-        except BaseException as error:
-            done.set_exception(error)
-            raise
-        done.set_result(None)
+class _Run:
+    """What a coordinator calls once on a thread, or abandons: either way `done` gets an outcome."""
 
+    def __init__(self, job: SaveJob, done: Future[None]) -> None:
+        self._job, self._done = job, done
+
+    def __call__(self) -> None:
+        try:
+            self._job.run()
+        except BaseException as error:
+            self._done.set_exception(error)
+            raise
+        self._done.set_result(None)
+
+    def abandon(self, error: BaseException) -> None:
+        self._done.set_exception(error)
+        self._job.abandon(f"{type(error).__name__}: {error}")
+
+
+def _dispatch(run: _Run, coordinator: Any, rank: int, step: int) -> None:
     if rank == 0:
         coordinator.save_async(_NAME, run, step, is_state_dict=True)
     elif hasattr(coordinator, "attach"):

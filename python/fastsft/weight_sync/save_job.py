@@ -53,6 +53,12 @@ class SaveJob:
         finally:
             self._remove_temporary()
 
+    def abandon(self, why: str) -> None:
+        """In place of `run`: tells the other ranks that this one will not write."""
+        for kind in ("tag", "decision") if self._snapshot.rank == 0 else ():
+            self._verdicts.post(kind, error=f"rank 0 failed: {why}")
+        self._verdicts.post("written", error=why)
+
     def _write(self) -> None:
         try:
             if self._snapshot.rank == 0:

@@ -54,8 +54,10 @@ class Synchronizer:
         with self._changed:
             return self._state_dict, self.model_version
 
-    def wait_new_model_state_dict(self, current_version: int, timeout: float | None = None) -> int:
-        """The version, once it is newer than `current_version`, or as it is after `timeout` seconds."""
+    def wait_new_model_state_dict(self, current_version: int, timeout: float | None = 600.0) -> int:
+        """The version, once it is newer than `current_version`, or as it is after `timeout` seconds.
+
+        None: as long as it takes."""
         with self._changed:
             self._changed.wait_for(lambda: self.model_version > current_version, timeout)
             return self.model_version

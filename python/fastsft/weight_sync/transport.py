@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 MESSAGE_BYTES = 2048
-_BROKEN: list[Any] = []  # groups in which an operation failed; they stay here so that no other takes their id
+_BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # groups in which an operation failed
 
 
 class WeightGroup:
@@ -58,7 +59,9 @@ class Transport:
         self.generation = getattr(group, "generation", 0)
         self._group = getattr(group, "group", group)
         self._deadline_s, self.device = deadline_s, device
-        if any(self._group is broken for broken in _BROKEN):
+        # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
+        self._deadline = timedelta(seconds=deadline_s)
+        if self._group in _BROKEN:
             raise RuntimeError(
                 "this group failed in an earlier sync and may still hold half a transfer; make a new one "
                 "(WeightGroup.rebuild on every member)"
@@ -79,13 +82,14 @@ class Transport:
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.asyncOp = True
+        options.timeout = self._deadline
         with self._failing("a broadcast"):
             return self._group.broadcast([tensor], options)
 
     def wait(self, work: Any, what: str) -> None:
         """RuntimeError naming `what` when it is not done within the deadline."""
         with self._failing(what):
-            work.wait(timedelta(seconds=self._deadline_s))
+            work.wait(self._deadline)
 
     def announce(self, content: dict[str, Any]) -> dict[str, Any]:
         """Rank 0's content, on every rank."""
@@ -100,10 +104,13 @@ class Transport:
         """Every member's content, in order of rank. RuntimeError on all when one says `error`."""
         import torch
 
+        c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+        options = c10d.AllgatherOptions()
+        options.timeout = self._deadline
         mine = _encode(content).to(self.device)
         notes = [torch.empty_like(mine) for _ in range(self.size)]
         with self._failing(f"the vote on {what}"):
-            work = self._group.allgather([notes], [mine])
+            work = self._group.allgather([notes], [mine], options)
         self.wait(work, f"the vote on {what}")
         found = [_decode(note) for note in notes]
         for rank, note in enumerate(found):
@@ -117,7 +124,7 @@ class Transport:
         try:
             yield
         except RuntimeError as error:
-            _BROKEN.append(self._group)
+            _BROKEN.add(self._group)
             _abort(self._group)
             raise RuntimeError(
                 f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
@@ -137,7 +144,8 @@ def _encode(content: dict[str, Any]) -> torch.Tensor:
         content = {**content, "error": str(content["error"])[: MESSAGE_BYTES // 8]}
     data = json.dumps(content).encode()
     assert len(data) <= MESSAGE_BYTES, data
-    return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8)
+    # The clone is no Python object's memory: a thread of gloo may be the last to let go of it.
+    return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
 
 
 def _decode(message: torch.Tensor) -> dict[str, Any]:

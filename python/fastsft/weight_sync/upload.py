@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync import remote
@@ -27,6 +28,7 @@ def fsdp_upload_state_dict(
     *,
     save_dtype: str | None = None,
     bucket_bytes: int = 1 << 28,
+    deadline_s: float = 600.0,
 ) -> None:
     """Give the whole weights of `engine.module` to `synchronizer`, as version `global_step`; collective.
 
@@ -35,15 +37,15 @@ def fsdp_upload_state_dict(
     `set_packed_model_state_dict`, as ours, gets a plan and a few byte arrays of at most `bucket_bytes` or one
     tensor; any other `set_model_state_dict(dict of CPU tensors, step)`.
 
-    save_dtype: of parameters; None keeps each tensor's own. ValueError when the step is not newer than the
-    last one; RuntimeError (ValueError where that was the failure) on every rank when one
-    failed. Contract: weight_sync.md, sections 1.2 and 4.3.
+    save_dtype: of parameters; None keeps each tensor's own. deadline_s: how long rank 0 waits for an actor's
+    answer. ValueError when the step is not newer than the last one; RuntimeError (ValueError where that was
+    the failure) on every rank when one failed. Contract: weight_sync.md, sections 1.2 and 4.3.
     """
     if global_step == 0:
         return
     what = f"uploading step {global_step}"
     dtype = parameter_dtype(save_dtype)
-    with exclusive(engine) as state:
+    with exclusive(engine, deadline_s) as state:
         check_grows(what, global_step, state.uploaded)
         source = _source(engine, state)
         plan = source.plan(dtype)
@@ -51,7 +53,7 @@ def fsdp_upload_state_dict(
         feed = Feed(source, plan)
         try:
             if source.rank == 0:
-                _send(feed, plan, synchronizer, global_step, bucket_bytes)
+                _send(feed, plan, _Receiving(synchronizer, global_step, deadline_s), bucket_bytes)
         except Exception as failure:
             error = failure
         try:
@@ -70,17 +72,28 @@ def _source(engine: Any, state: EngineState) -> WeightSource:
     return source
 
 
-def _send(feed: Feed, plan: SyncPlan, synchronizer: Any, step: int, bucket_bytes: int) -> None:
-    if hasattr(synchronizer, PACKED_CALL):
-        _check_capacity(synchronizer, plan.total_bytes)
-        buffers = _packed(feed, plan, bucket_bytes)
-        feed.drain()  # tied tensors that differ must be known before anybody loads them
-        remote.call(synchronizer, PACKED_CALL, plan.to_json(), bucket_bytes, buffers, step)
-        return
-    _check_capacity(synchronizer, plan.total_bytes)
-    state_dict = _whole(feed, plan)
-    feed.drain()
-    remote.call(synchronizer, "set_model_state_dict", state_dict, step)
+@dataclass(frozen=True)
+class _Receiving:
+    """The synchronizer, and the version that it gets."""
+
+    synchronizer: Any
+    step: int
+    deadline_s: float
+
+    def call(self, name: str, *weights: Any) -> None:
+        remote.call(self.synchronizer, name, *weights, self.step, deadline_s=self.deadline_s)
+
+
+def _send(feed: Feed, plan: SyncPlan, receiving: _Receiving, bucket_bytes: int) -> None:
+    _check_capacity(receiving.synchronizer, plan.total_bytes)
+    name = "set_model_state_dict"
+    weights: tuple[Any, ...]
+    if hasattr(receiving.synchronizer, PACKED_CALL):
+        name, weights = PACKED_CALL, (plan.to_json(), bucket_bytes, _packed(feed, plan, bucket_bytes))
+    else:
+        weights = (_whole(feed, plan),)
+    feed.drain()  # tied tensors that differ must be known before anybody loads them
+    receiving.call(name, *weights)
 
 
 def _whole(feed: Feed, plan: SyncPlan) -> dict[str, torch.Tensor]:

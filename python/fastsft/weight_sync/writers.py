@@ -12,23 +12,33 @@ _LONGEST_WAIT = 1.0  # seconds between looks at leases that end
 
 
 class Writers:
-    """Admits writers of one identity at a time; which identity, the strategy says."""
+    """Admits writers of one identity at a time; which identity, the strategy says.
 
-    def __init__(self, strategy: Any) -> None:
+    deadline_s: how long `enter` waits for writers that have no lease, or renew it for ever.
+    """
+
+    def __init__(self, strategy: Any, deadline_s: float = 3600.0) -> None:
         name = str(getattr(strategy, "value", strategy)).lower()
         if name not in STRATEGIES:
             raise ValueError(f"save_strategy: expected one of {', '.join(STRATEGIES)}, got {strategy}")
-        self._strategy = name
+        self._strategy, self._deadline_s = name, deadline_s
         self._condition = threading.Condition()
         self._current = ""
         self._leases: list[tuple[str, str, float]] = []  # node, job, when it ends
         self._number = itertools.count()
 
     def enter(self, node_id: str, job_id: str, lease_s: float | None) -> None:
+        """RuntimeError when others write for longer than the deadline."""
         identity = self._identity(node_id, job_id)
+        give_up = time.monotonic() + self._deadline_s
         with self._condition:
             while self._strategy != "unrestricted" and self._active() and identity != self._current:
-                self._condition.wait(_LONGEST_WAIT)
+                if time.monotonic() > give_up:
+                    raise RuntimeError(
+                        f"{self._strategy}: others have been writing for {self._deadline_s:g} seconds: "
+                        f"{', '.join(f'{job} on {node}' for node, job, _ in self._leases)}"
+                    )
+                self._condition.wait(min(_LONGEST_WAIT, self._deadline_s))
             self._current = identity
             end = float("inf") if lease_s is None else time.monotonic() + lease_s
             self._leases.append((node_id, job_id, end))
