@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +11,8 @@ import torch
 from fastsft.arguments import TrainingArguments
 from fastsft.evaluation import evaluation_loss
 from fastsft.token_rows import TokenRows
+from padded_items import random_items
 from tiny_models import make_engine, write_model
-
-
-def random_items() -> list[dict[str, Any]]:
-    """Seven rows padded to 24 tokens, whose second halves are learned."""
-    generator, items = np.random.default_rng(3), []
-    for length in [5, 9, 12, 6, 20, 3, 11]:
-        ids = np.zeros(24, np.int64)
-        ids[:length] = generator.integers(1, 70, length)
-        at = np.arange(24)
-        labels = np.where((at >= length // 2) & (at < length), ids, -100)
-        items.append({"input_ids": ids, "labels": labels, "attention_mask": at < length})
-    return items
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

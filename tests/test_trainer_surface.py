@@ -9,10 +9,12 @@ import pytest
 
 import fastsft
 from fake_run import Engine, Model, Rows, fake_saving
+from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import DefaultFlow, TrainerCallback
 from fastsft.early_stopping import EarlyStoppingCallback
 from fastsft.evaluation import evaluation_loss, exact_loss
+from fastsft.preflight import leave_out_evaluation
 from fastsft.token_rows import TokenRows
 from fastsft.trainer import Trainer
 
@@ -145,7 +147,7 @@ def test_evaluation_sets_by_name(tmp_path):
 
 
 def test_predict_gives_metrics_that_are_not_logged(tmp_path):
-    run = trainer(tmp_path)
+    run = trainer(tmp_path, prediction_loss_only=True)
     output = run.predict(Rows([4, 4], [1, 3]))
     assert output.predictions is None and output.label_ids is None and run.state.log_history == []
     assert set(output.metrics) == {
@@ -173,16 +175,13 @@ def test_exact_loss_is_the_mean_over_tokens(tmp_path):
     assert math.isnan(exact_loss(engine, empty, args))
 
 
-def test_accelerator_and_loaders(tmp_path):
+def test_accelerator(tmp_path):
     run = trainer(tmp_path)
     place = run.accelerator
     assert (place.num_processes, place.process_index, place.local_process_index) == (1, 0, 0)
     assert place.is_main_process and place.is_local_main_process
     place.wait_for_everyone()
     assert place.unwrap_model(run.model_wrapped) is run.model
-    for get in (run.get_train_dataloader, run.get_eval_dataloader):
-        with pytest.raises(NotImplementedError, match=r"there is no data loader.*iterate over trainer"):
-            get()
 
 
 def test_callbacks_are_added_and_removed(tmp_path):
@@ -196,3 +195,26 @@ def test_callbacks_are_added_and_removed(tmp_path):
     assert run.pop_callback(DefaultFlow) is None and run.pop_callback(second) is None
     run.add_callback(EarlyStoppingCallback)
     assert isinstance(run.callbacks.callbacks[-1], EarlyStoppingCallback)
+
+
+@pytest.mark.parametrize(
+    ("flags", "left"),
+    [
+        ({"eval_strategy": "steps"}, "no"),
+        ({"evaluation_strategy": "epoch", "eval_strategy": "no"}, "no"),
+        ({"eval_strategy": "steps", "save_strategy": "best", "metric_for_best_model": "loss"}, "steps"),
+        ({"eval_strategy": "epoch", "lr_scheduler_type": "reduce_lr_on_plateau"}, "epoch"),
+        ({"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}, "epoch"),
+        ({"eval_strategy": "epoch", "eval_on_start": True}, "epoch"),
+    ],
+)
+def test_evaluation_without_data_is_left_out_where_no_result_is_missed(
+    tmp_path, flags, left, caplog, monkeypatch
+):
+    monkeypatch.setattr(notices, "_said", set())
+    args = TrainingArguments(str(tmp_path), use_cpu=True, **flags)
+    leave_out_evaluation(args)
+    assert args.eval_strategy == left
+    args.settle()  # a later change of the arguments does not bring it back
+    assert args.eval_strategy == left
+    assert left != "no" or "nothing is evaluated in this run" in caplog.text

@@ -65,6 +65,11 @@ class CheckpointSaver:
         if self._save is not None:
             self._settle()
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether a save is being written behind the training."""
+        return self._save is not None
+
     def has(self, directory: str | Path) -> bool:
         """Whether the newest save was to `directory` and has not failed; it may be in flight."""
         return self._latest == Path(directory)
@@ -94,6 +99,7 @@ class CheckpointSaver:
         verdict = gather_objects(save.verdict)[0]
         assert verdict is not None
         if verdict.error is None:
+            self._upload(save.target)
             return
         from fastsft import _C
 
@@ -215,6 +221,13 @@ class CheckpointSaver:
 
         agreement.attempt_if(here, finish)
         agreement.settle(None)
+        self._upload(target)
+
+    def _upload(self, target: Path) -> None:
+        """The checkpoint is there: with --push_to_hub it goes to the hub."""
+        uploads = getattr(self._trainer, "uploads", None)
+        if uploads is not None:
+            uploads.checkpoint(target)
 
 
 class _LivePart:

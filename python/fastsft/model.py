@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.fsdp_context import has_settings_of_fsdp
 from fastsft.launcher import Groups, threads_per_rank
 from fastsft.memory_plan import Setting
 from fastsft.notices import warn_once
@@ -172,6 +173,20 @@ class CausalLM:
         from fastsft.model_config import read_generation_config
 
         return read_generation_config(self.source_directory)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every tensor by name, whole, in fp32 and in the memory of every rank; collective.
+
+        `trainer.save_model()` needs none of that. ValueError before a Trainer has built the engine.
+        """
+        if self.engine is None:
+            raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
+        return dict(self.engine.named_parameters())
+
+    def children(self) -> Iterator[Any]:
+        """None. torch's FSDP.state_dict_type looks for them, and finds its settings (fsdp_context.py)."""
+        has_settings_of_fsdp(self)
+        return iter(())
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """What the bytes of a rank depend on."""

@@ -54,13 +54,13 @@ def save_model_directory(trainer: Any, directory: str | Path) -> None:
     form = ModelForm.of(trainer)
     agreement = Agreement(f"saving the model to {folder}")
     writes = writes_small_files(args)
-    staging: Any = agreement.attempt_if(writes, lambda: _open_set(trainer, folder, form))
+    staging: Any = agreement.attempt_if(writes, lambda: open_file_set(trainer, folder, form))
     try:
         path = agreement.settle_first(staging.path if staging is not None else None)
         path = staging.path if staging is not None else path
         way, _ = agreed_way(args, path, agreement)
         files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
-        agreement.attempt_if(writes, lambda: files.extend(_write_small_files(trainer, path, form)))
+        agreement.attempt_if(writes, lambda: files.extend(write_small_files(trainer, path, form)))
         reports = agreement.settle(([digest_tuple(item) for item in files], ranges))
         agreement.attempt_if(writes, lambda: _install(trainer, staging, folder, reports, files))
         agreement.settle(None)
@@ -221,7 +221,8 @@ def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
     return [_C.digest_file(str(folder / name)) for name in names]
 
 
-def _open_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
+def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
+    """A staging directory in `folder`, on the rank that writes. RuntimeError when the disk is too small."""
     from fastsft import _C
 
     check_output_directory(trainer.model.source_directory, folder)
@@ -231,7 +232,8 @@ def _open_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
     return _C.AtomicDirectory(str(folder), "model")
 
 
-def _write_small_files(trainer: Any, path: str, form: ModelForm) -> list[Any]:
+def write_small_files(trainer: Any, path: str, form: ModelForm) -> list[Any]:
+    """Configuration, tokenizer and arguments into a new directory, durable on return. Their digests."""
     digests = write_texts(small_texts(trainer, form.dtype), path)
     return digests + write_tokenizer(getattr(trainer, "tokenizer", None), path)
 

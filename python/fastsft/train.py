@@ -26,6 +26,7 @@ from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
 from fastsft.parser import DataclassParser
 from fastsft.phase_timeouts import deadline
+from fastsft.preflight import leave_out_evaluation
 from fastsft.reporting.pages import end_page, start_page
 from fastsft.reporting.results import save_results
 from fastsft.run_lock import run_lock
@@ -96,6 +97,8 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         if data_args.check_data:
             return None
 
+        if data_module["eval_dataset"] is None:
+            leave_out_evaluation(args)
         trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         resume = args.resume_from_checkpoint
         if resume is None and args.no_resume:

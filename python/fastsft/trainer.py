@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,21 @@ import numpy as np
 
 from fastsft import launcher
 from fastsft.accelerator import Accelerator
-from fastsft.arguments import TrainingArguments
+from fastsft.arguments.adopt import as_arguments
 from fastsft.bad_steps import BadSteps
 from fastsft.best_model import BestModel
 from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.collators import check_collator
 from fastsft.device_memory import rank_memory
 from fastsft.devices import use_device
+from fastsft.hub_uploads import HubUploads
 from fastsft.loaded_model import as_model
 from fastsft.log_level import use_log_level
 from fastsft.memory_plan import MemoryPlan, Room, plan_of_run
 from fastsft.model_directory import prepare_output_directory
 from fastsft.phase_timeouts import deadline
-from fastsft.preflight import check_before_training
+from fastsft.prediction import EvalPrediction, Preprocess
+from fastsft.preflight import check_before_training, check_metrics, check_own_step
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
 from fastsft.reporting.progress import Progress
@@ -38,37 +40,52 @@ from fastsft.state import TrainerState, TrainOutput
 from fastsft.token_counter import TokenCounter, rate_of_run
 from fastsft.token_rows import TokenRows
 from fastsft.trainer_callbacks import TrainerCallbacks
+from fastsft.trainer_data import TrainerData
 from fastsft.trainer_evaluation import TrainerEvaluation
 from fastsft.trainer_files import TrainerFiles
 from fastsft.training_loop import TrainingLoop
 
 
-class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles):
-    """Trains `model` on `train_dataset`.
+class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
+    """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
 
     model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
-    weights when `train` returns (loaded_model.py). tokenizer or processing_class: saved beside the weights.
-    args: TrainingArguments. The data sets have FastChat's items; eval_dataset may be None, or several by
-    name. data_collator: one that only stacks or pads, as the engine does itself.
-    callbacks: instances or classes with the events of transformers. Every rank makes one and calls the same
-    methods.
-    ValueError for what could only fail later: evaluation without data, an output_dir that takes no files.
+    weights when `train` returns (loaded_model.py). args: fastsft's TrainingArguments or transformers'.
+    The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: one that
+    only stacks or pads, as the engine does itself. tokenizer or processing_class: saved beside the weights.
+    compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
+    classes with the events of transformers. Every rank makes one and calls the same methods.
+    ValueError for what could only fail later (evaluation without data, an output_dir that takes no files),
+    and for what has no place here: model_init, compute_loss_func, optimizers, overridden steps.
     """
 
     def __init__(
         self,
-        model: Any,
-        *,
-        args: TrainingArguments,
+        model: Any = None,
+        args: Any = None,
+        data_collator: Any = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
-        tokenizer: Any = None,
         processing_class: Any = None,
-        data_collator: Any = None,
+        model_init: Any = None,
+        compute_loss_func: Any = None,
+        compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None = None,
         callbacks: Iterable[Any] | None = None,
+        optimizers: Any = None,
+        optimizer_cls_and_kwargs: Any = None,
+        preprocess_logits_for_metrics: Preprocess | None = None,
+        *,
+        tokenizer: Any = None,
     ) -> None:
-        self.args = args
+        check_own_step(
+            type(self), Trainer, model_init=model_init, compute_loss_func=compute_loss_func,
+            optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+        )  # fmt: skip
+        self.args = args = as_arguments(args)
         check_collator(data_collator)
+        check_metrics(args, compute_metrics)
+        self.data_collator, self.compute_metrics = data_collator, compute_metrics
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.model = as_model(model)
         check_before_training(self.model, args, eval_dataset)
         use_device(args.device, args.tf32, args.full_determinism)
@@ -76,6 +93,7 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles):
         with deadline(args, "init"):
             groups = launcher.join(args.ddp_timeout, args.device, args.node_size)
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
+        self.uploads = HubUploads(self) if args.push_to_hub else None
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self._seed_everything(args.seed)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -135,20 +153,6 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles):
     def model_wrapped(self) -> Any:
         """The model: nothing is wrapped around it."""
         return self.model
-
-    def get_train_dataloader(self) -> Any:
-        """NotImplementedError: micro-batches are cut by tokens inside the engine."""
-        raise NotImplementedError(
-            "get_train_dataloader: there is no data loader, since rows are packed inside the engine; iterate "
-            "over trainer.train_dataset, or see trainer.packing() for how steps are cut"
-        )
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """NotImplementedError, as get_train_dataloader."""
-        raise NotImplementedError(
-            "get_eval_dataloader: there is no data loader; iterate over trainer.eval_dataset, or call "
-            "trainer.evaluate(dataset)"
-        )
 
     @property
     def is_deepspeed_enabled(self) -> bool:

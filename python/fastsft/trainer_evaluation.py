@@ -10,14 +10,18 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.evaluation import evaluation_loss, exact_loss
 from fastsft.phase_timeouts import deadline
+from fastsft.prediction import EvalPrediction, Preprocess, as_number, predict_rows
 from fastsft.token_rows import TokenRows
 
 
 class PredictionOutput(NamedTuple):
-    """What `Trainer.predict` returns: transformers' result with prediction_loss_only, metrics alone."""
+    """What `Trainer.predict` returns, under transformers' names; arrays as prediction.py has them.
 
-    predictions: None
-    label_ids: None
+    `predictions` and `label_ids` are None with --prediction_loss_only.
+    """
+
+    predictions: Any
+    label_ids: Any
     metrics: dict[str, float]
 
 
@@ -31,6 +35,8 @@ class TrainerEvaluation:
     fire: Callable[..., None]
     log: Callable[..., None]
     _at_batch: Callable[[], None]
+    compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
+    preprocess_logits_for_metrics: Preprocess | None
 
     def _read_eval_rows(self) -> None:
         """The rows of the trainer's evaluation data, a set or several by name; ValueError for foreign ids."""
@@ -50,6 +56,7 @@ class TrainerEvaluation:
     ) -> dict[str, float]:
         """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one.
 
+        With compute_metrics also what it makes of the predictions, unless --prediction_loss_only.
         eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Of several,
         each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
         """
@@ -66,13 +73,18 @@ class TrainerEvaluation:
     def predict(
         self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
-        """The metrics of `test_dataset`, not logged; collective. Logits are not kept.
+        """Predictions, labels and metrics of `test_dataset`, not logged; collective.
 
-        For replies, load the saved model where text is generated. ignore_keys has no effect.
+        Predictions are the logits of all rows, or what preprocess_logits_for_metrics makes of them; with
+        --prediction_loss_only there are none. ValueError when they do not fit into memory. For replies, load
+        the saved model where text is generated. ignore_keys has no effect.
         """
-        metrics = self._metrics(self._rows_of(test_dataset), metric_key_prefix)
+        rows, wanted = self._rows_of(test_dataset), not self.args.prediction_loss_only
+        metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
         self.fire("on_predict", metrics=metrics)
-        return PredictionOutput(None, None, metrics)
+        if predicted is None:
+            return PredictionOutput(None, None, metrics)
+        return PredictionOutput(predicted.predictions, predicted.label_ids, metrics)
 
     def _rows_to_evaluate(self, dataset: Any) -> TokenRows | dict[str, TokenRows]:
         if isinstance(dataset, str):
@@ -89,12 +101,16 @@ class TrainerEvaluation:
         return self.eval_rows
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
-        metrics = self._metrics(rows, prefix)
+        wanted = self.compute_metrics is not None and not self.args.prediction_loss_only
+        metrics, _ = self._metrics(rows, prefix, wanted)
         self.log(metrics)
         self.fire("on_evaluate", metrics=metrics)
         return metrics
 
-    def _metrics(self, rows: TokenRows, prefix: str) -> dict[str, float]:
+    def _metrics(
+        self, rows: TokenRows, prefix: str, with_predictions: bool
+    ) -> tuple[dict[str, float], EvalPrediction | None]:
+        """Loss, own metrics and rates of `rows`, and the predictions if wanted."""
         started = time.monotonic()
         with (
             deadline(self.args, "evaluation"),
@@ -108,11 +124,26 @@ class TrainerEvaluation:
 
             compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
             loss = compute(self.model.engine, rows, self.args, batch_done)
+            predicted = self._predicted(rows) if with_predictions else None
+        own = self._own_metrics(predicted, prefix)
         runtime = time.monotonic() - started
         steps = _C.micro_batch_count(len(rows), self.args.eval_batch_size, self.args.world_size)
-        return {
-            f"{prefix}_loss": loss,
+        rates = {
             f"{prefix}_runtime": round(runtime, 4),
             f"{prefix}_samples_per_second": round(len(rows) / max(runtime, 1e-9), 3),
             f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
+        }
+        return {f"{prefix}_loss": loss, **own, **rates}, predicted
+
+    def _predicted(self, rows: TokenRows) -> EvalPrediction:
+        return predict_rows(self.model.engine, rows, self.args, self.preprocess_logits_for_metrics)
+
+    def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
+        """What compute_metrics makes of the predictions, as plain numbers under the prefix."""
+        if predicted is None or self.compute_metrics is None:
+            return {}
+        found = self.compute_metrics(predicted)
+        return {
+            name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": as_number(value)
+            for name, value in found.items()
         }

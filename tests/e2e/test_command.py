@@ -152,7 +152,7 @@ MISTAKES = {
     "data": ({"data_path": "no_such.json"}, "--data_path: no_such.json is not a file"),
     "evaluation data": ({"eval_data_path": "no_such.json"}, "--eval_data_path: no_such.json is not a file"),
     "fp16": ({"fp16": True}, "use --bf16 True"),
-    "evaluation without data": ({"eval_strategy": "epoch"}, "give --eval_data_path"),
+    "evaluation without data": ({"eval_on_start": True}, "give --eval_data_path"),
     "output file": ({"output_dir": "data/first50.json"}, "choose another --output_dir"),
     "nothing to resume": ({"resume_from_checkpoint": True}, "No valid checkpoint found in output directory"),
     "left padding": ({"padding_side": "left"}, "use --padding_side right"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fastsft
+from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.model import ModelConfig
@@ -193,13 +194,17 @@ def test_names():
     }  # fmt: skip
 
 
-def test_report_to(monkeypatch):
+def test_report_to(monkeypatch, caplog):
+    monkeypatch.setattr(notices, "_said", set())
     assert registry.resolve_trackers(None) == registry.resolve_trackers(["none"]) == []
     with pytest.raises(ValueError, match="expected none, mlflow, tensorboard, wandb or all, got comet"):
         registry.resolve_trackers("comet")
     monkeypatch.setattr(registry, "is_installed", lambda kind: kind.name != "wandb")
     assert registry.resolve_trackers("all") == ["mlflow", "tensorboard"]
     assert registry.missing_trackers() == ["wandb"]
+    assert caplog.messages == [
+        "--report_to all: not installed, and left out: wandb; pip install 'fastsft[wandb]'"
+    ]
     with pytest.raises(ValueError, match=r"wandb is not installed; pip install 'fastsft\[wandb\]'"):
         TrainingArguments(output_dir="o", report_to="wandb")
 

@@ -11,7 +11,12 @@ from fastsft.arguments.meaning import inert, refused, used
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments
 
-_NO_METRICS = "evaluation is the loss: there is no compute_metrics"
+_NO_METRICS = "without compute_metrics; with it a value of its own raises"
+# What changes the inputs or calls of compute_metrics in transformers, and does not here.
+OF_METRICS = (
+    "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics", "include_for_metrics",
+    "include_inputs_for_metrics",
+)  # fmt: skip
 
 
 @dataclass
@@ -25,7 +30,7 @@ class EvaluationArguments:
     )
     eval_delay: float = used(0, "first step or epoch that may be evaluated")
     eval_on_start: bool = used(False, "also before the first step")
-    prediction_loss_only: bool = used(False, "evaluation gives the loss only", "it always does")
+    prediction_loss_only: bool = used(False, "no predictions, and no compute_metrics")
     bf16_full_eval: bool = used(
         False,
         "bfloat16 weights in evaluation without training",
@@ -44,7 +49,7 @@ class EvaluationArguments:
         None, "keys of labels", "labels are the only ones", only=(None, [], ["labels"])
     )
     eval_accumulation_steps: int | None = inert(
-        None, "steps between moves of predictions to the host", "evaluation keeps no predictions"
+        None, "steps between moves of predictions to the host", "they move after every batch"
     )
     eval_do_concat_batches: bool = inert(True, "concatenate predictions", _NO_METRICS)
     eval_use_gather_object: bool = inert(False, "gather nested predictions", _NO_METRICS)

@@ -21,7 +21,6 @@ from fastsft.arguments.run import RunArguments, settle_run
 from fastsft.arguments.setters import ArgumentSetters
 from fastsft.arguments.sharding import ShardingArguments, settle_sharding
 from fastsft.arguments.treatment import apply_treatments
-from fastsft.arguments.unfinished import refuse_unfinished
 from fastsft.arguments.views import ArgumentViews
 
 
@@ -63,7 +62,6 @@ class TrainingArguments(
         settle_best_model(self)
         settle_hub(self)
         settle_faults(self)
-        refuse_unfinished(self)
 
     @property
     def recompute_mode(self) -> str:

@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterable
 from functools import cache
 
+from fastsft.notices import warn_once
 from fastsft.reporting.trackers.tracker import Tracker
 
 
@@ -38,6 +39,7 @@ def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
             continue
         if name == "all":
             chosen += [each for each, kind in known.items() if is_installed(kind)]
+            _name_missing()
         elif name not in known:
             raise ValueError(f"--report_to: expected none, {', '.join(known)} or all, got {name}")
         elif not is_installed(known[name]):
@@ -48,6 +50,16 @@ def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
         else:
             chosen.append(name)
     return list(dict.fromkeys(chosen))
+
+
+def _name_missing() -> None:
+    missing = missing_trackers()
+    if missing:
+        extras = ",".join(trackers()[name].extra for name in missing)
+        warn_once(
+            f"--report_to all: not installed, and left out: {', '.join(missing)}; pip install "
+            f"'fastsft[{extras}]'"
+        )
 
 
 def missing_trackers() -> list[str]:

@@ -1,0 +1,70 @@
+"""Arguments of a script that changed one import line: transformers' TrainingArguments as fastsft's."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fastsft.arguments.training import TrainingArguments
+from fastsft.notices import warn_once
+
+_LAYER_CLASS = "transformer_layer_cls_to_wrap"
+_DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
+
+
+def as_arguments(args: Any) -> TrainingArguments:
+    """`args` of a Trainer: fastsft's as they are, transformers' (or a subclass of them) field by field.
+
+    None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds are
+    attributes of the result, whether fastsft knows them (model_max_length, cache_dir) or not. ValueError for
+    what fastsft refuses; TypeError for another object.
+    """
+    if args is None:
+        return TrainingArguments(_DEFAULT_DIRECTORY)
+    if isinstance(args, TrainingArguments):
+        return args
+    if not _is_of_transformers(args):
+        raise TypeError(
+            "Trainer: expected args to be fastsft.TrainingArguments or transformers.TrainingArguments, got "
+            f"{type(args).__name__}"
+        )
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init}
+    known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    values = {name: value for name, value in given.items() if name in known}
+    adopted = TrainingArguments(**{**values, **_settled(values)})
+    for name in given.keys() - known:
+        setattr(adopted, name, given[name])
+    return adopted
+
+
+def _is_of_transformers(args: Any) -> bool:
+    kinds: tuple[type, ...] = type(args).__mro__
+    return dataclasses.is_dataclass(args) and any(
+        kind.__module__ == "transformers.training_args" for kind in kinds
+    )
+
+
+def _settled(values: dict[str, Any]) -> dict[str, Any]:
+    """What transformers' __post_init__ has made of a field that fastsft reads as it was given."""
+    config: Any = values.get("accelerator_config")
+    settled = {
+        "accelerator_config": config.to_dict() if hasattr(config, "to_dict") else config,
+        "report_to": _known_trackers(values.get("report_to")),
+    }
+    wrapped = values.get("fsdp_config")
+    if isinstance(wrapped, dict):  # with the layer class of the flag, which says it better
+        settled["fsdp_config"] = {key: wrapped[key] for key in wrapped if key != _LAYER_CLASS}
+    if values.get("use_cpu") or values.get("no_cuda"):
+        settled["dataloader_pin_memory"] = True  # False by itself, which is nothing to warn about
+    return settled
+
+
+def _known_trackers(report_to: Any) -> list[str]:
+    """transformers 4.x reports to all that is installed unless told otherwise; fastsft to those it knows."""
+    from fastsft.reporting.trackers.registry import trackers
+
+    asked = [report_to] if isinstance(report_to, str) else list(report_to or [])
+    others = [name for name in asked if name not in trackers() and name not in ("none", "all")]
+    if others:
+        warn_once(f"--report_to {', '.join(others)}: fastsft reports to {', '.join(trackers())} only")
+    return [name for name in asked if name not in others]
