@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from fastsft import _C, prediction
 from fastsft.arguments import TrainingArguments
@@ -57,6 +56,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What transformers' Trainer predicts and reports for the same rows."""
+    import transformers  # not in the ranks of the other tests: it takes seconds
+
     args = transformers.TrainingArguments(
         str(tmp_path_factory.mktemp("theirs")), use_cpu=True, per_device_eval_batch_size=2, report_to="none"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -19,13 +20,21 @@ def warn_once(text: str) -> None:
         return
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
-        _log.warning(text)
+        with _above_bars():
+            _log.warning(text)
 
 
 def tell(text: str) -> None:
     """Print on global rank 0, in library use too."""
     if launch().rank == 0:
-        print(text, flush=True)
+        with _above_bars():
+            print(text, flush=True)
+
+
+def _above_bars() -> contextlib.AbstractContextManager[Any]:
+    """While a bar stands on the terminal: takes it away, and draws it again below what is printed."""
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)
 
 
 def rank0_print(*args: Any) -> None:

@@ -113,9 +113,16 @@ def test_a_mistake_of_the_user_is_a_value_error_told_once(tmp_path, capfd):
 
 
 SCRIPT = """
-import os, sys, time
+import os, pathlib, sys, time
 print("words", sys.argv[1:], os.environ["WORLD_SIZE"], flush=True)
-if os.environ["RANK"] == "1":
+spoken = pathlib.Path(__file__).with_suffix(".spoken")
+if os.environ["RANK"] == "0":
+    spoken.touch()
+else:
+    for _ in range(6000):
+        if spoken.exists():
+            break
+        time.sleep(0.01)
     try:
         {}["cause"]
     except KeyError as error:

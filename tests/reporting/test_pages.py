@@ -86,6 +86,9 @@ def test_changed_arguments_are_a_command_line():
     assert argument_words({"fsdp": ["full_shard", "auto_wrap"], "lr_scheduler_kwargs": {"a": 1}}) == [
         "--fsdp 'full_shard auto_wrap'", "--lr_scheduler_kwargs '{\"a\": 1}'",
     ]  # fmt: skip
+    assert argument_words({"logging_steps": 1.0, "learning_rate": 2e-5}) == [
+        "--logging_steps 1", "--learning_rate 2e-05",
+    ]  # fmt: skip
 
 
 def test_columns_wrap_words_but_not_tables():

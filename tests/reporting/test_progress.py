@@ -8,11 +8,13 @@ import os
 import pty
 import re
 import struct
+import sys
 import termios
 from itertools import pairwise
 
 import pytest
 
+from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.reporting.console_line import console_line, readable_line
@@ -108,6 +110,35 @@ def test_bar_never_wraps_and_keeps_what_matters(width, monkeypatch, capsys):
     assert ("loss 1.235" in last, "0 s left" in last) == (width >= 80, True)
     assert ("epoch 1.00" in last, "norm 0.123" in last) == (width >= 120, width >= 120)
     assert width == 120 or ("iB" in last) == (width == 200)
+
+
+def test_what_is_told_stands_above_the_bar(monkeypatch, caplog):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(notices, "_said", set())
+    args, terminal = TrainingArguments(output_dir="o"), Terminal(100)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, terminal.stream)
+    progress = Progress(args)
+    progress.on_train_begin(args, TrainerState(max_steps=3), TrainerControl())
+    notices.tell("saved checkpoint-1")
+    drawn = [part.strip() for part in re.split(r"[\r\n]+", terminal.text) if part.strip()]
+    at = drawn.index("saved checkpoint-1")
+    assert "0/3" in drawn[at - 1] and "0/3" in drawn[at + 1]  # drawn again below it
+    progress.on_train_end(args, TrainerState(max_steps=3), TrainerControl())
+
+
+def test_the_time_of_a_run_ends_with_its_last_log(monkeypatch):
+    clock = Clock()
+    args, state = TrainingArguments(output_dir="o"), TrainerState(max_steps=1)
+    progress = Progress(args, io.StringIO())
+    progress.pace = Pace(clock)
+    progress.on_train_begin(args, state, TrainerControl())
+    clock.now += 5
+    progress.on_log(args, state, TrainerControl(), logs={"train_runtime": 5.0})
+    clock.now += 60  # pictures are drawn
+    progress.on_train_end(args, state, TrainerControl())
+    assert progress.pace.seconds == 5
 
 
 @pytest.mark.parametrize(("no_color", "term", "coloured"), [("", "xterm", True), ("1", "xterm", False)])

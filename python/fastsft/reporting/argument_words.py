@@ -44,4 +44,6 @@ def _usual(kind: type) -> dict[str, Any]:
 def _word(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return " ".join(value)
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
     return json.dumps(value) if isinstance(value, list | dict) else str(value)

@@ -53,8 +53,9 @@ class Pace:
             self._mark += passed
 
     def stop(self) -> None:
-        """The run has ended: `seconds` stay what they are."""
-        self._ended = self._clock()
+        """The run has ended: `seconds` stay what they are from the first call on."""
+        if self._ended is None:
+            self._ended = self._clock()
 
     @property
     def seconds(self) -> float:

@@ -85,7 +85,9 @@ class Progress(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Show a log."""
+        """Show a log; that of the whole run ends its time."""
+        if logs is not None and "train_runtime" in logs:
+            self.pace.stop()
         if logs is None or not self._surfaces:
             return
         self.status.step, self.status.max_steps = state.global_step, state.max_steps
