@@ -147,7 +147,8 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
     @property
     def accelerator(self) -> Accelerator:
         """The part of accelerate's object that is there: place of the rank, a barrier."""
-        return Accelerator(self.args)
+        state = self.args.distributed_state
+        return Accelerator(state.place, state.device)
 
     @property
     def model_wrapped(self) -> Any:

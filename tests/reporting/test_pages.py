@@ -13,7 +13,7 @@ from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns
 from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.pace import Pace
-from fastsft.reporting.pages import end_page, start_page
+from fastsft.reporting.pages import end_page, reports_line, start_page
 from fastsft.run_plan import RunPlan, packing_summary
 from fastsft.state import TrainerState
 from fastsft.token_rows import TokenRows
@@ -53,6 +53,10 @@ def test_start_page(trainer):
     assert "--data_path 'my chats.json'" in arguments and "--learning_rate 2e-05" in arguments
     assert "--warmup_ratio 0.1" in arguments and "weight_decay" not in arguments
     assert "no tracker (--report_to tensorboard, wandb, mlflow or all)" in page
+    assert "no loss before the end: --logging_steps 500 of 3 steps" in " ".join(page.split())
+    shown = TrainingArguments(output_dir="o", logging_steps=500)
+    assert "no loss before the end: --logging_steps 500 of 499 steps" in reports_line(shown, 499)
+    assert "no loss" not in reports_line(shown, 500)
 
 
 def test_end_page(trainer, tmp_path):

@@ -31,7 +31,7 @@ def start_page(trainer: Any, *others: Any) -> str:
         ("packing", packing_line(trainer)),
         ("steps", steps_line(trainer)),
         ("output", str(args.output_dir)),
-        ("reports", reports_line(args)),
+        ("reports", reports_line(args, trainer.plan.max_steps)),
     ]
     table = memory_table(trainer.memory_plan, trainer.memory)
     rows += [("" if number else "memory", line) for number, line in enumerate(table)]
@@ -97,8 +97,8 @@ def packing_line(trainer: Any) -> str:
     )
 
 
-def reports_line(args: Any) -> str:
-    """Where the course of the run can be seen besides this console."""
+def reports_line(args: Any, max_steps: int) -> str:
+    """Where the course of the run of `max_steps` can be seen besides this console."""
     shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
     if "tensorboard" in args.report_to:
         shown.append(f"tensorboard --logdir {args.logging_dir}")
@@ -108,6 +108,8 @@ def reports_line(args: Any) -> str:
         )
     if not args.report_to:
         shown.append("no tracker (--report_to tensorboard, wandb, mlflow or all)")
+    if args.logging_strategy == "steps" and not args.logging_first_step and args.logging_steps > max_steps:
+        shown.append(f"no loss before the end: --logging_steps {args.logging_steps:g} of {max_steps:,} steps")
     return ", ".join(shown)
 
 
