@@ -6,11 +6,6 @@
 namespace fastsft {
 namespace {
 
-TensorSpec spec_of(const TensorPlace& place, DType dtype) {
-  const auto& shape = place.slot->shape;
-  return {place.slot->name, dtype, {shape.begin(), shape.end()}};
-}
-
 PlannedFile plan_file(const PlannedShard& shard, const std::vector<TensorPlace>& places,
                       DType dtype) {
   PlannedFile file{.name = shard.file_name, .prefix = {}, .tensors = {}};
@@ -38,6 +33,11 @@ std::string index_of(const std::vector<PlannedFile>& files) {
 }
 
 }  // namespace
+
+TensorSpec spec_of(const TensorPlace& place, DType dtype) {
+  const auto& shape = place.slot->shape;
+  return {place.slot->name, dtype, {shape.begin(), shape.end()}};
+}
 
 uint64_t ModelFilePlan::bytes() const {
   uint64_t sum = index.size();

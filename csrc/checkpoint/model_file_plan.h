@@ -38,6 +38,8 @@ struct ModelFilePlan {
   uint64_t bytes() const;
 };
 
+TensorSpec spec_of(const TensorPlace& place, DType dtype);
+
 ModelFilePlan plan_model_files(const std::vector<TensorPlace>& places, const SaveOptions& options);
 
 }  // namespace fastsft

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "checkpoint/gather.h"
-#include "checkpoint/model_writer.h"
+#include "checkpoint/model_file_plan.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
