@@ -1,214 +1,136 @@
 #include "storage/safetensors_json.h"
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
+#include "storage/header_scanner.h"
 
 namespace fastsft {
 namespace {
 
-using BaseJson = nlohmann::json;
+constexpr size_t kMinEntry = 48;   // bytes of the shortest entry
+constexpr size_t kMaxDepth = 127;  // of values under keys that we do not know, as the reference
+constexpr const char* kMetadata = "__metadata__";
 
-constexpr size_t kMinEntry = 48;  // bytes of the shortest entry
-constexpr int kMaxDepth = 127;    // of values under keys that we do not know, as the reference
-
-// Where in {"name": {"dtype": ..., "shape": [...], "data_offsets": [...]}} the parser stands.
-enum class State { kStart, kTop, kMetadata, kTensor, kShape, kOffsets, kUnknown, kEnd };
-enum class Field { kNone, kDtype, kShape, kOffsets, kOther };
-
-class HeaderReader : public nlohmann::json_sax<BaseJson> {
+// {"name": {"dtype": ..., "shape": [...], "data_offsets": [...]}}
+class HeaderReader {
  public:
-  HeaderReader(SafetensorsHeader& header, const std::string& where)
-      : header_(header), where_(where) {}
+  HeaderReader(std::string_view text, const std::string& where)
+      : scan_(text, where), where_(where) {
+    header_.tensors.reserve(text.size() / kMinEntry + 1);  // address space; pages come with use
+  }
 
-  bool null() override {
-    if (state_ == State::kTop && name_ == "__metadata__") return true;
-    return scalar("null");
-  }
-  bool boolean(bool) override { return scalar("a boolean"); }
-  bool number_integer(number_integer_t) override { return scalar("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override {
-    return scalar("a number that is no 64-bit unsigned integer");
-  }
-  bool binary(binary_t&) override { return scalar("binary data"); }
-  bool number_unsigned(number_unsigned_t value) override;
-  bool string(string_t& value) override;
-  bool start_object(size_t) override;
-  bool key(string_t& value) override;
-  bool end_object() override;
-  bool start_array(size_t) override;
-  bool end_array() override;
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    // Without the parser's own words: they quote the bytes, which may not be UTF-8.
-    throw_invalid(where_, ": the header is not JSON at byte ", position);
+  SafetensorsHeader read() {
+    scan_.read_object([&](std::string& name) {
+      if (name == kMetadata) return read_metadata();
+      header_.tensors.emplace_back().name = name;
+      read_tensor(header_.tensors.back());
+    });
+    scan_.finish();
+    return std::move(header_);
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw_invalid(where_, ": header: ", name_.empty() ? "" : "\"" + name_ + "\": ", what);
+  [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
+    throw_invalid(where_, ": header: ", name.empty() ? "" : "\"" + name + "\": ", what);
   }
-  // A value that only an unknown key may have.
-  bool scalar(const char* what) {
-    if (state_ == State::kUnknown || (state_ == State::kTensor && field_ == Field::kOther)) {
-      return true;
-    }
-    refuse(concat("expected an object with dtype, shape and data_offsets, got ", what));
+  void expect(char sign, const std::string& name, const char* what) {
+    if (scan_.peek() != sign) refuse(name, concat("expected ", what, ", got ", scan_.kind()));
   }
-  void open_unknown() {
-    if (++depth_ > kMaxDepth) refuse("nested too deeply");
-    state_ = State::kUnknown;
-  }
-  void close_unknown() {
-    if (--depth_ == 0) state_ = State::kTensor;
-  }
-  void begin_field(const std::string& name);
-  void finish_tensor();
+  void read_metadata();
+  void read_tensor(TensorEntry& tensor);
+  void read_dtype(TensorEntry& tensor);
+  void read_offsets(TensorEntry& tensor);
+  template <typename Take>
+  void read_numbers(const std::string& name, Take&& take);
 
-  SafetensorsHeader& header_;
+  HeaderScanner scan_;
   const std::string& where_;
-  State state_ = State::kStart;
-  Field field_ = Field::kNone;
-  std::string name_;
-  std::string metadata_key_;
-  TensorEntry tensor_;
-  std::vector<uint64_t> offsets_;
-  bool has_dtype_ = false, has_shape_ = false, has_offsets_ = false, has_metadata_ = false;
-  int depth_ = 0;
+  SafetensorsHeader header_;
+  bool has_metadata_ = false;
 };
 
-bool HeaderReader::number_unsigned(number_unsigned_t value) {
-  if (state_ == State::kShape) {
-    tensor_.shape.push_back(value);
-  } else if (state_ == State::kOffsets) {
-    offsets_.push_back(value);
-  } else {
-    return scalar("a number");
-  }
-  return true;
-}
-
-bool HeaderReader::string(string_t& value) {
-  if (state_ == State::kMetadata) {
-    if (!header_.metadata.emplace(metadata_key_, std::move(value)).second) {
-      refuse("duplicate key \"" + metadata_key_ + "\"");
+void HeaderReader::read_metadata() {
+  if (std::exchange(has_metadata_, true)) refuse(kMetadata, "duplicate key");
+  if (scan_.peek() == 'n') return scan_.skip_literal();
+  expect('{', kMetadata, "an object of strings");
+  scan_.read_object([&](const std::string& key) {
+    expect('"', kMetadata, "a string");
+    std::string value;
+    scan_.read_string(value);
+    if (!header_.metadata.emplace(key, std::move(value)).second) {
+      refuse(kMetadata, "duplicate key \"" + key + "\"");
     }
-    return true;
-  }
-  if (state_ != State::kTensor || field_ != Field::kDtype) return scalar("a string");
-  const auto dtype = find_dtype(value);
-  if (!dtype) refuse("unknown dtype \"" + value + "\"");
-  tensor_.dtype = *dtype;
-  return true;
+  });
 }
 
-bool HeaderReader::start_object(size_t) {
-  if (state_ == State::kStart) {
-    state_ = State::kTop;
-  } else if (state_ == State::kTop && name_ == "__metadata__") {
-    state_ = State::kMetadata;
-  } else if (state_ == State::kTop) {
-    state_ = State::kTensor;
-    tensor_ = TensorEntry{name_, DType::kF32, {}, 0, 0};
-    has_dtype_ = has_shape_ = has_offsets_ = false;
-  } else if (state_ == State::kUnknown || (state_ == State::kTensor && field_ == Field::kOther)) {
-    open_unknown();
-  } else {
-    refuse("an object where none is expected");
+void HeaderReader::read_tensor(TensorEntry& tensor) {
+  expect('{', tensor.name, "an object with dtype, shape and data_offsets");
+  bool has_dtype = false, has_shape = false, has_offsets = false;
+  scan_.read_object([&](const std::string& key) {
+    const auto first = [&](bool& seen) {
+      if (std::exchange(seen, true)) refuse(tensor.name, "duplicate key \"" + key + "\"");
+    };
+    if (key == "dtype") {
+      first(has_dtype);
+      read_dtype(tensor);
+    } else if (key == "shape") {
+      first(has_shape);
+      read_numbers(tensor.name, [&](uint64_t size) { tensor.shape.push_back(size); });
+    } else if (key == "data_offsets") {
+      first(has_offsets);
+      read_offsets(tensor);
+    } else if (!scan_.skip_value(kMaxDepth)) {
+      refuse(tensor.name, "nested too deeply");
+    }
+  });
+  if (!has_dtype || !has_shape || !has_offsets) {
+    refuse(tensor.name, "expected dtype, shape and data_offsets, one is missing");
   }
-  return true;
 }
 
-bool HeaderReader::key(string_t& value) {
-  if (state_ == State::kTop) {
-    name_ = value;
-    if (name_ == "__metadata__" && std::exchange(has_metadata_, true)) refuse("duplicate key");
-  } else if (state_ == State::kMetadata) {
-    metadata_key_ = value;
-  } else if (state_ == State::kTensor) {
-    begin_field(value);
-  }
-  return true;
+void HeaderReader::read_dtype(TensorEntry& tensor) {
+  expect('"', tensor.name, "a dtype");
+  std::string name;
+  scan_.read_string(name);
+  const auto dtype = find_dtype(name);
+  if (!dtype) refuse(tensor.name, "unknown dtype \"" + name + "\"");
+  tensor.dtype = *dtype;
 }
 
-void HeaderReader::begin_field(const std::string& name) {
-  field_ = name == "dtype"          ? Field::kDtype
-           : name == "shape"        ? Field::kShape
-           : name == "data_offsets" ? Field::kOffsets
-                                    : Field::kOther;
-  const bool duplicate = (field_ == Field::kDtype && std::exchange(has_dtype_, true)) ||
-                         (field_ == Field::kShape && std::exchange(has_shape_, true)) ||
-                         (field_ == Field::kOffsets && std::exchange(has_offsets_, true));
-  if (duplicate) refuse("duplicate key \"" + name + "\"");
+void HeaderReader::read_offsets(TensorEntry& tensor) {
+  size_t count = 0;
+  read_numbers(tensor.name, [&](uint64_t offset) {
+    if (count < 2) (count == 0 ? tensor.begin : tensor.end) = offset;
+    ++count;
+  });
+  if (count != 2) refuse(tensor.name, "expected data_offsets [begin, end]");
 }
 
-bool HeaderReader::end_object() {
-  switch (state_) {
-    case State::kUnknown:
-      close_unknown();
-      break;
-    case State::kTensor:
-      finish_tensor();
-      break;
-    case State::kMetadata:
-      state_ = State::kTop;
-      break;
-    default:
-      state_ = State::kEnd;
-  }
-  return true;
-}
-
-void HeaderReader::finish_tensor() {
-  if (!has_dtype_ || !has_shape_ || !has_offsets_) {
-    refuse("expected dtype, shape and data_offsets, one is missing");
-  }
-  header_.tensors.push_back(std::move(tensor_));
-  state_ = State::kTop;
-  field_ = Field::kNone;
-}
-
-bool HeaderReader::start_array(size_t) {
-  if (state_ == State::kTensor && field_ == Field::kShape) {
-    state_ = State::kShape;
-  } else if (state_ == State::kTensor && field_ == Field::kOffsets) {
-    state_ = State::kOffsets;
-    offsets_.clear();
-  } else if (state_ == State::kUnknown || (state_ == State::kTensor && field_ == Field::kOther)) {
-    open_unknown();
-  } else {
-    refuse("an array where none is expected");
-  }
-  return true;
-}
-
-bool HeaderReader::end_array() {
-  if (state_ == State::kUnknown) {
-    close_unknown();
-    return true;
-  }
-  if (state_ == State::kOffsets) {
-    if (offsets_.size() != 2) refuse("expected data_offsets [begin, end]");
-    tensor_.begin = offsets_[0];
-    tensor_.end = offsets_[1];
-  }
-  state_ = State::kTensor;
-  return true;
+// An array of 64-bit unsigned integers.
+template <typename Take>
+void HeaderReader::read_numbers(const std::string& name, Take&& take) {
+  expect('[', name, "an array of numbers");
+  scan_.take('[');
+  if (scan_.take_if(']')) return;
+  do {
+    const char sign = scan_.peek();
+    const bool is_number = sign >= '0' && sign <= '9';
+    if (!is_number) refuse(name, concat("expected a number, got ", scan_.kind()));
+    const auto value = scan_.read_number();
+    if (!value) refuse(name, "expected a number, got one that is no 64-bit unsigned integer");
+    take(*value);
+  } while (scan_.take_if(','));
+  scan_.take(']');
 }
 
 }  // namespace
 
 SafetensorsHeader parse_safetensors_json(std::string_view text, const std::string& where) {
-  // nlohmann_json skips a byte-order mark and takes a NUL for the end; the format knows neither.
   const size_t first = text.find_first_not_of(" \t\r\n");
   require(first != std::string_view::npos && text[first] == '{', where,
           ": the header is not a JSON object");
-  require(text.find('\0') == std::string_view::npos, where, ": NUL byte in the header");
-  SafetensorsHeader header;
-  header.tensors.reserve(text.size() / kMinEntry + 1);  // address space; pages come with use
-  HeaderReader reader(header, where);
-  BaseJson::sax_parse(text.begin(), text.end(), &reader);
-  return header;
+  return HeaderReader(text, where).read();
 }
 
 }  // namespace fastsft
