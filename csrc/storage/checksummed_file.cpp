@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/phase_deadline.h"
+#include "storage/byte_blocks.h"
 #include "storage/byte_source.h"
 #include "storage/crc32c.h"
 
@@ -17,10 +18,12 @@ ChecksummedFile::ChecksummedFile(FileSystem& file_system, const std::string& pat
     : file_(file_system.create_file(path)), digest_{last_component(path), 0, 0} {}
 
 void ChecksummedFile::write(std::span<const std::byte> bytes) {
-  file_->write(bytes);
-  digest_.size += bytes.size();
-  digest_.crc32c = crc32c(bytes, digest_.crc32c);
-  PhaseDeadline::instance().progress();
+  for_blocks(bytes, [&](std::span<const std::byte> block) {
+    digest_.crc32c = crc32c(block, digest_.crc32c);
+    file_->write(block);
+    digest_.size += block.size();
+    PhaseDeadline::instance().progress();
+  });
 }
 
 void ChecksummedFile::write(const std::string& text) { write(std::as_bytes(std::span(text))); }

@@ -27,11 +27,17 @@ uint32_t power_of_x(uint64_t exponent) {
 
 }  // namespace
 
-uint32_t crc32c_combine(uint32_t first, uint32_t second, uint64_t second_size) {
+Crc32cCombiner::Crc32cCombiner(uint64_t second_size) : shift_(power_of_x(second_size)) {
   // x^(8 * size) as the eighth power: the exponent itself could overflow.
-  uint32_t shift = power_of_x(second_size);
-  for (int i = 0; i < 3; ++i) shift = multiply(shift, shift);
-  return multiply(shift, first) ^ second;
+  for (int i = 0; i < 3; ++i) shift_ = multiply(shift_, shift_);
+}
+
+uint32_t Crc32cCombiner::operator()(uint32_t first, uint32_t second) const {
+  return multiply(shift_, first) ^ second;
+}
+
+uint32_t crc32c_combine(uint32_t first, uint32_t second, uint64_t second_size) {
+  return Crc32cCombiner(second_size)(first, second);
 }
 
 }  // namespace fastsft

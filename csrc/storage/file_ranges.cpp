@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/phase_deadline.h"
+#include "storage/byte_blocks.h"
 #include "storage/crc32c.h"
 #include "storage/crc32c_combine.h"
 
@@ -34,13 +35,16 @@ ChecksummedRanges::ChecksummedRanges(FileSystem& file_system, const std::string&
     : file_(file_system.open_ranges(path)), name_(last_component(path)) {}
 
 void ChecksummedRanges::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-  file_->write_at(offset, bytes);
   if (ranges_.empty() || ranges_.back().offset + ranges_.back().size != offset) {
     ranges_.push_back({name_, offset, 0, 0});
   }
-  ranges_.back().crc32c = crc32c(bytes, ranges_.back().crc32c);
-  ranges_.back().size += bytes.size();
-  PhaseDeadline::instance().progress();
+  RangeDigest& range = ranges_.back();
+  for_blocks(bytes, [&](std::span<const std::byte> block) {
+    range.crc32c = crc32c(block, range.crc32c);
+    file_->write_at(range.offset + range.size, block);
+    range.size += block.size();
+    PhaseDeadline::instance().progress();
+  });
 }
 
 std::vector<RangeDigest> ChecksummedRanges::finish() {
