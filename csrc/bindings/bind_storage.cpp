@@ -178,10 +178,16 @@ void bind_file_sets(py::module_& module) {
         install_file_set(posix_file_system(), parent, name);
       },
       "parent"_a, "name"_a, Unlocked());
+  py::class_<BrokenFileSet>(module, "BrokenFileSet")
+      .def_readonly("name", &BrokenFileSet::name)
+      .def_readonly("problem", &BrokenFileSet::problem)
+      .def_readonly("removed", &BrokenFileSet::removed);
   module.def(
       "finish_file_sets",
-      [](const std::string& parent) { finish_file_sets(posix_file_system(), parent); }, "parent"_a,
-      Unlocked());
+      [](const std::string& parent, bool remove_useless) {
+        return finish_file_sets(posix_file_system(), parent, remove_useless);
+      },
+      "parent"_a, "remove_useless"_a = false, Unlocked());
 }
 
 void bind_rotation(py::module_& module) {

@@ -1,6 +1,7 @@
 #include "storage/atomic_directory.h"
 
 #include <regex>
+#include <set>
 
 #include "storage/checksummed_file.h"
 #include "storage/staged_files.h"
@@ -62,6 +63,18 @@ std::string replace_directory(FileSystem& file_system, const std::string& path,
   return old;
 }
 
+// Of folders the caller syncs only the files.
+void sync_folders(FileSystem& file_system, const std::string& path, const Manifest& manifest) {
+  std::set<std::string> folders;
+  for (const auto& file : manifest.files) {
+    for (std::string name = file.name; name.find('/') != std::string::npos;) {
+      name = parent_path(name);
+      folders.insert(name);
+    }
+  }
+  for (const auto& folder : folders) file_system.sync_directory(join_path(path, folder));
+}
+
 bool is_ours(FileSystem& file_system, const std::string& path) {
   return file_system.exists(join_path(path, kOwnerMark)) ||
          file_system.exists(join_path(path, kManifest)) || file_system.list(path).empty();
@@ -91,6 +104,7 @@ void AtomicDirectory::discard() noexcept {
 
 std::string AtomicDirectory::commit(const std::string& name, const Manifest& manifest) {
   const std::string target = join_path(parent_, name);
+  sync_folders(file_system_, path_, manifest);
   write_manifest(file_system_, path_, manifest);
   file_system_.sync_directory(path_);  // without mark and manifest nobody would dare to clean it up
   file_system_.remove_file(join_path(path_, kOwnerMark));

@@ -17,9 +17,10 @@ class AtomicDirectory {
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  // Manifest, sync, rename to `<parent>/<name>`, sync of the parent. A directory of that name
-  // changes places with it and is deleted only after the new one is durable: one of the two always
-  // has the name, or can be given it back by `restore_replaced`. Returns the new path.
+  // Folders of the files, manifest, sync, rename to `<parent>/<name>`, sync of the parent. A
+  // directory of that name changes places with it and is deleted only after the new one is durable:
+  // one of the two always has the name, or can be given it back by `restore_replaced`. Returns the
+  // new path.
   std::string commit(const std::string& name, const Manifest& manifest);
   // Removes it now, unless it was committed; as far as that is possible.
   void discard() noexcept;

@@ -40,19 +40,22 @@ std::string shortened(const std::string& name) {
   return name.substr(0, end) + "...";
 }
 
-}  // namespace
-
-void check_plain_file_name(const std::string& name, const std::string& where) {
-  const bool plain = !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
-                     name.find_first_of("/\\") == std::string::npos &&
-                     !has_control_character(name) && !has_drive_letter(name);
-  require(plain, where, ": expected the name of a file in the same directory, got \"",
-          shortened(name), "\"");
+bool is_plain(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
+         name.find_first_of("/\\") == std::string::npos && !has_control_character(name) &&
+         !has_drive_letter(name);
 }
 
-std::string path_inside(const std::string& directory, const std::string& name,
-                        const std::string& where) {
-  check_plain_file_name(name, where);
+bool is_relative(const std::string& name) {
+  size_t begin = 0;
+  for (size_t end; (end = name.find('/', begin)) != std::string::npos; begin = end + 1) {
+    if (!is_plain(name.substr(begin, end - begin))) return false;
+  }
+  return is_plain(name.substr(begin));
+}
+
+std::string follow(const std::string& directory, const std::string& name,
+                   const std::string& where) {
   std::error_code error;
   const fs::path root = fs::canonical(directory, error);
   if (error) throw_runtime("cannot read directory ", directory, ": ", error.message());
@@ -61,6 +64,31 @@ std::string path_inside(const std::string& directory, const std::string& name,
   require(contains(root, target) || is_hub_blob(root, target), where, ": \"", name,
           "\" is a link that leaves the directory, to ", target.string());
   return (root / name).string();
+}
+
+}  // namespace
+
+void check_plain_file_name(const std::string& name, const std::string& where) {
+  require(is_plain(name), where, ": expected the name of a file in the same directory, got \"",
+          shortened(name), "\"");
+}
+
+void check_relative_name(const std::string& name, const std::string& where) {
+  require(is_relative(name), where,
+          ": expected the name of a file in the directory or a folder of it, got \"",
+          shortened(name), "\"");
+}
+
+std::string path_inside(const std::string& directory, const std::string& name,
+                        const std::string& where) {
+  check_plain_file_name(name, where);
+  return follow(directory, name, where);
+}
+
+std::string nested_path_inside(const std::string& directory, const std::string& name,
+                               const std::string& where) {
+  check_relative_name(name, where);
+  return follow(directory, name, where);
 }
 
 }  // namespace fastsft

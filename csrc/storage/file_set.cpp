@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <regex>
+#include <set>
 
 #include "core/error.h"
 #include "storage/atomic_directory.h"
@@ -27,14 +28,28 @@ bool remove_if_there(FileSystem& file_system, const std::string& path) {
   return true;
 }
 
+// The folders of the file `name` in `directory`, durable on return.
+void make_folders(FileSystem& file_system, const std::string& directory, const std::string& name) {
+  for (size_t end = name.find('/'); end != std::string::npos; end = name.find('/', end + 1)) {
+    const std::string folder = join_path(directory, name.substr(0, end));
+    if (file_system.exists(folder)) continue;
+    file_system.make_directory(folder);
+    file_system.sync_directory(parent_path(folder));
+  }
+}
+
 // Renames those of `names` that have not been renamed before.
 void move_files(FileSystem& file_system, const std::string& from, const std::string& to,
                 const std::vector<std::string>& names) {
+  std::set<std::string> changed{to};
   for (const auto& name : names) {
-    const std::string path = join_path(from, name);
-    if (file_system.exists(path)) file_system.rename(path, join_path(to, name));
+    const std::string path = join_path(from, name), target = join_path(to, name);
+    changed.insert(parent_path(target));  // also when a crash came before its sync
+    if (!file_system.exists(path)) continue;
+    make_folders(file_system, to, name);
+    file_system.rename(path, target);
   }
-  file_system.sync_directory(to);
+  for (const auto& directory : changed) file_system.sync_directory(directory);
 }
 
 // One file takes the place of another in a single step, and what else loaders read with it is the
@@ -47,14 +62,55 @@ bool is_swap(FileSystem& file_system, const std::string& parent, const std::stri
          digest_file(config(set)) == digest_file(config(parent));
 }
 
-// Files that were moved already are looked for where they went.
-bool is_complete(const std::string& parent, const std::string& set, const Manifest& manifest) {
-  return std::all_of(manifest.files.begin(), manifest.files.end(), [&](const FileDigest& file) {
-    const std::string staged = join_path(set, file.name), moved = join_path(parent, file.name);
-    const bool waits = posix_file_system().exists(staged);
-    if (!waits && !posix_file_system().exists(moved)) return false;
-    return digest_file(waits ? staged : moved) == file;
+bool is_there(const std::string& path) { return posix_file_system().exists(path); }
+
+bool is_as_listed(const std::string& path, const FileDigest& file) {
+  FileDigest found = digest_file(path);
+  found.name = file.name;
+  return found == file;
+}
+
+// Why the set cannot be installed, or "". Files that were moved already are looked for where they
+// went.
+std::string problem_of(const std::string& parent, const std::string& set) {
+  try {
+    for (const auto& file : read_manifest(set).files) {
+      const std::string staged = join_path(set, file.name), moved = join_path(parent, file.name);
+      if (is_there(staged)) {
+        if (!is_as_listed(staged, file)) return file.name + " is damaged";
+      } else if (!is_there(moved)) {
+        return file.name + " is missing";
+      } else if (!is_as_listed(moved, file)) {
+        return file.name + " was replaced meanwhile";
+      }
+    }
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Whether nothing in `folder` of the set is of use: no file that it lists as it should be, and none
+// that it does not list.
+bool holds_nothing(const std::string& set, const std::string& folder, const Manifest& manifest) {
+  const auto entries = posix_file_system().list(join_path(set, folder));
+  return std::all_of(entries.begin(), entries.end(), [&](const DirectoryEntry& entry) {
+    const std::string name = folder.empty() ? entry.name : join_path(folder, entry.name);
+    if (entry.is_directory) return holds_nothing(set, name, manifest);
+    const auto file = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                   [&](const FileDigest& listed) { return listed.name == name; });
+    if (file == manifest.files.end()) return name == kManifest;
+    return !is_as_listed(join_path(set, name), *file);
   });
+}
+
+bool is_useless(const std::string& set) {
+  if (posix_file_system().list(set).empty()) return true;
+  try {
+    return holds_nothing(set, "", read_manifest(set));
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -81,18 +137,23 @@ void install_file_set(FileSystem& file_system, const std::string& parent, const 
   delete_directory(file_system, set);
 }
 
-void finish_file_sets(FileSystem& file_system, const std::string& parent) {
+std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::string& parent,
+                                            bool remove_useless) {
   static const std::regex pattern("\\.fastsft-new-[0-9a-f]{16}");
+  std::vector<BrokenFileSet> broken;
   for (const auto& entry : file_system.list(parent)) {
     if (!entry.is_directory || !std::regex_match(entry.name, pattern)) continue;
     const std::string set = join_path(parent, entry.name);
-    try {
-      if (!is_complete(parent, set, read_manifest(set))) continue;
-    } catch (const std::invalid_argument&) {
+    const std::string problem = problem_of(parent, set);
+    if (problem.empty()) {
+      install_file_set(file_system, parent, entry.name);
       continue;
     }
-    install_file_set(file_system, parent, entry.name);
+    const bool remove = remove_useless && is_useless(set);
+    if (remove) delete_directory(file_system, set);
+    broken.push_back({entry.name, problem, remove});
   }
+  return broken;
 }
 
 }  // namespace fastsft

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "storage/file_system.h"
 #include "storage/manifest.h"
@@ -21,7 +22,17 @@ std::string file_set_name();
 // among them. Durable on return.
 void install_file_set(FileSystem& file_system, const std::string& parent, const std::string& name);
 
-// Installs the sets that a crash left in `parent`. A set that does not verify is left alone.
-void finish_file_sets(FileSystem& file_system, const std::string& parent);
+// A committed set whose files are no longer all there as its manifest says.
+struct BrokenFileSet {
+  std::string name;
+  std::string problem;
+  bool removed = false;
+};
+
+// Installs the sets that a crash left in `parent`; returns those that do not verify. They are left
+// alone, but where `remove_useless` (only while no other run writes there) those in which nothing
+// waits: they are empty, or hold no more than a manifest of ours and damaged files of its list.
+std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::string& parent,
+                                            bool remove_useless = false);
 
 }  // namespace fastsft

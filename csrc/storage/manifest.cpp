@@ -30,7 +30,7 @@ Json file_json(const FileDigest& file) {
 FileDigest parse_file(const Json& json, const std::string& where) {
   FileDigest file;
   file.name = json.at("name").get<std::string>();
-  check_plain_file_name(file.name, where);
+  check_relative_name(file.name, where);
   file.size = json.at("size").get<uint64_t>();
   file.crc32c =
       static_cast<uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
@@ -51,7 +51,7 @@ Manifest manifest_of(const Json& json, const std::string& where) {
 
 std::string problem_with(const std::string& directory, const FileDigest& file, VerifyDepth depth) {
   if (!posix_file_system().exists(join_path(directory, file.name))) return "missing";
-  const MappedFile mapped(path_inside(directory, file.name, directory));
+  const MappedFile mapped(nested_path_inside(directory, file.name, directory));
   if (mapped.bytes().size() != file.size) {
     return concat("expected ", file.size, " bytes, got ", mapped.bytes().size());
   }

@@ -13,6 +13,7 @@ inline constexpr const char* kManifest = "manifest.json";
 inline constexpr int kManifestVersion = 1;
 
 // What makes a directory a checkpoint: written last, it lists every file with size and CRC-32C.
+// Names of files in folders have slashes.
 struct Manifest {
   int64_t step = 0;
   int world_size = 1;

@@ -12,7 +12,13 @@ from typing import Any
 import torch
 
 from fastsft.foreign_state import Entry
-from fastsft.model_directory import check_free_space, parse_size, recover_directory
+from fastsft.model_directory import (
+    check_free_space,
+    digest_durably,
+    parse_size,
+    recover_directory,
+    relative_files,
+)
 
 _DTYPE_NAMES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.uint16: "U16",
@@ -70,7 +76,6 @@ class ModelFiles:
         }
         digests = self._weights.commit(sum(torch.Size(shape).numel() for shape in parameters.values()))
         digests += _digest_small_files(Path(self._staging.path), {digest.name for digest in digests})
-        _put_folders_in_place(Path(self._staging.path), self._folder)
         name = _C.file_set_name()
         self._staging.commit(name, _C.Manifest(0, 1, "", digests))
         _C.install_file_set(str(self._folder), name)
@@ -163,24 +168,6 @@ def _tokenizer(trainer: Any) -> Any:
 
 
 def _digest_small_files(staging: Path, weights: set[str]) -> list[Any]:
-    """Of the files beside `weights` in the directory itself, durable on return."""
-    from fastsft import _C
-
-    small = (path for path in sorted(staging.iterdir()) if path.is_file() and path.name not in weights)
-    digests = []
-    for path in (path for path in small if not path.name.startswith(".")):
-        _C.sync_file(str(path))
-        digests.append(_C.digest_file(str(path)))
-    return digests
-
-
-def _put_folders_in_place(staging: Path, folder: Path) -> None:
-    """Files in folders, as tokenizers with several templates have: a set of files is flat."""
-    from fastsft import _C
-
-    for path in sorted(path for path in staging.glob("*/**/*") if path.is_file()):
-        _C.sync_file(str(path))
-        target = folder / path.relative_to(staging)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)
-        _C.sync_directory(str(target.parent))
+    """Of the files beside `weights`, those in folders too, durable on return."""
+    small = (name for name in relative_files(staging) if name not in weights and not name.startswith("."))
+    return [digest_durably(staging, name) for name in small]

@@ -16,7 +16,9 @@ from fastsft.model_config import (
     json_text,
     resolve_save_dtype,
 )
+from fastsft.notices import tell
 from fastsft.rank_agreement import Agreement
+from fastsft.run_lock import holds_lock
 from fastsft.save_place import agreed_way, writes_small_files
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -182,8 +184,22 @@ def recover_directory(directory: str | Path) -> list[str]:
     """Finish, give back or remove what a crash left in `directory`; the names of what was removed."""
     from fastsft import _C
 
-    _C.finish_file_sets(str(directory))
+    finish_file_sets(directory)
     return list(_C.remove_leftovers(str(directory)))
+
+
+def finish_file_sets(directory: str | Path) -> None:
+    """Give files of a model that a crash left half installed their names.
+
+    A set that cannot be finished is named in a line. It is removed where nothing in it is of use and this
+    process holds the directory (run_lock.py), and left where it is otherwise.
+    """
+    from fastsft import _C
+
+    for found in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
+        path = Path(directory) / found.name
+        done = "removed" if found.removed else "left as it is: take from it what you need, and remove it"
+        tell(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
 
 
 def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
@@ -205,20 +221,37 @@ def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[Any]:
 
 
 def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
-    """What the tokenizer's save_pretrained writes into a new directory, durable on return. The digests."""
-    from fastsft import _C
+    """What the tokenizer's save_pretrained writes into a new directory, in folders too. The digests.
 
+    The files are durable on return; folders are when the directory is committed.
+    """
     if tokenizer is None:
         return []
     folder = Path(directory)
     # Others write into the directory meanwhile: what the tokenizer wrote is known by where it lies.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
         tokenizer.save_pretrained(aside)
-        names = sorted(path.name for path in Path(aside).iterdir())
+        names = relative_files(aside)
         for name in names:
-            _C.sync_file(str(Path(aside) / name))
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(Path(aside) / name, folder / name)
-    return [_C.digest_file(str(folder / name)) for name in names]
+    return [digest_durably(folder, name) for name in names]
+
+
+def relative_files(directory: str | Path) -> list[str]:
+    """The files of `directory` and of its folders, as a manifest names them, sorted."""
+    folder = Path(directory)
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def digest_durably(directory: str | Path, name: str) -> Any:
+    """Sync the file `name` of `directory`, which may be in a folder of it. Its digest."""
+    from fastsft import _C
+
+    path = str(Path(directory) / name)
+    _C.sync_file(path)
+    digest = _C.digest_file(path)
+    return _C.FileDigest(name, digest.size, digest.crc32c)
 
 
 def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fastsft.rank_agreement import Agreement
 
-_held: set[str] = set()
+_held: dict[str, Any] = {}  # by path; the lock itself on rank 0, None elsewhere
 
 
 @contextmanager
@@ -27,9 +28,14 @@ def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
     lock = agreement.attempt_on_first(lambda: _C.RunLock(str(directory)))
     try:
         agreement.settle(None)
-        _held.add(path)
+        _held[path] = lock
         yield
     finally:
-        _held.discard(path)
+        _held.pop(path, None)
         if lock is not None:
             lock.release()
+
+
+def holds_lock(directory: str | os.PathLike[str]) -> bool:
+    """Whether this process itself holds `directory`: no other run writes there."""
+    return _held.get(os.path.realpath(directory)) is not None

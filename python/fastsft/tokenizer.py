@@ -23,6 +23,7 @@ _FILES = (
     "merges.txt",
     "chat_template.jinja",
 )
+_TEMPLATES = "additional_chat_templates"  # a folder of transformers, beside chat_template.jinja
 _NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
 
 
@@ -204,13 +205,20 @@ class Tokenizer:
             source = self.directory / name
             if source.exists() and source.resolve() != (target / name).resolve():
                 shutil.copyfile(source, target / name)
+        templates = self.directory / _TEMPLATES
+        if templates.is_dir() and templates.resolve() != (target / _TEMPLATES).resolve():
+            shutil.copytree(templates, target / _TEMPLATES, dirs_exist_ok=True)
         changes: dict[str, Any] = {
             "model_max_length": self.model_max_length,
             "padding_side": self.padding_side,
         }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
-        return [name for name in _FILES if (target / name).exists()]
+        others = sorted((target / _TEMPLATES).glob("*.jinja"))
+        return [
+            *(name for name in _FILES if (target / name).exists()),
+            *(f"{_TEMPLATES}/{path.name}" for path in others),
+        ]
 
     def _surround(self, ids: list[int]) -> list[int]:
         first = [self.native.named.bos] if self.add_bos_token else []

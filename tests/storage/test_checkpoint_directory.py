@@ -122,11 +122,32 @@ def test_what_is_no_manifest(tmp_path, text):
         _C.read_manifest(str(tmp_path))
 
 
-def test_manifest_names_cannot_leave_the_directory(tmp_path):
-    manifest = _C.Manifest(1, 1, "", [_C.FileDigest("../x", 0, 0)])
-    _C.AtomicDirectory(str(tmp_path), "1").commit("checkpoint-1", manifest)
-    (problem,) = _C.verify_directory(str(tmp_path / "checkpoint-1"))
-    assert "../x" in problem
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "a//x", "a/", "./x", "a\\x", "", "a/C:x"])
+def test_manifest_names_cannot_leave_the_directory(tmp_path, name):
+    path, _ = commit(tmp_path, 1)
+    (path / "manifest.json").write_text(_C.Manifest(1, 1, "", [_C.FileDigest(name, 0, 0)]).json())
+    (problem,) = _C.verify_directory(str(path))
+    assert f'a folder of it, got "{name}"' in problem
+
+
+def test_files_in_folders(tmp_path):
+    directory = _C.AtomicDirectory(str(tmp_path), "1")
+    for name in ("a/b/x", "a/y"):
+        file = tmp_path / directory.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"1")
+    files = [digest(name, b"1") for name in ("a/b/x", "a/y")]
+    path = directory.commit("checkpoint-1", _C.Manifest(1, 1, "", files))
+    assert _C.verify_directory(path) == []
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "y").write_bytes(b"1")
+    (tmp_path / "checkpoint-1" / "a" / "y").unlink()
+    (tmp_path / "checkpoint-1" / "a" / "y").symlink_to(outside / "y")
+    (problem,) = _C.verify_directory(path)
+    assert "a link that leaves the directory" in problem
+    _C.delete_directory(path)
+    assert names(tmp_path) == ["outside"] and names(outside) == ["y"]
 
 
 def test_a_newer_format_is_refused(tmp_path):
