@@ -12,6 +12,8 @@ import transformers
 
 import fastsft
 from fastsft.arguments import TrainingArguments
+from fastsft.checkpoint_content import CheckpointContent
+from fastsft.state import TrainerState
 from fastsft.trainer import Trainer
 from tiny_models import weights_of, write_model
 
@@ -147,3 +149,39 @@ def test_the_best_of_models_alone(tmp_path: Path) -> None:
     assert best.name == f"checkpoint-{ours.state.best_global_step}" != f"checkpoint-{ours.state.max_steps}"
     kept, weights = weights_of(best), ours.model.engine.named_parameters()
     assert all(torch.equal(kept[name].float(), value) for name, value in weights.items())
+
+
+@pytest.mark.parametrize("first_lost", [1, 2])
+def test_a_best_checkpoint_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, first_lost: int
+) -> None:
+    """--on_save_error continue: what trainer_state.json names is there, or nothing is named."""
+    write = CheckpointContent.write_run_files
+
+    def fail_from(self: CheckpointContent, directory: str) -> Any:
+        if self.step >= first_lost:
+            raise RuntimeError("the disk is gone")
+        return write(self, directory)
+
+    monkeypatch.setattr(CheckpointContent, "write_run_files", fail_from)
+    options = {**flags(tmp_path / "ours"), "on_save_error": "continue", "plot_loss": False}
+    ours = Trainer(
+        str(write_model(tmp_path / "model", "untied")),
+        args=TrainingArguments(**options, model_max_length=12),
+        train_dataset=items(9, 0),
+        eval_dataset=items(7, 1),
+    )
+    ours.train()
+    ours.save_state()
+    text = capsys.readouterr().out
+    named = TrainerState.load_from_json(tmp_path / "ours" / "trainer_state.json").best_model_checkpoint
+    assert ours.state.best_global_step > 1
+    if first_lost == 1:
+        assert named is None and "there is no checkpoint of the best step" in text
+        return
+    assert named == str(tmp_path / "ours" / "checkpoint-1") and Path(named).is_dir()
+    assert (
+        f"checkpoint-1, the best that could be saved: step {ours.state.best_global_step} was better" in text
+    )
+    kept, weights = weights_of(Path(named)), ours.model.engine.named_parameters()
+    assert all(torch.equal(kept[name], value) for name, value in weights.items())

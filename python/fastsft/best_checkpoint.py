@@ -49,7 +49,12 @@ def _verify(directory: Path) -> str:
 
 
 def keep_only(directory: str | Path) -> None:
-    """Remove the other checkpoints beside `directory`; by rank 0, collective."""
+    """Remove the other checkpoints of fastsft beside `directory`; by rank 0, collective.
+
+    A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
+    for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
+    directory of that name.
+    """
     path = Path(directory)
     agreement = Agreement(f"removing the checkpoints beside {path}")
     agreement.attempt_on_first(lambda: _remove_others(path))
@@ -60,5 +65,6 @@ def _remove_others(kept: Path) -> None:
     from fastsft import _C
 
     for name in _C.list_checkpoints(str(kept.parent)):
-        if name != kept.name:
-            _C.delete_directory(str(kept.parent / name))
+        other = kept.parent / name
+        if name != kept.name and not _C.verify_directory(str(other), checksums=False):
+            _C.delete_directory(str(other))

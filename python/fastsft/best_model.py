@@ -23,6 +23,7 @@ class BestModel:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._saved_steps: set[int] = set()
+        self._named: list[Path] = []  # the best checkpoints so far, in their order
 
     def take(self, metrics: dict[str, float]) -> None:
         """Compare an evaluation; with `--save_strategy best` a checkpoint follows when it is the best so far.
@@ -51,31 +52,59 @@ class BestModel:
     def saving(self, step: int) -> None:
         """A checkpoint of `step` is about to be written: its state names the best one, which may be it."""
         self._saved_steps.add(step)
-        best = self._state.best_global_step
-        if best in self._saved_steps:
-            self._state.best_model_checkpoint = str(self._directory / f"checkpoint-{best}")
+        self._name_best()
+
+    def failed(self, directory: Path) -> None:
+        """That checkpoint could not be written: the best one is again the one before it."""
+        self._saved_steps = {step for step in self._saved_steps if f"checkpoint-{step}" != directory.name}
+        self._named = [path for path in self._named if path.name != directory.name]
+        if Path(self._state.best_model_checkpoint or "").name == directory.name:
+            self._state.best_model_checkpoint = str(self._named[-1]) if self._named else None
+
+    def _name_best(self) -> None:
+        state = self._state
+        if state.best_global_step not in self._saved_steps:
+            return
+        path = self._directory / f"checkpoint-{state.best_global_step}"
+        before = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
+        for named in (before, path):
+            if named is not None and named not in self._named[-1:]:
+                self._named.append(named)
+        state.best_model_checkpoint = str(path)
 
     def load(self) -> None:
         """After the last step: the weights of the best checkpoint, with `--load_best_model_at_end`.
 
-        Collective. With --save_total_limit 1 the other checkpoints go, as in transformers. Where the
-        checkpoint could not be written (--on_save_error continue), the last weights stay, and a line says so.
-        ValueError when it does not verify.
+        Collective. With --save_total_limit 1 the other checkpoints of fastsft go, as in transformers; what
+        other programs wrote stays. The best checkpoint is the newest that was the best when it was written:
+        where a better one could not be written (--on_save_error continue), a line says so. ValueError when
+        it does not verify.
         """
         from fastsft import saving
 
         best = self._state.best_model_checkpoint
-        if not self._args.load_best_model_at_end or best is None:
+        if not self._args.load_best_model_at_end:
+            return
+        if best is None:
+            if self._state.best_global_step is not None:
+                tell("there is no checkpoint of the best step: the weights of the last step stay")
             return
         path = self._directory / Path(best).name
         if not saving.checkpoint_exists(path):
             tell(f"the best checkpoint, {path}, is not there: the weights of the last step stay")
             return
         saving.load_trained_weights(self._trainer, path)
-        key = metric_key(self._args.metric_for_best_model or "loss")
-        tell(f"loaded the best weights: {path}, {key} {self._state.best_metric:g}")
+        tell(f"loaded the best weights: {path}, {self._standing(path)}")
         if self._args.save_total_limit == 1:
             saving.keep_only(path)
+
+    def _standing(self, path: Path) -> str:
+        """The metric of a checkpoint that holds the best weights, or why it is not the best step."""
+        state = self._state
+        if path.name != f"checkpoint-{state.best_global_step}":
+            return f"the best that could be saved: step {state.best_global_step} was better"
+        key = metric_key(self._args.metric_for_best_model or "loss")
+        return f"{key} {state.best_metric:g}"
 
     @property
     def _args(self) -> TrainingArguments:

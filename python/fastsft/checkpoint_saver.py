@@ -53,7 +53,7 @@ class CheckpointSaver:
         try:
             self._begin(target)
         except Exception as error:  # whatever it is: the other ranks have heard of it, and act by the policy
-            self._failed(error)
+            self._failed(target, error)
 
     def poll(self) -> None:
         """At the end of every step: learn whether the save in flight is done, without waiting for it."""
@@ -104,12 +104,14 @@ class CheckpointSaver:
         from fastsft import _C
 
         kind = ValueError if verdict.user else _C.PeerFailedError
-        self._failed(save.failure or kind(verdict.error))
+        self._failed(save.target, save.failure or kind(verdict.error))
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, target: Path, error: Exception) -> None:
         from fastsft import _C
 
-        self._latest = None
+        if self._latest == target:
+            self._latest = None
+        self._trainer.save_failed(target)
         if self._trainer.args.on_save_error == "stop" or isinstance(error, _C.CollectiveError):
             raise error
         tell(f"{error}; training goes on without this checkpoint (--on_save_error continue)")

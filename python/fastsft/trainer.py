@@ -271,6 +271,10 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
             self.fire("on_save")
         return path
 
+    def save_failed(self, directory: Path) -> None:
+        """The saver could not write this checkpoint, and the run may go on."""
+        self.best_model.failed(directory)
+
     def saved_as(self, checkpoint: str) -> None:
         """The state as it stands is that of `checkpoint`, which is not saved again."""
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
