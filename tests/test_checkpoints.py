@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ import torch
 
 from fastsft import _C, checkpoint_content, random_state, run_identity, saving
 from fastsft.memory_plan import plan_of_run
-from saving_run import make_trainer
+from fastsft.resume import roll_back
+from saving_run import Tokens, make_trainer
 from tiny_models import weights_of, write_model
 
 STATE_KEYS = {
@@ -173,6 +175,43 @@ def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog, cap
     assert f"checkpoint-6 cannot be used: {name}" in caplog.text or "manifest.json" in caplog.text
 
 
+def test_a_checkpoint_that_was_overwritten_is_read_again(finished, tmp_path, monkeypatch, capsys):
+    output = copy(finished, tmp_path, 4, 6)
+    monkeypatch.setattr("fastsft.checkpoint._UNSAFE_SECONDS", 0.0)
+    for _ in range(2):
+        assert saving.newest_checkpoint(output) == str(output / "checkpoint-6")
+    assert capsys.readouterr().out.count("verified in") == 1  # its bytes were read once
+    time.sleep(0.02)  # the kernel's clock of files ticks
+    path = output / "checkpoint-6" / OPTIMIZER
+    path.write_bytes(bytes([path.read_bytes()[0]]) * path.stat().st_size)
+    assert saving.newest_checkpoint(output) == str(output / "checkpoint-4")
+
+
+class TokensInFolders(Tokens):
+    """As tokenizers of transformers with several templates."""
+
+    def save_pretrained(self, directory):
+        super().save_pretrained(directory)
+        Path(directory, "additional_chat_templates").mkdir()
+        Path(directory, "additional_chat_templates", "rag.jinja").write_text("{{ messages }}")
+
+
+@pytest.mark.parametrize("way", [{}, {"async_save": False}, {"save_mode": "stream"}])
+def test_folders_of_a_tokenizer_belong_to_it(model, tmp_path, way):
+    trainer = make_trainer(model, tmp_path, **way)
+    trainer.tokenizer = trainer.processing_class = TokensInFolders()
+    saved = tmp_path / "checkpoint-0"
+    saving.save_checkpoint(trainer, saved)
+    saving.save_model_directory(trainer, tmp_path)
+    name = "additional_chat_templates/rag.jinja"
+    assert (saved / name).read_text() == (tmp_path / name).read_text() == "{{ messages }}"
+    assert name in [file.name for file in _C.read_manifest(str(saved)).files]
+    assert _C.verify_directory(str(saved)) == [] and not list(tmp_path.rglob(".*"))
+    (saved / name).write_text("{{ massages }}")
+    (problem,) = _C.verify_directory(str(saved))
+    assert problem.startswith(f"{name}: expected CRC32C")
+
+
 def test_no_checkpoint_and_no_directory(tmp_path):
     assert saving.newest_checkpoint(tmp_path) is None
     assert saving.newest_checkpoint(tmp_path / "missing") is None
@@ -194,6 +233,46 @@ def test_checkpoints_of_another_run_are_put_aside(finished, model, tmp_path, cap
     trainer = make_trainer(model, tmp_path)
     assert [saving.load_checkpoint(trainer, output / name)["step"] for name in aside] == [2, 6, 2, 6]
     assert (output / "checkpoint-best").is_dir()
+
+
+def test_those_of_an_abandoned_way_are_put_aside(finished, model, tmp_path, capsys):
+    """Resumed by name from an older one: the next automatic resume must not take the newer ones."""
+    output = copy(finished, tmp_path, 2, 4, 6)
+    (output / "checkpoint-9").mkdir()  # of another program
+    trainer = make_trainer(model, output, save_strategy="no")
+    trainer.train(resume_from_checkpoint=str(output / "checkpoint-2"))
+    assert _C.list_checkpoints(str(output)) == ["checkpoint-2", "checkpoint-9"]
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if "are now called" in text]
+    assert line.startswith(f"going on from {output / 'checkpoint-2'}: checkpoint-4, checkpoint-6 in {output}")
+    assert saving.newest_checkpoint(output) == str(output / "checkpoint-2")
+    aside = sorted(output.glob("previous-*-checkpoint-*"))
+    assert [_C.verify_directory(str(path)) for path in aside] == [[], []]
+    make_trainer(model, output, save_strategy="no").train(resume_from_checkpoint=str(aside[0]))
+    assert _C.list_checkpoints(str(output)) == ["checkpoint-9"]  # step 2 is of another way, too
+
+
+def test_an_automatic_resume_puts_nothing_aside(finished, model, tmp_path):
+    output = copy(finished, tmp_path, 2, 4)
+    damaged = output / "checkpoint-4" / OPTIMIZER
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    make_trainer(model, output, save_strategy="no").train(resume_from_checkpoint=True)
+    assert _C.list_checkpoints(str(output)) == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_a_roll_back_puts_aside_what_came_after(finished, model, tmp_path):
+    trainer = make_trainer(model, copy(finished, tmp_path, 2, 4, 6))
+    assert roll_back(trainer, 4) == str(tmp_path / "checkpoint-2")
+    assert trainer.state.global_step == 2 and _C.list_checkpoints(str(tmp_path)) == ["checkpoint-2"]
+
+
+def test_only_our_checkpoints_go_with_the_best(finished, tmp_path):
+    """--load_best_model_at_end with --save_total_limit 1, in a directory that others write to."""
+    output = copy(finished, tmp_path, 2, 4, 6)
+    for name in ("checkpoint-1", "checkpoint-9"):
+        (output / name).mkdir()
+        (output / name / "pytorch_model.bin").write_bytes(b"mine")
+    saving.keep_only(output / "checkpoint-4")
+    assert _C.list_checkpoints(str(output)) == ["checkpoint-1", "checkpoint-4", "checkpoint-9"]
 
 
 def test_nothing_to_put_aside(tmp_path, capsys):

@@ -5,15 +5,21 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastsft.model_directory import finish_file_sets
 from fastsft.random_state import restore_random_state
 from fastsft.rank_agreement import Agreement
 from fastsft.run_identity import check_same_run, holds_only_model, read_run_state
 
 _LOGGER = logging.getLogger(__name__)
-_verified: set[Path] = set()  # checkpoints whose every byte this process has read
+_UNSAFE_SECONDS = 2.0
+_MANIFEST = "manifest.json"
+_Identity = list[tuple[str, int, int, int, int]]
+# Of checkpoints whose every byte this process has read: which files they were, and what is wrong with them.
+_verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
 
 
 def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
@@ -65,14 +71,43 @@ def put_checkpoints_aside(output_dir: str | Path) -> None:
     resume. Nothing is deleted; rank 0 prints one line when there were any.
     """
     agreement = Agreement(f"putting the checkpoints of {output_dir} aside")
-    agreement.attempt_on_first(lambda: _put_aside(Path(output_dir)))
+    agreement.attempt_on_first(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True))
     agreement.settle(None)
 
 
-def _put_aside(output_dir: Path) -> None:
+def put_abandoned_aside(output_dir: str | Path, checkpoint: str | Path) -> None:
+    """The same of those that the run leaves behind which goes on from `checkpoint`; collective.
+
+    Those of later steps, or all of them where `checkpoint` is not one of `output_dir`: the next automatic
+    resume would take one of them for the end of this run. What another program wrote is left as it is.
+    """
+    agreement = Agreement(f"putting checkpoints of {output_dir} aside")
+    agreement.attempt_on_first(lambda: _put_abandoned_aside(Path(output_dir), Path(checkpoint)))
+    agreement.settle(None)
+
+
+def _put_abandoned_aside(output_dir: Path, checkpoint: Path) -> None:
+    own = checkpoint.name if checkpoint.resolve().parent == output_dir.resolve() else ""
+    step = _step_of(own)
+
+    def is_abandoned(name: str) -> bool:
+        newer = step is None or (_step_of(name) or 0) > step
+        return newer and (output_dir / name / _MANIFEST).is_file()
+
+    _put_aside(output_dir, f"going on from {checkpoint}", is_abandoned)
+
+
+def _step_of(name: str) -> int | None:
+    """Of `checkpoint-<step>`; None for other names."""
+    prefix, _, number = name.rpartition("-")
+    return int(number) if prefix == "checkpoint" and number.isdigit() else None
+
+
+def _put_aside(output_dir: Path, why: str, is_meant: Callable[[str], bool]) -> None:
     from fastsft import _C
 
-    names = _C.list_checkpoints(str(output_dir)) if output_dir.is_dir() else []
+    there = _C.list_checkpoints(str(output_dir)) if output_dir.is_dir() else []
+    names = [name for name in there if is_meant(name)]
     if not names:
         return
     stamp = time.strftime("previous-%Y%m%dT%H%M%SZ", time.gmtime())
@@ -81,14 +116,14 @@ def _put_aside(output_dir: Path) -> None:
     for name in names:
         (output_dir / name).rename(output_dir / f"{prefix}-{name}")
     _C.sync_directory(str(output_dir))
-    print(f"--no_resume: {', '.join(names)} in {output_dir} are now called {prefix}-*", flush=True)
+    print(f"{why}: {', '.join(names)} in {output_dir} are now called {prefix}-*", flush=True)
 
 
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
     from fastsft import _C
 
-    if verify and Path(directory) not in _verified:
-        problems = _verify(Path(directory))
+    if verify:
+        problems, _ = _verify(Path(directory))
     else:
         problems = _C.verify_directory(str(directory), checksums=False)
     if problems:
@@ -98,17 +133,36 @@ def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
     return saved
 
 
-def _verify(directory: Path) -> list[str]:
-    """What is wrong with a checkpoint, reading all of it; a line with the time when nothing is."""
+def _verify(directory: Path) -> tuple[list[str], bool]:
+    """What is wrong with a checkpoint, and whether all of it was read now; a line when nothing is wrong.
+
+    What this process has read is not read again while its files are the same ones. Files that changed less
+    than two seconds before could change again without showing it, and are.
+    """
     from fastsft import _C
 
-    _verified.discard(directory)
-    started = time.monotonic()
+    path, identity = directory.resolve(), _identity(directory)
+    known = _verdicts.get(path)
+    if known is not None and known[0] == identity:
+        return known[1], False
+    started, at = time.monotonic(), time.time()
     problems = list(_C.verify_directory(str(directory)))
     if not problems:
-        _verified.add(directory)
         print(f"{directory} verified in {time.monotonic() - started:.1f} s", flush=True)
-    return problems
+    _verdicts.pop(path, None)
+    settled = at - max((item[-1] for item in identity), default=0) / 1e9 > _UNSAFE_SECONDS
+    if settled and identity == _identity(directory):
+        _verdicts[path] = identity, problems
+    return problems, True
+
+
+def _identity(directory: Path) -> _Identity:
+    """Of every file: what changes when another one takes its place, or it is written to."""
+    files = []
+    for path in sorted(directory.rglob("*")):
+        status = path.lstat()
+        files.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return files
 
 
 def _newest_verified(output_dir: Path, before: int | None) -> str | None:
@@ -116,20 +170,21 @@ def _newest_verified(output_dir: Path, before: int | None) -> str | None:
 
     if not output_dir.is_dir():
         return None
-    _C.finish_file_sets(str(output_dir))
+    finish_file_sets(output_dir)
     _C.restore_replaced(str(output_dir))
     rejected: list[str] = []
     for name in reversed(_C.list_checkpoints(str(output_dir))):
         if before is not None and int(name.split("-")[1]) >= before:
             continue
         path = output_dir / name
-        problems = _verify(path)
+        problems, is_news = _verify(path)
         if not problems and holds_only_model(path):
             problems = ["it holds a model without optimizer state (--save_only_model True)"]
         if not problems:
             return str(path)
         rejected.append(f"{path}: {'; '.join(problems)}")
-        _LOGGER.warning("%s cannot be used: %s", path, "; ".join(problems))
+        if is_news:
+            _LOGGER.warning("%s cannot be used: %s", path, "; ".join(problems))
     if rejected:
         raise ValueError(
             f"{output_dir}: holds checkpoints, but none can be used; remove or repair them, choose another "

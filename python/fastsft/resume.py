@@ -56,13 +56,19 @@ def resume(trainer: Any, checkpoint: str) -> None:
 
 
 def roll_back(trainer: Any, step: int) -> str | None:
-    """Load the newest checkpoint of an earlier step than `step`; None when there is none; collective."""
+    """Load the newest checkpoint of an earlier step than `step`; None when there is none; collective.
+
+    Checkpoints of later steps are put aside: they were made on the way that is left.
+    """
     from fastsft import saving
 
-    found = saving.newest_checkpoint(trainer.args.output_dir or ".", before=step)
-    if found is not None:
-        _load(trainer, str(found))
-    return None if found is None else str(found)
+    output_dir = trainer.args.output_dir or "."
+    found = saving.newest_checkpoint(output_dir, before=step)
+    if found is None:
+        return None
+    _load(trainer, str(found))
+    saving.put_abandoned_aside(output_dir, found)
+    return str(found)
 
 
 def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from fastsft.checkpoint import (
     check_checkpoint,
     load_checkpoint,
     newest_checkpoint,
+    put_abandoned_aside,
     put_checkpoints_aside,
 )
 from fastsft.checkpoint_saver import CheckpointSaver, save_checkpoint
@@ -25,6 +26,7 @@ __all__ = [
     "load_weights",
     "newest_checkpoint",
     "prepare_output_directory",
+    "put_abandoned_aside",
     "put_checkpoints_aside",
     "save_checkpoint",
     "save_model_directory",

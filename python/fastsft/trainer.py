@@ -16,6 +16,7 @@ from fastsft.arguments.adopt import as_arguments
 from fastsft.bad_steps import BadSteps
 from fastsft.best_model import BestModel
 from fastsft.callbacks import CallbackHandler, DefaultFlow
+from fastsft.checkpoint import put_abandoned_aside
 from fastsft.collators import check_collator
 from fastsft.device_memory import rank_memory
 from fastsft.devices import use_device
@@ -176,7 +177,8 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
     def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
         """Run to the end; collective.
 
-        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None.
+        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. With a
+        directory, checkpoints of `output_dir` that its run leaves behind are put aside (checkpoint.py).
         ValueError when there is none, or when another run holds `output_dir`. RunStoppedError for bad
         numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
         number.
@@ -206,6 +208,7 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
         self.saver = self._make_saver()
         if checkpoint is not None:
             resume(self, checkpoint)
+        self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
         self._counter.begin(self.state)
         self.start_time = started = time.monotonic()
         if self.memory_plan is not None:
@@ -229,6 +232,11 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
             finally:
                 self._at_batch = lambda: None
         return self._finish(started, loop.losses.total())
+
+    def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
+        """What lies in `output_dir` of ways that this run does not go."""
+        if checkpoint is not None and not automatic:
+            put_abandoned_aside(self.args.output_dir or ".", checkpoint)
 
     def _finish(self, started: float, total_loss: float) -> TrainOutput:
         runtime = time.monotonic() - started
