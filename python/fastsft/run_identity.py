@@ -29,28 +29,36 @@ _WARN = (
 
 def describe_run(trainer: Any) -> dict[str, Any]:
     """The content of fastsft_state.json."""
-    args, engine, state, batch = trainer.args, trainer.engine, trainer.state, _batch(trainer)
+    args, engine, state = trainer.args, trainer.engine, trainer.state
     return {
         "format_version": _VERSION,
         "step": state.global_step,
         "optimizer_step": engine.step_count,
         "epoch": state.epoch,
         "position": _position(trainer, state.global_step),
-        "batch": {**batch, "global": math.prod(batch.values())},
         "world_size": engine.world_size,
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
+        "micro_batch_tokens": trainer.token_budget,
+        "bad_steps": trainer.bad_steps.state(),
+        **describe_request(args, trainer.tokenizer, trainer.train_dataset, trainer.train_rows),
+    }
+
+
+def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -> dict[str, Any]:
+    """What a run is asked to compute, by arguments and data, before there is an engine."""
+    batch = _batch(args)
+    return {
+        "batch": {**batch, "global": math.prod(batch.values())},
         "seed": args.seed,
         "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
-        "tokenizer": tokenizer_digest(trainer.tokenizer),
-        "labelling": dict(getattr(trainer.train_dataset, "labelling", None) or {}) or None,
-        "num_conversations": len(trainer.train_rows),
-        "data_hash": data_hash(trainer.train_rows),
+        "tokenizer": tokenizer_digest(tokenizer),
+        "labelling": dict(getattr(train_dataset, "labelling", None) or {}) or None,
+        "num_conversations": len(rows),
+        "data_hash": data_hash(rows),
         "dataloader_drop_last": args.dataloader_drop_last,
         "train_sampling_strategy": _sampling(args),
-        "micro_batch_tokens": trainer.token_budget,
-        "bad_steps": trainer.bad_steps.state(),
         **{name: getattr(args, name) for name in _WARN},
     }
 
@@ -62,17 +70,17 @@ def _sampling(args: Any) -> str:
     return f"group_by_length of {group}" if grouped else str(args.train_sampling_strategy)
 
 
-def _batch(trainer: Any) -> dict[str, int]:
+def _batch(args: Any) -> dict[str, int]:
     return {
-        "per_device": trainer.args.train_batch_size,
-        "accumulation": trainer.args.gradient_accumulation_steps,
-        "world_size": trainer.engine.world_size,
+        "per_device": args.train_batch_size,
+        "accumulation": args.gradient_accumulation_steps,
+        "world_size": args.world_size,
     }
 
 
 def _position(trainer: Any, step: int) -> dict[str, int]:
     drop_last = trainer.args.dataloader_drop_last
-    return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer))
+    return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer.args))
 
 
 def data_position(

@@ -21,6 +21,7 @@ from fastsft.data import (
 from fastsft.data_pages import show_data
 from fastsft.devices import use_device
 from fastsft.entry import run_script
+from fastsft.finished_run import finished_output, record_end
 from fastsft.launcher import join
 from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
@@ -92,23 +93,28 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         # The fastchat policy pads with unk, as FastChat does; in spans the pad id is free and stays.
         if data_args.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
             tokenizer.pad_token = tokenizer.unk_token
-        data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
+        with deadline(args, "data"):
+            data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
         show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
         if data_args.check_data:
             return None
 
         if data_module["eval_dataset"] is None:
             leave_out_evaluation(args)
-        trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         resume = args.resume_from_checkpoint
+        if resume in (None, True) and not args.no_resume:
+            finished = finished_output(model, args, tokenizer, data_module["train_dataset"])
+            if finished is not None:
+                return finished
+        trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         if resume is None and args.no_resume:
             put_checkpoints_aside(args.output_dir or ".")
         elif resume is None:
-            resume = newest_checkpoint(args.output_dir or ".")
-        checkpoint = trainer.checkpoint_to_resume(resume)
+            resume = newest_checkpoint(args.output_dir or ".") is not None
+        trainer.checkpoint_to_resume(resume)
         rank0_print(start_page(trainer, model_args, data_args))
         with SignalGuard() as guard:
-            output = trainer.train(resume_from_checkpoint=checkpoint)
+            output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
             save_results(trainer, output)
             trainer.save_state()
@@ -116,6 +122,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
                 trainer.save_model()
             else:
                 trainer_save_model_safe(trainer)
+            record_end(trainer, output)
             if guard.finish():
                 rank0_print("a signal came while the model was saved; the run is finished")
         rank0_print(end_page(trainer))

@@ -20,6 +20,7 @@ from fastsft.checkpoint import put_abandoned_aside
 from fastsft.collators import check_collator
 from fastsft.device_memory import rank_memory
 from fastsft.devices import use_device
+from fastsft.finished_run import forget_end
 from fastsft.hub_uploads import HubUploads
 from fastsft.loaded_model import as_model
 from fastsft.log_level import use_log_level
@@ -235,6 +236,7 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
 
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
         """What lies in `output_dir` of ways that this run does not go."""
+        forget_end(self.args.output_dir or ".")
         if checkpoint is not None and not automatic:
             put_abandoned_aside(self.args.output_dir or ".", checkpoint)
 

@@ -126,12 +126,27 @@ def test_two_killed_ranks_resume_to_the_same_weights(tmp_path):
     assert all(torch.equal(tensor, cut[name]) for name, tensor in whole.items())
 
 
+def changed(folder):
+    """When every file was changed; of what the data page writes before, nothing."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "data_report.json"]
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 def test_finished_run_starts_nothing(tmp_path):
-    start(SHORT, tmp_path / "out")
-    before = tensors(tmp_path / "out")
-    done = start(SHORT, tmp_path / "out")
-    assert "step 6 of 6" in done.stdout and "{'loss'" not in done.stdout
-    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(tmp_path / "out").items())
+    """Neither an engine nor a file: it says so and is gone. Where a file of it is missing, it is resumed."""
+    out = tmp_path / "out"
+    start(SHORT, out)
+    before, stamps = tensors(out), changed(out)
+    done = start(SHORT, out)
+    assert f"{out}: this run is finished: step 6 of 6" in done.stdout
+    assert "{'loss'" not in done.stdout and "steps" not in done.stdout and changed(out) == stamps
+    (out / "config.json").unlink()
+    done = start(SHORT, out)
+    assert "step 6 of 6" in done.stdout and "is finished" not in done.stdout and "{'loss'" not in done.stdout
+    assert (out / "config.json").exists()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(out).items())
+    longer = start({**SHORT, "num_train_epochs": 2}, out)  # more is asked for than was finished
+    assert "resumed from" in longer.stdout and "is finished" not in longer.stdout
 
 
 def test_a_run_afresh_is_not_shadowed_by_the_old_one(tmp_path):
