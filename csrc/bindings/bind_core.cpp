@@ -32,6 +32,7 @@ void bind_core(pybind11::module_& module) {
         PhaseDeadline::instance().enter(phase, timeout_seconds);
       },
       pybind11::arg("phase"), pybind11::kw_only(), pybind11::arg("timeout_seconds"));
+  module.def("note_progress", [] { PhaseDeadline::instance().progress(); });
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
 }

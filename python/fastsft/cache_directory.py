@@ -8,10 +8,13 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from fastsft import _C
 from fastsft.notices import tell
+from fastsft.phase_timeouts import note_progress
 
+_LOCK_PAUSE = 0.2  # seconds
 _FORGOTTEN_SECONDS = 24 * 3600.0  # a temporary file that nobody has written to for so long
 
 
@@ -50,10 +53,21 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 tell(f"another run labels the same data; waiting for {directory / key}.tokens")
-                fcntl.flock(file, fcntl.LOCK_EX)
+                _wait_for_lock(file)
         except OSError:
             pass
         yield
+
+
+def _wait_for_lock(file: IO[str]) -> None:
+    """Until it is ours. To wait is to come on: the kernel gives the lock free when its holder ends."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            note_progress()
+            time.sleep(_LOCK_PAUSE)
 
 
 def remove_forgotten(directory: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PHASES = ("init", "first_step", "step", "save", "evaluation")
+PHASES = ("init", "data", "first_step", "step", "save", "evaluation")
 _entered: list[tuple[str, float]] = [("none", 0.0)]
+_listeners: list[Callable[[], None]] = []
 
 
 def parse_timeouts(text: str | None) -> dict[str, float]:
@@ -46,6 +47,25 @@ def deadline(args: Any, name: str) -> Iterator[None]:
     finally:
         _entered.pop()
         _renew()
+
+
+def note_progress() -> None:
+    """The phase that this process is in has come on: its deadline begins again, and `heard_by` is told."""
+    from fastsft import _C
+
+    _C.note_progress()
+    for listener in _listeners:
+        listener()
+
+
+@contextmanager
+def heard_by(listener: Callable[[], None]) -> Iterator[None]:
+    """Inside, `listener` is called with every note_progress()."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def _enter(name: str, seconds: float) -> None:

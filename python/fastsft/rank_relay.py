@@ -1,15 +1,22 @@
-"""One rank does a job, the others take over what it made; nobody waits inside a collective."""
+"""One rank does a job, the others take over what it made; nobody waits inside a collective.
+
+How far it has come is a number in the store of the process group, which those who wait look at: it is their
+progress, too, so that the deadline of their phase (phase_timeouts.py) ends them when the maker is stuck.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from fastsft.launcher import host_collective, join, launch
+from fastsft.phase_timeouts import heard_by, note_progress
 
-_WAIT_SECONDS = 5
+_WAIT_SECONDS = 1
+_PULSE_SECONDS = 0.25  # a maker's progress is passed on no more often
 _round = count()
 
 
@@ -28,7 +35,8 @@ def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> R
 
     `take(key)`: reads what was made under `key`, None when it cannot be seen from here. Then the first rank
     of that machine makes it again for its machine. A rank that is told of a failure makes it itself, and
-    fails for the same reason. Waits through the store of the process group, as long as the maker lives.
+    fails for the same reason. Waits through the store of the process group, as long as the maker lives and
+    comes on.
     """
     place, turn = launch(), next(_round)
     join()
@@ -53,7 +61,8 @@ def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> R
 def _make(make: Callable[[], Result], name: str) -> Result:
     key = ""
     try:
-        made = make()
+        with heard_by(_Pulse(name)):
+            made = make()
         if made.cache is not None and not made.faults:
             key = made.cache[1]
         return made
@@ -61,17 +70,43 @@ def _make(make: Callable[[], Result], name: str) -> Result:
         _store().set(name, key)
 
 
+class _Pulse:
+    """Passes the progress of this rank on to those who wait for `name`."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._last = _pulse_of(name), 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._last >= _PULSE_SECONDS:
+            self._last = now
+            _store().add(self._name, 1)
+
+
+def _pulse_of(name: str) -> str:
+    return f"{name}/pulse"
+
+
 def _wait(name: str) -> str:
-    """Short waits in a row, so that an interrupt is heard."""
+    """Short waits in a row, so that an interrupt is heard, and the progress of the maker."""
+    pulse = 0
     while True:
         try:
             _store().wait([name], timedelta(seconds=_WAIT_SECONDS))
+            return str(_store().get(name).decode())
         except RuntimeError as error:
             if "timeout" not in str(error).lower():
                 with host_collective("waiting for what another rank makes"):
                     raise
-        else:
-            return str(_store().get(name).decode())
+        heard = _heard(name)
+        if heard != pulse:
+            pulse = heard
+            note_progress()
+
+
+def _heard(name: str) -> int:
+    with host_collective("waiting for what another rank makes"):
+        return int(_store().add(_pulse_of(name), 0))
 
 
 def _store() -> Any:

@@ -59,6 +59,20 @@ def test_a_rank_asleep_in_forward_ends_all(warm: WarmRanks, flags: dict[str, Any
     assert hang(warm, flags, tmp_path, "asleep in forward", 1, 2) == ""
 
 
+@pytest.mark.parametrize(("target", "guilty"), [("label_with_cache", 0), ("open_cache", 1)])
+def test_a_rank_stuck_with_the_data_ends_all(
+    warm: WarmRanks, flags: dict[str, Any], tmp_path: Path, target: str, guilty: int
+) -> None:
+    """Rank 0 labels and the other waits for it; or the other does not come on with what was labelled."""
+    given = {**flags, "phase_timeouts": "data=2,init=4", "data_cache": str(tmp_path / "cache")}
+    place = ("place", f"fastsft.label_files:{target}", "sleep", guilty, 1, 600.0)
+    run = warm.start(spread(given, 2), tmp_path / "out", 2, place)
+    run.wait_for(f"reached fastsft.label_files:{target}", rank=guilty)
+    assert run.wait(60)[guilty] == 3, run.all_text()
+    assert run.statuses[1 - guilty] == 3, run.all_text()
+    assert "no progress for 2 s in phase data" in run.text(guilty, "err")
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", HANGS)
 @pytest.mark.parametrize("trial", range(10))

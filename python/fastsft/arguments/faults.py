@@ -33,7 +33,7 @@ class FaultArguments:
     phase_timeouts: str | None = used(
         None,
         "seconds without progress after which a stuck rank ends, by phase: "
-        "init=300,first_step=600,step=60,save=600,evaluation=60; unnamed: --ddp_timeout",
+        "init=300,data=600,first_step=600,step=60,save=600,evaluation=60; unnamed: --ddp_timeout",
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from fastsft.phase_timeouts import note_progress
+
 _SILENT_SECONDS = 2.0  # a short job says nothing
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_MOVES = 0.1
@@ -26,8 +28,12 @@ class LabelProgress:
         self._bar: tqdm[Any] | None = None
         self._started = self._last = time.monotonic()
         self._said = False
+        self._done = (0, 0)
 
     def __call__(self, num_bytes: int, num_records: int) -> None:
+        if (num_bytes, num_records) != self._done:
+            self._done = (num_bytes, num_records)
+            note_progress()
         now = time.monotonic()
         passed = now - self._started
         if not self._shown or passed < _SILENT_SECONDS:
