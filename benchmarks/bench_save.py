@@ -3,8 +3,11 @@
     python benchmarks/bench_save.py [--folder DIR] [--rounds 3] [--hidden 512] [--layers 6] [--tokens 512]
 
 Two gloo ranks on this machine, full_shard, float32. In turn: our save behind the training, ours while
-training waits, and torch.distributed.checkpoint.async_save. `writer_share`: the rate at which
-our writer makes its bytes durable beside that of plain writes and one fsync of the same size in the same run.
+training waits, and torch.distributed.checkpoint.async_save. `lost_ms`: what a save costs the training in
+all, beside steps without one. `writer_share`: the rate at which our writer makes its bytes durable, beside
+the disk's own in the same run: the same files and bytes from both ranks, in two threads, past the page cache
+(`direct`) where the file system can, else through it with fsync (`buffered`). `processor_ms`: of our writer,
+when nothing else runs.
 """
 
 from __future__ import annotations
@@ -78,19 +81,25 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
             "step_ms": 1e3 * median(rounds, "step"),
             "steps_during_the_save": median(rounds, "steps_during"),
             "inflation_of_steps": median(rounds, "inflation"),
+            "lost_ms": 1e3 * median(rounds, "lost"),
             "until_durable_ms": 1e3 * median(rounds, "whole"),
         }
         for name, rounds in found["rounds"].items()
     }
     size = found["bytes_of_a_rank"]
-    plain, writer = (statistics.median(found[name]) for name in ("plain_seconds", "writer_seconds"))
-    pairs = zip(found["plain_seconds"], found["writer_seconds"], strict=True)
+    writer, disk = found["writer_seconds"], found["disk_seconds"]
+    shares = {
+        kind: statistics.median(a / b for a, b in zip(seconds, writer, strict=True))
+        for kind, seconds in disk.items()
+    }
     return {
         "sides": sides,
         "bytes_of_a_rank": size,
-        "plain_mb_per_s_of_a_rank": size / plain / 1e6,
-        "writer_mb_per_s_of_a_rank": size / writer / 1e6,
-        "writer_share": statistics.median(a / b for a, b in pairs),
+        "disk_mb_per_s_of_a_rank": {k: size / statistics.median(v) / 1e6 for k, v in disk.items()},
+        "writer_mb_per_s_of_a_rank": size / statistics.median(writer) / 1e6,
+        "processor_ms": 1e3 * statistics.median(found["processor_seconds"]),
+        "writer_share_by_way": shares,
+        "writer_share": shares.get("direct", shares["buffered"]),
         "file_system": found["file_system"],
     }
 

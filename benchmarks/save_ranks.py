@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
+import resource
 import shutil
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastsft import _C, checkpoint_saver, launcher, saving
+from fastsft.model_directory import ModelForm
 from fastsft.save_place import file_system_of
 from saving_run import make_trainer
 
 CHUNK = 8 << 20
+_BLOCK = 4096  # of a disk
 
 
 class Steps:
@@ -144,22 +149,63 @@ def round_of(side: Any, steps: Steps, count: int) -> dict[str, float]:
         "whole": whole,
         "steps_during": len(during),
         "inflation": (statistics.mean(during) + statistics.mean(flags)) / mean - 1 if during else 0.0,
+        "lost": blocked + sum(during) + sum(flags) - len(during) * mean,
     }
 
 
-def plain_write(folder: Path, size: int) -> float:
-    """Seconds in which this rank writes `size` bytes and syncs them, all ranks at the same time."""
-    path, block = folder / f"plain-{launcher.launch().rank}", os.urandom(CHUNK)
-    launcher.barrier()
-    started = time.perf_counter()
-    with path.open("wb", buffering=0) as file:
-        for _ in range(size // CHUNK):
-            file.write(block)
-        os.fsync(file.fileno())
-    seconds = time.perf_counter() - started
-    path.unlink()
-    launcher.barrier()
-    return seconds
+def processor_seconds() -> float:
+    """Of all threads of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Disk:
+    """The disk by itself, with the files that our writer writes: the ranks' bytes of one common file, and a
+    file a rank, both at once, durable at the end. Past the page cache (O_DIRECT) where the file system can.
+    """
+
+    def __init__(self, folder: Path, sizes: tuple[int, int]) -> None:
+        self._folder, self._rank = folder, launcher.launch().rank
+        self._sizes = [-(-size // _BLOCK) * _BLOCK for size in sizes]
+        self._chunk = mmap.mmap(-1, CHUNK)  # of whole pages, as O_DIRECT wants
+        self._chunk.write(os.urandom(CHUNK))
+        self.direct = self._takes_direct()
+
+    def _takes_direct(self) -> bool:
+        path = self._folder / f"probe-{self._rank}"
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
+        except OSError:
+            return False
+        finally:
+            path.unlink(missing_ok=True)
+        return True
+
+    def seconds(self, *, direct: bool) -> float:
+        """Until this rank's bytes are durable; all ranks write at the same time."""
+        common, own = self._folder / "disk-common", self._folder / f"disk-{self._rank}"
+        work = [(common, self._rank * self._sizes[0], self._sizes[0]), (own, 0, self._sizes[1])]
+        launcher.barrier()
+        started = time.perf_counter()
+        with ThreadPoolExecutor(len(work)) as pool:
+            for _ in pool.map(lambda item: self._write(*item, direct=direct), work):
+                pass
+        seconds = time.perf_counter() - started
+        launcher.barrier()
+        own.unlink()
+        if self._rank == 0:
+            common.unlink()
+        launcher.barrier()
+        return seconds
+
+    def _write(self, path: Path, offset: int, size: int, *, direct: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_DIRECT if direct else 0)
+        descriptor, end = os.open(path, flags, 0o644), offset + size
+        with memoryview(self._chunk) as chunk:
+            while offset < end:
+                offset += os.pwrite(descriptor, chunk[: min(CHUNK, end - offset)], offset)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def main() -> None:
@@ -174,7 +220,10 @@ def main() -> None:
     trainer = make_trainer(options.model, options.folder, fsdp="full_shard", save_total_limit=1)
     steps = Steps(trainer.engine, options.tokens)
     steps.many(2)
-    size = checkpoint_saver.needed_bytes(trainer) // launcher.launch().world_size
+    ranks = launcher.launch().world_size
+    size = checkpoint_saver.needed_bytes(trainer) // ranks
+    model_size = ModelForm.of(trainer).bytes(trainer.engine) // ranks
+    own_disk = Disk(options.folder, (model_size, size - model_size))
     sides: dict[str, Callable[[], Any]] = {
         "ours": lambda: Ours(trainer, options.folder, behind=True),
         "ours waiting": lambda: Ours(trainer, options.folder, behind=False),
@@ -182,21 +231,25 @@ def main() -> None:
     }
     made = {name: make() for name, make in sides.items()}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
-    disk, idle = [], []
+    disk: dict[str, list[float]] = {"buffered": []} | ({"direct": []} if own_disk.direct else {})
+    idle, work = [], []
     for number in range(options.rounds + 1):
         for name, side in made.items():
             result = round_of(side, steps, options.steps)
             if number:  # the first one makes buffers and threads
                 found[name].append(result)
-        disk.append(plain_write(options.folder, size))
+        for kind, seconds in disk.items():
+            seconds.append(own_disk.seconds(direct=kind == "direct"))
         ours = made["ours"]
+        before = processor_seconds()
         ours.begin()  # nothing else runs: how fast is our writer by itself
         ours.saver.wait()
+        work.append(processor_seconds() - before)
         idle.append(ours.writing)
         ours.clean()
     report = {
-        "bytes_of_a_rank": size, "plain_seconds": disk, "writer_seconds": idle, "rounds": found,
-        "file_system": file_system_of(options.folder),
+        "bytes_of_a_rank": size, "disk_seconds": disk, "writer_seconds": idle, "processor_seconds": work,
+        "rounds": found, "file_system": file_system_of(options.folder),
     }  # fmt: skip
     if launcher.launch().rank == 0:
         options.report.write_text(json.dumps(report))
