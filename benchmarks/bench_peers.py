@@ -138,20 +138,33 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
+def main(arguments: list[str] | None = None) -> int:
+    """1 when a peer failed: out of memory, or other losses; the others are compared all the same."""
+    options, failed = parse(arguments), []
     with tempfile.TemporaryDirectory() as temporary:
         comparison = Comparison(options, Path(temporary))
         for name in options.peers:
-            results = paired(
-                lambda name=name: comparison.peer(name), comparison.ours,
-                pairs=options.pairs, warm_up=0, check=comparison.check,
-            )  # fmt: skip
-            sides = {side: comparison.reports[side] for side in (name, "fastsft")}
-            chosen = {key: str(value) for key, value in vars(options).items()}
-            record = {**chosen, "tokens": comparison.tokens.tolist(), "sides": sides}
-            write_result(f"peers_{options.model}_{options.workload}_{name}", results, record, options.results)
+            try:
+                compare(comparison, options, name)
+            except (Exception, SystemExit) as error:
+                failed.append(name)
+                print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def compare(comparison: Comparison, options: argparse.Namespace, name: str) -> None:
+    """fastsft beside one peer, in alternation."""
+    results = paired(
+        lambda: comparison.peer(name), comparison.ours,
+        pairs=options.pairs, warm_up=0, check=comparison.check,
+    )  # fmt: skip
+    sides = {side: comparison.reports[side] for side in (name, "fastsft")}
+    chosen = {key: str(value) for key, value in vars(options).items()}
+    record = {**chosen, "tokens": comparison.tokens.tolist(), "sides": sides}
+    write_result(f"peers_{options.model}_{options.workload}_{name}", results, record, options.results)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

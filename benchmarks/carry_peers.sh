@@ -4,6 +4,7 @@
 # usage: benchmarks/carry_peers.sh [folder, default .peers]        (PYTHON: interpreter of this machine)
 # There: python3 -m pip install --no-index --no-deps --target /tmp/peers FOLDER/*.whl; PYTHONPATH=/tmp/peers
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder="${1:-.peers}"
 python="${PYTHON:-python3}"
@@ -14,6 +15,7 @@ peers=(transformers==4.57.6 fschat==0.2.36 accelerate trl==0.24.0 liger-kernel==
   huggingface_hub==0.36.0 tokenizers==0.22.2 dill==0.4.0 multiprocess==0.70.16 shortuuid markdown2)
 
 mkdir -p "$folder"
+rm -f "$folder"/*.whl
 for peer in "${peers[@]}"; do
   "$python" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --dest "$folder" "$peer" ||

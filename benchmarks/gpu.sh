@@ -4,7 +4,8 @@
 # usage: benchmarks/gpu.sh [seconds, default 560] [step...]
 # Steps: build device suite step gemm attention step_real step_13b peers ops sanitizer; without names, all in this order.
 # peers_7b, the peers' 7B row, takes a run of its own.
-# A step that does not fit into the seconds is left out; the last line says how to go on. PYTHON is the interpreter
+# Planned for one H200; with less than 130 GiB of device memory the 7B rows take 10 bytes a parameter and 13B is left out.
+# A step that does not fit into the seconds, or is cut off by them, is left out; the last line says how to go on. PYTHON is the interpreter
 # that has torch (default: python3). Nothing is downloaded. Records go to benchmarks/results/. Where OUT names a
 # folder, it gets gpu.log, and after every step results.tgz: records, logs, timelines.
 set -uo pipefail
@@ -21,7 +22,8 @@ rm -f "$work"/*
 export PYTHONPATH="python:benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 FASTSFT_REQUIRE_CUDA=1
 export PATH="$PATH:/usr/local/cuda/bin"
 touch -d "1 second ago" "$work/started"
-failed=() left_out=()
+failed=() left_out=() step=""
+device_gib="$("$python" -c 'import torch; print(torch.cuda.get_device_properties(0).total_memory >> 30)' 2>/dev/null || echo 0)"
 
 # Kept after every step, so that a run that is cut off loses one step.
 pack() {
@@ -29,14 +31,28 @@ pack() {
   find benchmarks/results "$work" -type f -newer "$work/started" -print0 | tar -czf "$OUT/results.tgz" --null -T -
 }
 
+leave_out() {
+  echo "== $1: left out, the seconds are used up"
+  [[ " ${left_out[*]} " == *" $step "* ]] || left_out+=("$step")
+}
+
 # run NAME LIMIT COMMAND...: at most LIMIT seconds and what is left of the budget.
 run() {
   local name="$1" limit="$2" left=$((budget - SECONDS)) log="$work/$1.log" status
   shift 2
+  if ((left < 30 || left < limit && left < 60)); then
+    leave_out "$name"
+    return
+  fi
   echo "== $name (${SECONDS}s): $*"
   timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" 2>&1 | tee "$log" ${OUT:+-a "$OUT/gpu.log"}
   status=${PIPESTATUS[0]}
-  ((status == 0)) || { echo "== $name: failed with $status"; failed+=("$name"); }
+  if ((left < limit && (status == 124 || status == 137))); then
+    leave_out "$name"
+  elif ((status)); then
+    echo "== $name: failed with $status"
+    failed+=("$name")
+  fi
   pack
 }
 
@@ -73,6 +89,18 @@ compare() {
 }
 
 # A 7B model with fp32 gradients takes 18 bytes a parameter, 113 GiB of 139: the rest decides over micro-batches.
+# At 10 bytes it takes 63 GiB.
+large=(--micro_batch_tokens 8192 --recompute gate_up) suffix=""
+narrow=(--grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split)
+if ((0 < device_gib && device_gib < 130)); then
+  large=(--micro_batch_tokens 4096 --recompute gate_up "${narrow[@]}") suffix=_10_bytes
+fi
+
+# too_large STEP: whether it needs the memory of an H200, which is not there.
+too_large() {
+  [[ -n $suffix ]] && echo "== $1: left out, it takes 130 GiB and the device has $device_gib"
+}
+
 one_step() {
   case "$1" in
     build) run build 480 bash benchmarks/build_in_place.sh ;;
@@ -80,25 +108,26 @@ one_step() {
     suite) suite ;;
     step)
       bench step_1b_W1 --model llama-3.2-1b --workload W1
-      bench step_7b_W1 --model vicuna-7b --workload W1 --micro_batch_tokens 8192 --recompute gate_up \
+      bench "step_7b_W1$suffix" --model vicuna-7b --workload W1 "${large[@]}" \
         --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
       ;;
     step_13b)  # 10 bytes a parameter: split masters, moments and gradients in bfloat16
-      bench step_13b_W1_10_bytes --model vicuna-13b --workload W1 --micro_batch_tokens 4096 --recompute gate_up \
-        --grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split --rows 16 --repeats 2 --steps 2
+      too_large step_13b ||
+        bench step_13b_W1_10_bytes --model vicuna-13b --workload W1 --micro_batch_tokens 4096 --recompute gate_up \
+          "${narrow[@]}" --rows 16 --repeats 2 --steps 2
       ;;
     step_real)
-      bench step_7b_W2 --model vicuna-7b --workload W2 --micro_batch_tokens 8192 --recompute gate_up \
-        --rows 128 --repeats 2 --steps 3
-      bench step_7b_W1_bfloat16_gradients --model vicuna-7b --workload W1 --micro_batch_tokens 8192 \
-        --recompute selective --grad_dtype bfloat16 --repeats 2 --steps 3
+      bench "step_7b_W2$suffix" --model vicuna-7b --workload W2 "${large[@]}" --rows 128 --repeats 2 --steps 3
+      too_large step_7b_W1_bfloat16_gradients ||
+        bench step_7b_W1_bfloat16_gradients --model vicuna-7b --workload W1 --micro_batch_tokens 8192 \
+          --recompute selective --grad_dtype bfloat16 --repeats 2 --steps 3
       ;;
     peers)  # 24 conversations a step, each peer in its best setting that fits
       compare peers 500 --model llama-3.2-1b --workload W2 --peers fastchat liger trl --rows 24 --micro_batch 4 \
         --steps 6 --pairs 2
       ;;
     peers_7b)  # fp32 state of a 7B model and its activations: fastchat only, with its checkpointing
-      compare peers_7b 540 --model vicuna-7b --workload W2 --peers fastchat --rows 32 --micro_batch 2 --steps 4 \
+      too_large peers_7b || compare peers_7b 540 --model vicuna-7b --workload W2 --peers fastchat --rows 32 --micro_batch 2 --steps 4 \
         --warm_up 1 --pairs 1 --recompute gate_up
       ;;
     gemm) run gemm 240 "$python" benchmarks/bench_gemm.py --seconds 200 ;;

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fake_run import Rows
 from fastsft import _C
+from fastsft.arguments import TrainingArguments
 from fastsft.cli.random_model import small_config
-from fastsft.device_memory import available_host_memory, size_text
-from fastsft.memory_plan import Room, Setting, Wish, Workload, choose_plan, plan_memory
+from fastsft.device_memory import available_host_memory, size_text, usable_memory
+from fastsft.epoch_order import epoch_order
+from fastsft.memory_plan import Room, Setting, Wish, Workload, choose_plan, plan_memory, plan_of_run
 from fastsft.reporting.memory_table import memory_table
+from fastsft.token_rows import TokenRows
 
 CONFIG = json.dumps(
     small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
@@ -54,8 +60,67 @@ def test_budgets_shrink_until_they_fit() -> None:
     assert wish.budgets("cpu") == [5000, 2500, 1250, 625, 312, 256]
     assert Wish(longest=256, step_tokens=50_000).budgets("cpu")[0] == 8192
     assert Wish(longest=9000, step_tokens=50_000).budgets("cpu") == [9000]
-    plan = choose_plan(SETTING, wish, work, Room(total("block", 625)))
+    plan = choose_plan(SETTING, Wish("block", longest=256, step_tokens=5000), work, Room(total("block", 625)))
     assert (plan.token_budget, plan.recompute) == (625, "block")
+
+
+def test_smaller_micro_batches_come_before_whole_blocks() -> None:
+    wish = Wish(longest=256, step_tokens=5000)
+    room = Room(total("block", 625))
+    assert total("gate_up", 312) < room.device < total("gate_up", 625)
+    plan = choose_plan(SETTING, wish, work, room)
+    assert (plan.token_budget, plan.recompute) == (312, "gate_up")
+
+
+CONFIGS = Path(__file__).parents[1] / "benchmarks" / "configs"
+NARROW = {"grad_dtype": "bfloat16", "optim_dtype": "bfloat16", "master_dtype": "split"}
+
+
+@pytest.mark.parametrize(
+    ("model", "dtypes", "budget", "recompute"),
+    [
+        ("vicuna-7b", {}, 4096, "none"),
+        ("vicuna-7b", {"grad_dtype": "bfloat16"}, 8192, "selective"),
+        ("vicuna-7b", NARROW, 16384, "none"),
+        ("llama-3-8b", {"grad_dtype": "bfloat16"}, 2048, "none"),
+        ("vicuna-13b", NARROW, 2048, "selective"),
+    ],
+)
+def test_no_model_of_one_h200_recomputes_whole_blocks(
+    model: str, dtypes: dict[str, str], budget: int, recompute: str
+) -> None:
+    """139.8 GiB, 65,536 tokens a step, conversations of at most 2,048."""
+    config = (CONFIGS / f"{model}.json").read_text()
+    setting = Setting(config, compute_dtype="bfloat16", device="cuda", **dtypes)
+
+    def of(tokens: int) -> Workload:
+        return Workload.full(tokens, 2048, 65_536 // tokens)
+
+    room = Room(usable_memory("cuda", 139.8 * 2**30))
+    plan = choose_plan(setting, Wish(longest=2048, step_tokens=65_536), of, room)
+    assert (plan.token_budget, plan.recompute) == (budget, recompute)
+
+
+def test_a_gpu_is_filled_but_for_a_reserve() -> None:
+    gib = 1 << 30
+    assert usable_memory("cpu", 100 * gib) == 90 * gib
+    assert usable_memory("cuda", 40 * gib) == 37 * gib
+    assert usable_memory("cuda", 200 * gib) == 194 * gib
+    assert usable_memory("cuda", gib) == 0
+
+
+def test_a_rare_long_row_is_planned_for() -> None:
+    """Row 19,000 is in none of the steps that are looked at."""
+    lengths = np.full(20_000, 200)
+    args = TrainingArguments(output_dir="out", per_device_train_batch_size=4, max_grad_norm=1.0)
+    last = epoch_order(args, TokenRows(Rows(lengths, lengths // 2), 8192), 0)[-1]
+    lengths[last] = 8192
+    rows = TokenRows(Rows(lengths, lengths // 2), 8192)
+    plan = plan_of_run(args, SETTING, rows, (1.0, 0.0), PLENTY)
+    assert (plan.work.longest, plan.work.tokens, plan.work.step_tokens) == (8192, 8192, 8192 + 3 * 200)
+    assert plan.work.labels >= 4096
+    short = plan_of_run(args, SETTING, TokenRows(Rows(*[np.full(20_000, 200)] * 2), 8192), (1.0, 0.0), PLENTY)
+    assert (short.work.longest, short.work.tokens) == (200, 800)
 
 
 def test_a_refusal_names_what_fits() -> None:

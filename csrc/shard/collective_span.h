@@ -15,7 +15,7 @@ namespace fastsft {
 // for the result; on a device, where a wait only orders streams, when the device is done.
 class CollectiveSpan {
  public:
-  CollectiveSpan(trace::Lane lane, const std::string& name) {
+  CollectiveSpan(trace::Lane lane, const std::string& name) : lane_(lane) {
     if (trace::Recorder::on()) span_ = trace::Recorder::instance().begin(lane, name);
   }
   // The collective is enqueued; `wait` orders the current stream behind it.
@@ -23,6 +23,7 @@ class CollectiveSpan {
   void waited() { trace::Recorder::instance().end(std::exchange(span_, 0)); }
 
  private:
+  trace::Lane lane_;
   uint64_t span_ = 0;
 };
 

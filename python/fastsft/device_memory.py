@@ -6,8 +6,11 @@ from pathlib import Path
 
 from fastsft.launcher import launch
 
-# A tenth is left for Python, the tokenizer, the data set and saving.
-USABLE_SHARE = 0.9
+# Of a host a tenth is left for Python, the tokenizer, the data set and saving. Of a GPU, where none of these
+# live: for cuBLAS, NCCL, evaluation, and the unit that a streamed save gathers.
+_HOST_SHARE = 0.9
+_DEVICE_SHARE = 0.97
+_DEVICE_RESERVE = 3 << 30
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     (
@@ -30,6 +33,13 @@ def available_host_memory() -> int:
     return max(available, 0)
 
 
+def usable_memory(device: str, free: float) -> int:
+    """Bytes of `free` that a plan may fill."""
+    if device == "cpu":
+        return int(free * _HOST_SHARE)
+    return max(0, int(min(free * _DEVICE_SHARE, free - _DEVICE_RESERVE)))
+
+
 def rank_memory(device: str) -> int:
     """Bytes for one rank, the smallest of all ranks: free on its GPU, or its share of the RAM; collective."""
     from fastsft import launcher
@@ -40,7 +50,7 @@ def rank_memory(device: str) -> int:
         import torch
 
         mine = int(torch.cuda.mem_get_info(device)[0])
-    return int(min(launcher.gather_objects(int(mine * USABLE_SHARE))))
+    return int(min(launcher.gather_objects(usable_memory(device, mine))))
 
 
 def size_text(size: float) -> str:

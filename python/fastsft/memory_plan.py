@@ -14,6 +14,11 @@ from fastsft.sharding_arguments import fsdp_flag
 
 # More tokens than this do not make matrix products faster; fewer are enough where a step has fewer.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
+# What backward computes again, as a share of a step, and the tokens that cost as much as what a micro-batch
+# costs whatever its size: reading the weights, reading and writing the gradients (docs/decisions.md).
+_COMPUTED_AGAIN = {"none": 0.0, "selective": 0.03, "gate_up": 0.15, "block": 0.33}
+_TOKENS_OF_A_MICRO_BATCH = {"cpu": 32, "cuda": 256}
+_GATHERED = 4  # times as much where every micro-batch gathers weights and reduces gradients
 # Where everything fits, activations up to this share of parameters, gradients and optimizer state are worth
 # the time that recomputing them would take (docs/decisions.md).
 _WORTH_KEEPING = 0.25
@@ -173,20 +178,30 @@ class Room:
 def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) -> MemoryPlan:
     """The fastest plan that fits into `room`.
 
-    The largest budget first; under it the first policy that fits and keeps activations below a quarter of
-    the state, else the last one before `block` that fits, else `block`. ValueError names what would fit when
-    nothing does.
+    On a GPU that alone counts. On a CPU, whose memory others use, it chooses the budget; under it the first
+    policy that keeps activations below a quarter of the state is taken, else the last one before `block` that
+    fits, else `block`. ValueError names what would fit when nothing does.
     """
-    smallest: MemoryPlan | None = None
-    for budget in wish.budgets(setting.device):
-        work = workload(budget)
-        plans = [plan_memory(setting, policy, budget, work) for policy in wish.policies()]
-        fitting = [plan for plan in plans if room.holds(plan)]
-        if fitting:
-            return _preferred(fitting)
-        smallest = min([*plans, *([smallest] if smallest else [])], key=lambda plan: plan.total)
-    assert smallest is not None
-    raise ValueError(_refusal(smallest, wish, workload, room))
+    plans = [
+        plan_memory(setting, policy, budget, work)
+        for budget in wish.budgets(setting.device)
+        for work in [workload(budget)]
+        for policy in wish.policies()
+    ]
+    fitting = [plan for plan in plans if room.holds(plan)]
+    if not fitting:
+        raise ValueError(_refusal(min(plans, key=lambda plan: plan.total), wish, workload, room))
+    fastest = min(fitting, key=_step_time)
+    if setting.device == "cuda":
+        return fastest
+    return _preferred([plan for plan in fitting if plan.token_budget == fastest.token_budget])
+
+
+def _step_time(plan: MemoryPlan) -> float:
+    """Of a step, beside one that recomputes nothing in a single endless micro-batch."""
+    fixed = _TOKENS_OF_A_MICRO_BATCH[plan.setting.device] / max(plan.work.tokens, 1)
+    fixed *= _GATHERED if plan.setting.world_size > 1 else 1
+    return 1 + _COMPUTED_AGAIN[plan.recompute] + fixed
 
 
 def _preferred(fitting: list[MemoryPlan]) -> MemoryPlan:
@@ -266,27 +281,29 @@ def plan_of_run(
 ) -> MemoryPlan:
     """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0.
 
-    kept: recompute policy and token budget that are settled already.
+    What those steps do not show is bounded by the longest rows of all. kept: recompute policy and token
+    budget that are settled already.
     """
-    from fastsft.run_plan import packing_summary
+    from fastsft.run_plan import longest_rows, packing_summary
 
     recompute, token_budget = kept or (args.recompute_mode, args.micro_batch_tokens)
     summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
+    largest = longest_rows(args, rows)
 
     def workload(budget: int) -> Workload:
         packed = packing_summary(args, rows, budget, cost)
-        # Steps that were not looked at may fill a micro-batch where these did not.
-        tokens = min(max(budget, packed.longest), int(1.25 * packed.rank_step_tokens))
-        tokens = max(tokens, packed.micro_batch_tokens)
+        step_tokens = max(packed.rank_step_tokens, largest.step_tokens)
+        tokens = max(min(max(budget, largest.tokens), step_tokens), packed.micro_batch_tokens)
         grown = tokens / max(packed.micro_batch_tokens, 1)
+        labels = max(int(packed.micro_batch_labels * grown), largest.labels)
         return Workload(
             tokens,
-            min(tokens, int(packed.micro_batch_labels * grown)),
-            packed.longest,
-            packed.rank_step_tokens,
-            packed.rank_step_labels,
+            min(tokens, labels),
+            largest.tokens,
+            step_tokens,
+            min(step_tokens, max(packed.rank_step_labels, labels)),
             -(-packed.micro_batches // max(packed.steps, 1)),
         )
 
-    wish = Wish(recompute, token_budget, summary.longest, summary.rank_step_tokens)
+    wish = Wish(recompute, token_budget, largest.tokens, max(summary.rank_step_tokens, largest.tokens))
     return choose_plan(setting, wish, workload, room)

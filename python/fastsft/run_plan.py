@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
@@ -78,6 +80,25 @@ def packing_summary(
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
     return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))
+
+
+class LongestRows(NamedTuple):
+    """Bounds for every step of a run: tokens and labels of one row, tokens of a rank in one step."""
+
+    tokens: int
+    labels: int
+    step_tokens: int
+
+
+def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
+    """Of all rows that are learned from: a step may take the longest ones together."""
+    learned = rows.target_counts > 0
+    lengths, labels = rows.lengths[learned], rows.target_counts[learned]
+    if not len(lengths):
+        return LongestRows(0, 0, 0)
+    count = min(args.train_batch_size * args.gradient_accumulation_steps, len(lengths))
+    step = np.partition(lengths, len(lengths) - count)[len(lengths) - count :]
+    return LongestRows(int(lengths.max()), int(labels.max()), int(step.sum()))
 
 
 class EpochGroups:

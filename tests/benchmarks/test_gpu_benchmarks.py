@@ -73,6 +73,28 @@ def test_gpu_run_keeps_what_it_has_and_stops_without_a_device(tmp_path: Path) ->
     assert done.returncode == 1 and "to go on: benchmarks/gpu.sh 10 build ops" in done.stdout
 
 
+SLOW = """#!/usr/bin/env bash
+case "$*" in *bench_step.py*) sleep 60 ;; esac
+"""
+
+
+def test_gpu_run_names_the_step_that_its_seconds_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    shutil.copy(FOLDER / "gpu.sh", tmp_path / "benchmarks")
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text(SLOW)
+    interpreter.chmod(0o755)
+    command = ["bash", "benchmarks/gpu.sh", "6", "step", "ops"]
+    script = tmp_path / "benchmarks" / "gpu.sh"
+    script.write_text(script.read_text().replace("< 30", "< 2").replace("< 60", "< 4"))
+    env = {**os.environ, "PYTHON": str(interpreter)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and "failed" not in done.stdout
+    assert "== step_1b_W1 (" in done.stdout
+    assert "step_1b_W1: left out" in done.stdout and "step_7b_W1: left out" in done.stdout
+    assert "to go on: benchmarks/gpu.sh 6 build step ops" in done.stdout
+
+
 INTERPRETER = """#!/usr/bin/env bash
 case "$*" in
   *" pip install "*) while [[ $1 != --target ]]; do shift; done; mkdir -p "$2"; touch "$2/trl.py" ;;

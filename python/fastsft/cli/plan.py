@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from fastsft.device_memory import USABLE_SHARE, available_host_memory, size_text
+from fastsft.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.launcher import Launch
 from fastsft.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
 from fastsft.model_directory import parse_size
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.local_world_size is None:
         args.local_world_size = args.world_size
     try:
-        setting, room = _setting(args), _room(args)
+        setting = _setting(args)
+        room = _room(args, setting.device)
         wish = Wish(
             args.recompute, args.micro_batch_tokens, args.model_max_length,
             USEFUL_TOKENS[setting.device] * args.micro_batches,
@@ -75,9 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}\n")
     print("\n".join(memory_table(plan, room)))
     if setting.device == "cuda":
-        print(
-            f"\nleft for kernels, NCCL and the context: {size_text(room.device / USABLE_SHARE - room.device)}"
-        )
+        left = parse_size(args.memory) - room.device if args.memory else 0
+        print(f"\nleft for NCCL, evaluation and saving: {size_text(left)}" if left else "")
     return 0
 
 
@@ -108,15 +108,15 @@ def _setting(args: argparse.Namespace) -> Setting:
     )
 
 
-def _room(args: argparse.Namespace) -> Room:
+def _room(args: argparse.Namespace, device: str) -> Room:
     local = args.local_world_size
-    device = _usable("memory", args.memory) if args.memory else available_host_memory() / local * USABLE_SHARE
-    host = int(_usable("host_memory", args.host_memory) / local) if args.host_memory else None
-    return Room(int(device), host)
+    free = _size("memory", args.memory) if args.memory else available_host_memory() / local
+    host = usable_memory("cpu", _size("host_memory", args.host_memory) / local) if args.host_memory else None
+    return Room(usable_memory(device, free), host)
 
 
-def _usable(name: str, size: str) -> float:
+def _size(name: str, size: str) -> float:
     try:
-        return parse_size(size) * USABLE_SHARE
+        return parse_size(size)
     except ValueError:
         raise ValueError(f'--{name}: expected a size like "80GiB", got "{size}"') from None
