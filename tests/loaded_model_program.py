@@ -36,6 +36,7 @@ def main(model: Path, output: Path) -> None:
     torch.save(
         {
             "weights": module.state_dict(),
+            "reply": module.generate(torch.tensor([[5, 9, 33]]), max_new_tokens=6, do_sample=False),
             "best": (trainer.state.best_global_step, trainer.state.best_metric, metrics["eval_a_loss"]),
         },
         output / f"{launcher.launch().rank}.pt",

@@ -121,6 +121,9 @@ def test_every_rank_gets_the_best_weights(tmp_path: Path) -> None:
     step, metric, again = first["best"]
     assert first["best"] == second["best"] and metric == again
     assert 0 < step < 4 and [path.name for path in output.glob("checkpoint-*")] == [f"checkpoint-{step}"]
+    loaded = LlamaForCausalLM.from_pretrained(output)
+    reply = loaded.generate(torch.tensor([[5, 9, 33]]), max_new_tokens=6, do_sample=False)
+    assert torch.equal(first["reply"], reply) and torch.equal(second["reply"], reply)
     saved = weights_of(output)
     for name, value in first["weights"].items():
         assert torch.equal(value, second["weights"][name])
