@@ -16,12 +16,11 @@ import torch.distributed as dist
 from fastsft.weight_sync import WeightGroup, WeightReceiver
 
 
-def make_groups(count: int, timeout_s: float = 30.0) -> list[WeightGroup]:
+def make_groups(count: int, timeout_s: float = 30.0, backend: str = "gloo") -> list[WeightGroup]:
     """A sender's group and those of its receivers, which meet in one process."""
     store = dist.HashStore()
-    return in_threads(
-        [lambda rank=rank: WeightGroup(store, rank, count, timeout_s=timeout_s) for rank in range(count)]
-    )
+    make = functools.partial(WeightGroup, store, backend=backend, timeout_s=timeout_s)
+    return in_threads([functools.partial(make, rank, count) for rank in range(count)])
 
 
 def in_threads(works: list[Callable[[], Any]], limit_s: float = 100.0) -> list[Any]:
@@ -66,9 +65,11 @@ class Loaded:
         self.tensors += [(name, tensor.clone()) for name, tensor in tensors]
 
 
-def sync(send: Callable[[Any], Any], plan: Any, count: int = 2, **options: Any) -> tuple[Any, list[Any]]:
+def sync(
+    send: Callable[[Any], Any], plan: Any, count: int = 2, backend: str = "gloo", **options: Any
+) -> tuple[Any, list[Any]]:
     """`send(group)` beside `count` receivers: what it returned or raised, and a (receiver, Loaded) each."""
-    groups = make_groups(count + 1)
+    groups = make_groups(count + 1, backend=backend)
     ends = [(Loaded(), group) for group in groups[1:]]
     receivers = [WeightReceiver(group, plan, loaded, **options) for loaded, group in ends]
     outcomes = in_threads([lambda: send(groups[0]), *[receiver.receive for receiver in receivers]])

@@ -11,7 +11,7 @@ from fastsft.weight_sync.feed import Feed
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
 from fastsft.weight_sync.plan import SyncPlan, check_same_plan
 from fastsft.weight_sync.save import parameter_dtype
-from fastsft.weight_sync.sources import WeightSource, broadcast_source_of
+from fastsft.weight_sync.sources import BroadcastSource, broadcast_source_of
 from fastsft.weight_sync.transport import Transport
 from fastsft.weight_sync.vote import check_grows, settle
 
@@ -79,8 +79,8 @@ def sync_plan(engine: Any, *, save_dtype: str | None = None, send_buffers: bool 
         return _source(engine, state).plan(parameter_dtype(save_dtype), buffers=send_buffers)
 
 
-def _source(engine: Any, state: EngineState) -> WeightSource:
-    source: WeightSource | None = state.sources.get("broadcast")
+def _source(engine: Any, state: EngineState) -> BroadcastSource:
+    source: BroadcastSource | None = state.sources.get("broadcast")
     if source is None:
         source = broadcast_source_of(engine)
         _check_ranks(source)
@@ -88,7 +88,7 @@ def _source(engine: Any, state: EngineState) -> WeightSource:
     return source
 
 
-def _check_ranks(source: WeightSource) -> None:
+def _check_ranks(source: BroadcastSource) -> None:
     if source.world_size == 1:
         return
     import torch.distributed as dist
@@ -98,7 +98,7 @@ def _check_ranks(source: WeightSource) -> None:
     check_same_plan(hashes)
 
 
-def _transport(group: Any, deadline_s: float, source: WeightSource) -> Transport:
+def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transport:
     if group is None:
         raise ValueError("model_update_group: expected a group on trainer rank 0, got None")
     transport = Transport(group, deadline_s, source.wire_device(group))

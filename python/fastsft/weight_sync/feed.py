@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.sources.source import TieCheck, WeightSource
+from fastsft.weight_sync.sources.source import BroadcastSource, TieCheck
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Feed:
     """Gathers unit by unit; collective. Whoever stops early must `drain`, or the other ranks wait."""
 
-    def __init__(self, source: WeightSource, plan: SyncPlan) -> None:
+    def __init__(self, source: BroadcastSource, plan: SyncPlan) -> None:
         self._names = plan.names
         self._known = set(self._names)
         self._check = TieCheck(source.sent_twice())

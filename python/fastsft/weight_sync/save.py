@@ -12,7 +12,7 @@ from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.formats import save_format
 from fastsft.weight_sync.reported import raise_once
 from fastsft.weight_sync.save_job import SaveJob
-from fastsft.weight_sync.sources import WeightSource, source_of
+from fastsft.weight_sync.sources import WeightSource, state_source
 from fastsft.weight_sync.staging import Staging
 from fastsft.weight_sync.verdicts import Verdicts
 
@@ -70,7 +70,7 @@ def fsdp_save_state_dict(
     directory.mkdir(parents=True, exist_ok=True)
     with exclusive(engine, deadline_s) as state:
         before = _wait_for_the_last(state, deadline_s)
-        source = _save_source(engine, state)
+        source = state_source(engine, state)
         verdicts = Verdicts(source.rank, source.world_size, deadline_s)
         try:
             snapshot, error = state.staging.staging.take(source, dtype, global_step)
@@ -114,13 +114,6 @@ def _wait_for_the_last(state: EngineState, deadline_s: float) -> BaseException |
             f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, or "
             "its disk is stuck"
         )
-
-
-def _save_source(engine: Any, state: EngineState) -> WeightSource:
-    source: WeightSource | None = state.sources.get("state")
-    if source is None:
-        source = state.sources["state"] = source_of(engine)
-    return source
 
 
 def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:

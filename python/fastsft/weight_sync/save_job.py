@@ -8,11 +8,20 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from fastsft.weight_sync.formats import SaveFormat, WrittenFile, save_formats
+from fastsft.weight_sync.formats import (
+    TEMPORARY,
+    SaveFormat,
+    WrittenFile,
+    save_formats,
+    temporary_name,
+    written_file,
+)
 from fastsft.weight_sync.huggingface_files import write_huggingface_files
 from fastsft.weight_sync.layout import MANIFEST
 from fastsft.weight_sync.staging import Snapshot
 from fastsft.weight_sync.verdicts import Verdicts
+
+_FSDP_CONFIG = "fsdp_config.json"
 
 
 class SaveJob:
@@ -114,10 +123,9 @@ class SaveJob:
         from fastsft import _C
 
         config = {"FSDP_version": self._fsdp_version, "world_size": self._snapshot.world_size}
-        temporary = f".fastsft-tmp-fsdp_config.json-{self._tag}"
-        _C.replace_file(str(self._directory / temporary), _json(config))
-        digest = _C.digest_file(str(self._directory / temporary))
-        return WrittenFile(temporary, "fsdp_config.json", digest.size, digest.crc32c)
+        path = self._directory / temporary_name(_FSDP_CONFIG, self._tag)
+        _C.replace_file(str(path), _json(config))
+        return written_file(self._directory, _FSDP_CONFIG, self._tag)
 
     def _join_shared(self, files: list[WrittenFile]) -> list[WrittenFile]:
         """Files of several ranks as one: their ranges must add up to the file that is there."""
@@ -165,13 +173,14 @@ class SaveJob:
         """Files of an earlier save, also of one killed before its manifest: loaders could take them."""
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(each.recognises([name]) for each in save_formats().values())]
-        for name in {*before, *weights} - now:
+        begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
+        for name in {*before, *weights, *begun} - now:
             (self._directory / name).unlink(missing_ok=True)
 
     def _remove_temporary(self) -> None:
         if not self._tag:
             return
-        for path in self._directory.glob(f".fastsft-tmp-*-{self._tag}"):
+        for path in self._directory.glob(temporary_name("*", self._tag)):
             if self._snapshot.rank == 0 or any(path.name == file.temporary for file in self._own_files()):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync import remote
-from fastsft.weight_sync.engine_state import EngineState, exclusive
+from fastsft.weight_sync.engine_state import exclusive
 from fastsft.weight_sync.feed import Feed
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
-from fastsft.weight_sync.sources import WeightSource, source_of
+from fastsft.weight_sync.sources import state_source
 from fastsft.weight_sync.vote import check_grows, settle
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def fsdp_upload_state_dict(
     dtype = parameter_dtype(save_dtype)
     with exclusive(engine, deadline_s) as state:
         check_grows(what, global_step, state.uploaded)
-        source = _source(engine, state)
+        source = state_source(engine, state)
         plan = source.plan(dtype)
         error: BaseException | None = None
         feed = Feed(source, plan)
@@ -63,13 +63,6 @@ def fsdp_upload_state_dict(
         settle(what, error, source.rank, source.world_size)
         state.uploaded = global_step
     logger.info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
-
-
-def _source(engine: Any, state: EngineState) -> WeightSource:
-    source: WeightSource | None = state.sources.get("state")
-    if source is None:
-        source = state.sources["state"] = source_of(engine)
-    return source
 
 
 @dataclass(frozen=True)

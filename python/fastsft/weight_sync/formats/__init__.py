@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from fastsft.weight_sync.staging import Snapshot
 
 
+TEMPORARY = ".fastsft-tmp-"  # how names of files begin that no save has committed
+
+
 @dataclass(frozen=True)
 class WrittenFile:
     """A durable file under a temporary name. shared: several ranks write it, and rank 0 renames it."""
@@ -27,6 +30,20 @@ class WrittenFile:
 
     def as_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def temporary_name(name: str, tag: str) -> str:
+    """Of a file that is renamed when all ranks have written theirs."""
+    return f"{TEMPORARY}{name}-{tag}"
+
+
+def written_file(directory: Path, name: str, tag: str) -> WrittenFile:
+    """A durable file of this rank alone, as its bytes are on the disk."""
+    from fastsft import _C
+
+    temporary = temporary_name(name, tag)
+    digest = _C.digest_file(str(directory / temporary))
+    return WrittenFile(temporary, name, digest.size, digest.crc32c)
 
 
 class SaveFormat(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.weight_sync.formats import WrittenFile, register
+from fastsft.weight_sync.formats import WrittenFile, register, temporary_name
 from fastsft.weight_sync.range_file import RangeFile, header
 from fastsft.weight_sync.staging import bytes_of
 
@@ -30,7 +30,7 @@ class HuggingFace:
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> list[WrittenFile]:
         plan = snapshot.plan
         prefix, begins = header(plan.tensors, plan.sizes, {})
-        temporary = f".fastsft-tmp-{_NAME}-{tag}"
+        temporary = temporary_name(_NAME, tag)
         written = 0
         with RangeFile(directory / temporary) as file:
             if snapshot.rank == 0:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.weight_sync.formats import WrittenFile, register
+from fastsft.weight_sync.formats import WrittenFile, register, temporary_name, written_file
 from fastsft.weight_sync.range_file import RangeFile, header
 from fastsft.weight_sync.staging import bytes_of
 
@@ -26,10 +26,7 @@ class Native:
     name = "native"
 
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> list[WrittenFile]:
-        from fastsft import _C
-
         name = f"model-{snapshot.rank:05d}-of-{snapshot.world_size:05d}.safetensors"
-        temporary = f".fastsft-tmp-{name}-{tag}"
         tensors, places = [], {}
         for number, (tensor_name, dtype, shape) in enumerate(snapshot.plan.tensors):
             part = snapshot.parts[number]
@@ -38,13 +35,12 @@ class Native:
         parts = [snapshot.parts[number].tensor for number in range(len(tensors))]
         metadata = {"fastsft_rows": json.dumps(places)}
         prefix, begins = header(tensors, [rows.nbytes for rows in parts], metadata)
-        with RangeFile(directory / temporary) as file:
+        with RangeFile(directory / temporary_name(name, tag)) as file:
             file.write_at(0, prefix)
             for begin, rows in zip(begins, parts, strict=True):
                 file.write_at(begin, bytes_of(rows))
             file.finish()
-        digest = _C.digest_file(str(directory / temporary))
-        return [WrittenFile(temporary, name, digest.size, digest.crc32c)]
+        return [written_file(directory, name, tag)]
 
     def recognises(self, names: list[str]) -> bool:
         return any(_SHARD.fullmatch(name) for name in names)

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.weight_sync.formats import WrittenFile, register
+from fastsft.weight_sync.formats import WrittenFile, register, temporary_name, written_file
 
 if TYPE_CHECKING:
     import torch
@@ -33,16 +33,15 @@ class VerlPt:
         from fastsft import _C
 
         name = f"model_world_size_{snapshot.world_size}_rank_{snapshot.rank}.pt"
-        temporary = f".fastsft-tmp-{name}-{tag}"
         mesh = _mesh(snapshot.rank, snapshot.world_size)
         state = {
             tensor_name: _dtensor(snapshot.parts[number], shape, mesh)
             for number, (tensor_name, _, shape) in enumerate(snapshot.plan.tensors)
         }
-        torch.save(state, directory / temporary)
-        _C.sync_file(str(directory / temporary))
-        digest = _C.digest_file(str(directory / temporary))
-        return [WrittenFile(temporary, name, digest.size, digest.crc32c)]
+        temporary = directory / temporary_name(name, tag)
+        torch.save(state, temporary)
+        _C.sync_file(str(temporary))
+        return [written_file(directory, name, tag)]
 
     def recognises(self, names: list[str]) -> bool:
         return any(_SHARD.fullmatch(name) for name in names)

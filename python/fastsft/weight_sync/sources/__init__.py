@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.weight_sync.sources.source import WeightSource
+from fastsft.weight_sync.engine_state import EngineState
+from fastsft.weight_sync.sources.source import BroadcastSource, WeightSource
 
 
 def source_of(engine: Any) -> WeightSource:
@@ -22,7 +23,7 @@ def source_of(engine: Any) -> WeightSource:
     return TensorSource(engine)
 
 
-def broadcast_source_of(engine: Any) -> WeightSource:
+def broadcast_source_of(engine: Any) -> BroadcastSource:
     """The source of a broadcast: an engine that yields its tensors itself decides their names and order."""
     from fastsft.weight_sync.sources.modules import NamedTensorSource, is_fsdp1
 
@@ -32,4 +33,12 @@ def broadcast_source_of(engine: Any) -> WeightSource:
     return source_of(engine)
 
 
-__all__ = ["WeightSource", "broadcast_source_of", "source_of"]
+def state_source(engine: Any, state: EngineState) -> WeightSource:
+    """`source_of`, made once an engine."""
+    source: WeightSource | None = state.sources.get("state")
+    if source is None:
+        source = state.sources["state"] = source_of(engine)
+    return source
+
+
+__all__ = ["BroadcastSource", "WeightSource", "broadcast_source_of", "source_of", "state_source"]

@@ -9,7 +9,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from fastsft.weight_sync.sources.source import Described, Named, Rows, WeightSource, chunk_of, rows_of_whole
+from fastsft.weight_sync.sources.source import (
+    BroadcastSource,
+    Described,
+    Named,
+    Rows,
+    WeightSource,
+    chunk_of,
+    rows_of_whole,
+)
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
 
@@ -91,10 +99,15 @@ class TensorSource(WeightSource):
         return [(clean_name(name), value) for name, value in state.items()]
 
 
-class NamedTensorSource(TensorSource):
+class NamedTensorSource(BroadcastSource):
     """What an engine's own `get_per_tensor_param()` yields: its names, in its order, one at a time."""
 
     chooses_tensors = True
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self._module = unwrapped(engine.module)
+        self.config = getattr(self._module, "config", None)
 
     def describe(self) -> list[Described]:
         buffers = {clean_name(name) for name, _ in self._module.named_buffers()}
@@ -107,8 +120,8 @@ class NamedTensorSource(TensorSource):
         for name, tensor in self._named():
             yield [(name, full_tensor(tensor))]
 
-    def _state(self) -> list[Named]:
-        raise NotImplementedError("it is for broadcasts, not for saves")
+    def declared_ties(self) -> dict[str, str]:
+        return declared_ties(self._module)
 
     def _named(self) -> Iterator[Named]:
         named, _ = self.engine.get_per_tensor_param()

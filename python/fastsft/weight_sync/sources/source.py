@@ -37,8 +37,8 @@ class Rows:
     is_sharded: bool
 
 
-class WeightSource(ABC):
-    """The weights of an engine. All methods but `described` after its first call are collective."""
+class BroadcastSource(ABC):
+    """Describes the weights of an engine and yields them whole. Its methods are collective."""
 
     config: Any = None  # the model's Hugging Face configuration, if it has one
     chooses_tensors = False  # the engine says what is sent, buffers too
@@ -60,10 +60,6 @@ class WeightSource(ABC):
     @abstractmethod
     def whole(self) -> Iterator[list[Named]]:
         """The whole tensors, unit by unit, on every rank; valid until the next unit is asked for."""
-
-    @abstractmethod
-    def rows(self) -> Iterator[Rows]:
-        """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory."""
 
     def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
         """What is sent or saved: parameters in `dtype` (None: their own), buffers in their own dtype.
@@ -119,6 +115,14 @@ class WeightSource(ABC):
     def declared_ties(self) -> dict[str, str]:
         """name -> owner as the model's class declares them."""
         return {}
+
+
+class WeightSource(BroadcastSource):
+    """Also yields each rank's own part: what a save needs."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[Rows]:
+        """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory. Collective."""
 
 
 def ties_words(config: Any) -> bool | None:
