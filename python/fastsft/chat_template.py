@@ -16,7 +16,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from fastsft.notices import tell
@@ -29,44 +28,6 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 Asked = tuple[str | None, list[tuple[str, str, bool]]]
 Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str]
-
-
-def find_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """The Jinja text of a model directory: chat_template.jinja, else chat_template of tokenizer_config.json.
-
-    name: which of several named ones; "default" when None. None when there is no template.
-    ValueError for a name that is not there and for a config that cannot be read.
-    """
-    folder = Path(directory)
-    beside = folder / "chat_template.jinja"
-    if name in (None, "default") and beside.is_file():
-        return beside.read_text("utf-8")
-    if name is not None and (folder / "additional_chat_templates" / f"{name}.jinja").is_file():
-        return (folder / "additional_chat_templates" / f"{name}.jinja").read_text("utf-8")
-    config = folder / "tokenizer_config.json"
-    if not config.is_file():
-        return _none_called(name, [])
-    try:
-        found = json.loads(config.read_text("utf-8")).get("chat_template")
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
-        raise ValueError(f"{config}: expected a JSON object: {error}") from None
-    if isinstance(found, str):
-        return found if name in (None, "default") else _none_called(name, ["default"])
-    if isinstance(found, list):
-        named = {
-            item["name"]: item["template"] for item in found if isinstance(item, dict) and "name" in item
-        }
-        return named.get(name or "default") or _none_called(name, list(named))
-    return _none_called(name, [])
-
-
-def _none_called(name: str | None, known: Sequence[str]) -> str | None:
-    """None when no name was asked for; ValueError otherwise."""
-    if name is None:
-        return None
-    raise ValueError(
-        f"--chat_template_name: got {name!r}; the model has {', '.join(known) or 'no chat template'}"
-    )
 
 
 class ModelTemplate:

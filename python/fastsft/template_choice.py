@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.chat_template import ModelTemplate, find_chat_template
+from fastsft.chat_template import ModelTemplate
 from fastsft.template_check import probe_record
+from fastsft.tokenizer_settings import read_chat_template
 
 MODEL = "model"
 
@@ -47,7 +48,7 @@ def template_source(tokenizer: Any, chat_template_name: str | None = None) -> st
     directory = getattr(tokenizer, "directory", None) or getattr(tokenizer, "name_or_path", None)
     if not directory or not Path(directory).is_dir():
         return None
-    return find_chat_template(directory, chat_template_name)
+    return read_chat_template(directory, chat_template_name)
 
 
 def digest_of(source: str) -> str:

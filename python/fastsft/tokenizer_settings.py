@@ -70,19 +70,33 @@ def read_settings(directory: Path) -> TokenizerSettings:
         legacy=bool(config.get("legacy", True)),
         model_max_length=_length(config.get("model_max_length")),
         padding_side=config.get("padding_side", "right"),
-        chat_template=read_chat_template(directory, config),
+        chat_template=read_chat_template(directory),
     )
 
 
-def read_chat_template(directory: Path, config: dict[str, Any] | None = None) -> str | None:
-    """The Jinja text of chat_template.jinja or tokenizer_config.json; of several the "default" one."""
-    file = directory / "chat_template.jinja"
-    if file.exists():
-        return file.read_text("utf-8")
-    found = (config or read_object(directory / "tokenizer_config.json")).get("chat_template")
+def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
+    """The Jinja text of a model directory: chat_template.jinja, else chat_template of tokenizer_config.json.
+
+    name: which of several named ones; "default" when None. None when there is no template.
+    ValueError for a name that is not there and for a config that cannot be read.
+    """
+    folder, wanted = Path(directory), name or "default"
+    beside = folder / "chat_template.jinja"
+    if wanted != "default":
+        beside = folder / "additional_chat_templates" / f"{name}.jinja"
+    if beside.is_file():
+        return beside.read_text("utf-8")
+    found = read_object(folder / "tokenizer_config.json").get("chat_template")
     if isinstance(found, list):
-        found = {item["name"]: item["template"] for item in found}.get("default")
-    return found if isinstance(found, str) else None
+        items = [item for item in found if isinstance(item, dict)]
+        named = {item.get("name"): item.get("template") for item in items}
+    else:
+        named = {"default": found}
+    texts = {key: text for key, text in named.items() if isinstance(text, str)}
+    if name is not None and wanted not in texts:
+        known = ", ".join(map(str, texts)) or "no chat template"
+        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
+    return texts.get(wanted)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
-from fastsft.chat_template import ModelTemplate, find_chat_template
+from fastsft.chat_template import ModelTemplate
+from fastsft.tokenizer_settings import read_chat_template
 from golden_text import human_gpt
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -217,17 +218,21 @@ def test_many_at_once_are_those_one_by_one() -> None:
 
 
 def test_where_templates_are_found(tmp_path: Path) -> None:
-    assert find_chat_template(tmp_path) is None
+    assert read_chat_template(tmp_path) is None
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"chat_template": "one"}))
-    assert find_chat_template(tmp_path) == "one"
+    assert read_chat_template(tmp_path) == "one"
     with pytest.raises(ValueError, match="the model has default"):
-        find_chat_template(tmp_path, "rag")
+        read_chat_template(tmp_path, "rag")
+    extra = tmp_path / "additional_chat_templates"
+    extra.mkdir()
+    (extra / "tools.jinja").write_text("five")
+    assert read_chat_template(tmp_path, "tools") == "five"
     items = [{"name": "default", "template": "two"}, {"name": "rag", "template": "three"}]
     config.write_text(json.dumps({"chat_template": items}))
-    assert (find_chat_template(tmp_path), find_chat_template(tmp_path, "rag")) == ("two", "three")
+    assert (read_chat_template(tmp_path), read_chat_template(tmp_path, "rag")) == ("two", "three")
     (tmp_path / "chat_template.jinja").write_text("four")
-    assert find_chat_template(tmp_path) == "four"
+    assert read_chat_template(tmp_path) == "four"
     config.write_text("{")
-    with pytest.raises(ValueError, match="expected a JSON object"):
-        find_chat_template(tmp_path, "rag")
+    with pytest.raises(ValueError, match="not JSON"):
+        read_chat_template(tmp_path, "rag")
