@@ -35,12 +35,6 @@ PairTable make_pairs(const TokenizerJson& json) {
   return pairs;
 }
 
-size_t count_bytes(const TokenizerJson& json) {
-  size_t num_bytes = 0;
-  for (const VocabularyPiece& piece : json.pieces) num_bytes += piece.text.size();
-  return num_bytes;
-}
-
 // Tokens that a text of their bytes becomes.
 SelfMerges find_self_merges(const TokenizerJson& json, const PairTable& pairs,
                             const std::array<int32_t, 256>& byte_ids) {
@@ -60,7 +54,7 @@ ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool
       ignores_merges_(ignores_merges),
       classify_(find_classifier()),
       pairs_(make_pairs(json)),
-      whole_pieces_(json.pieces.size(), count_bytes(json)) {
+      whole_words_(json.pieces.size()) {
   index_bytes(json);
   index_whole_pieces(json);
   pairs_.make_square(*std::min_element(byte_ids_.begin(), byte_ids_.end()));
@@ -84,39 +78,81 @@ void ByteLevelBpe::index_whole_pieces(const TokenizerJson& json) {
   std::string bytes;
   for (const VocabularyPiece& piece : json.pieces) {
     if (proven && !proven->contains(piece.id)) continue;
-    if (append_piece_bytes(piece.text, bytes) && !bytes.empty()) {
-      whole_pieces_.add(bytes, piece.id);
-    }
     bytes.clear();
+    if (!append_piece_bytes(piece.text, bytes) || bytes.empty()) continue;
+    if (bytes.size() > WordCache::kMaxWord) {
+      whole_pieces_.add(bytes, piece.id);
+    } else {
+      whole_words_.add(WordCache::make_key(bytes.data(), bytes.size()), piece.id);
+    }
+  }
+}
+
+void ByteLevelBpe::list_bytes(std::string_view piece, std::vector<WordToken>& tokens) const {
+  tokens.resize(piece.size());
+  for (size_t i = 0; i < piece.size(); ++i) {
+    tokens[i] = {byte_ids_[static_cast<uint8_t>(piece[i])], 1};
   }
 }
 
 std::span<const WordToken> ByteLevelBpe::merge_piece(std::string_view piece,
                                                      Scratch& scratch) const {
-  auto& tokens = scratch.merged_;
-  tokens.clear();
-  const int32_t whole = whole_pieces_.find(piece);
-  if (whole != TextIndex::kMissing) {
-    tokens.push_back({whole, static_cast<uint32_t>(piece.size())});
-    return tokens;
-  }
-  tokens.resize(piece.size());
-  for (size_t i = 0; i < piece.size(); ++i) {
-    tokens[i] = {byte_ids_[static_cast<uint8_t>(piece[i])], 1};
-  }
-  scratch.merger_.merge(tokens);
-  return tokens;
+  list_bytes(piece, scratch.merged_);
+  scratch.merger_.merge(scratch.merged_);
+  return scratch.merged_;
 }
 
 template <typename Output>
 void ByteLevelBpe::encode_short(std::string_view piece, const WordCache::Key& key, uint32_t hash,
                                 Scratch& scratch, TokenWriter<Output>& writer) const {
   scratch.packed_.clear();
-  for (const WordToken& token : merge_piece(piece, scratch)) {
-    scratch.packed_.push_back(pack_token(token.id, token.size));
+  const int32_t whole = whole_words_.find(key, hash);
+  if (whole != WordIndex::kMissing) {
+    scratch.packed_.push_back(pack_token(whole, static_cast<uint32_t>(piece.size())));
+  } else {
+    for (const WordToken& token : merge_piece(piece, scratch)) {
+      scratch.packed_.push_back(pack_token(token.id, token.size));
+    }
   }
   writer.put(scratch.packed_);
   scratch.cache_.insert(key, hash, scratch.packed_);
+  scratch.missing_.count_one();
+}
+
+// Puts words of the batch into the cache.
+void ByteLevelBpe::merge_side_by_side(std::span<const uint32_t> words, Scratch& scratch) const {
+  const WordBatch& batch = scratch.batch_;
+  std::array<uint32_t, Scratch::kSideBySide> merged;
+  size_t next = 0;
+  const auto begin = [&](size_t lane) {
+    if (next == words.size()) return false;
+    merged[lane] = words[next++];
+    list_bytes(batch.word(merged[lane]), scratch.merged_);
+    scratch.lanes_[lane].begin(pairs_, scratch.merged_);
+    return true;
+  };
+  const auto finish = [&](size_t lane) {
+    const WordCache::Key& key = batch.key(merged[lane]);
+    const uint32_t hash = batch.hash(merged[lane]);
+    if (scratch.cache_.find(key, hash) != nullptr) return;  // it is in the batch twice
+    scratch.packed_.clear();
+    scratch.lanes_[lane].visit_tokens(
+        [&](int32_t id, uint32_t size) { scratch.packed_.push_back(pack_token(id, size)); });
+    scratch.cache_.insert(key, hash, scratch.packed_);
+  };
+  size_t num_lanes = 0;
+  while (num_lanes < Scratch::kSideBySide && begin(num_lanes)) ++num_lanes;
+  while (num_lanes > 0) {
+    for (size_t lane = 0; lane < num_lanes; ++lane) {
+      if (scratch.lanes_[lane].join_best(pairs_)) continue;
+      finish(lane);
+      if (begin(lane)) continue;
+      --num_lanes;
+      scratch.lanes_[lane] = scratch.lanes_[num_lanes];
+      merged[lane] = merged[num_lanes];
+      --lane;
+    }
+  }
 }
 
 template <typename Output>
@@ -124,6 +160,10 @@ void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
                                TokenWriter<Output>& writer) const {
   auto tokens = scratch.long_pieces_.find(piece);
   if (tokens.empty()) {
+    const int32_t whole = whole_pieces_.find(piece);
+    if (whole != TextIndex::kMissing) {
+      return writer.put(whole, static_cast<uint32_t>(piece.size()));
+    }
     tokens = merge_piece(piece, scratch);
     scratch.long_pieces_.insert(piece, tokens);
   }
@@ -168,6 +208,8 @@ void ByteLevelBpe::encode(std::string_view text, uint32_t offset, Scratch& scrat
     const size_t end = find_ends(text, begin, scratch);
     scratch.batch_.load(text, begin, std::span(scratch.ends_).first(scratch.num_ends_),
                         scratch.cache_);
+    merge_side_by_side(scratch.missing_.learn(scratch.batch_, whole_words_, scratch.cache_),
+                       scratch);
     scratch.batch_.write(scratch.cache_, writer, encode_other);
     begin = end;
   }

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "tokenizer/long_word_cache.h"
+#include "tokenizer/merge_lanes.h"
+#include "tokenizer/missing_words.h"
 #include "tokenizer/pair_merger.h"
 #include "tokenizer/pair_table.h"
 #include "tokenizer/split_blocks.h"
@@ -16,6 +18,7 @@
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/word_batch.h"
 #include "tokenizer/word_cache.h"
+#include "tokenizer/word_index.h"
 
 namespace fastsft {
 
@@ -50,13 +53,17 @@ class ByteLevelBpe {
   template <typename Output>
   void encode_long(std::string_view piece, Scratch& scratch, TokenWriter<Output>& writer) const;
   std::span<const WordToken> merge_piece(std::string_view piece, Scratch& scratch) const;
+  void list_bytes(std::string_view piece, std::vector<WordToken>& tokens) const;
+  void merge_side_by_side(std::span<const uint32_t> words, Scratch& scratch) const;
 
   SplitPattern pattern_;
   bool ignores_merges_;
   ClassifyBytes classify_;
   PairTable pairs_;
   std::array<int32_t, 256> byte_ids_{};
-  TextIndex whole_pieces_;  // those that are one token for sure, by their bytes
+  // Pieces that are one token for sure, by their bytes.
+  WordIndex whole_words_;
+  TextIndex whole_pieces_;  // those too long for it
 };
 
 class ByteLevelBpe::Scratch {
@@ -67,6 +74,7 @@ class ByteLevelBpe::Scratch {
   friend class ByteLevelBpe;
   static constexpr size_t kBuckets = size_t{1} << 18;  // 16 MiB where they are used
   static constexpr size_t kBlock = 64;                 // bytes of text at a time
+  static constexpr size_t kSideBySide = 4;             // words that are merged in turns
 
   WordCache cache_;
   LongWordCache long_pieces_;
@@ -74,6 +82,8 @@ class ByteLevelBpe::Scratch {
   std::vector<WordToken> merged_;
   std::vector<PackedToken> packed_;
   WordBatch batch_;
+  MissingWords missing_;
+  std::array<MergeLanes<16>, kSideBySide> lanes_;
   size_t num_ends_ = 0;
   std::array<uint32_t, WordBatch::kMaxWords> ends_;  // of the pieces that are encoded next
 };

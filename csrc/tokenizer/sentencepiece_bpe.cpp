@@ -21,28 +21,6 @@ std::string write_spaces(std::string_view piece) {
   return text;
 }
 
-// Words that their characters become one token of, with the token. No text has a space: where one
-// stands in a piece, U+2581 does not.
-TextIndex index_whole_words(const SentencePieceModel& model, const MergeRules& rules,
-                            const MergeTable& table) {
-  SelfMerges proven(table.pairs(), table.num_symbols());
-  for (const auto& [character, symbol] : rules.characters) {
-    if (character != U' ') proven.add_symbol(symbol);
-  }
-  std::vector<MergeRules::Rule> ordered = rules.rules;
-  std::ranges::stable_sort(ordered, {}, &MergeRules::Rule::rank);
-  for (const auto& [left, right, rank, symbol] : ordered) {
-    proven.add(left, right, {static_cast<uint32_t>(rank), symbol});
-  }
-  TextIndex words(model.pieces.size());
-  for (size_t id = 0; id < model.pieces.size(); ++id) {
-    const Piece& piece = model.pieces[id];
-    const bool is_normal = piece.type == PieceType::kNormal && !piece.text.empty();
-    if (is_normal && proven.contains(id)) words.add(write_spaces(piece.text), id);
-  }
-  return words;
-}
-
 }  // namespace
 
 SentencePieceBpe::SentencePieceBpe(SentencePieceModel model)
@@ -52,9 +30,36 @@ SentencePieceBpe::SentencePieceBpe(SentencePieceModel&& model, const MergeRules&
                                    WordRule rule)
     : model_(std::move(model)),
       table_(rules),
-      whole_words_(index_whole_words(model_, rules, table_)),
+      whole_words_(model_.pieces.size()),
       rule_(rule),
-      cuts_(rule == WordRule::kEverySpace || table_.cuts_before_spaces()) {}
+      cuts_(rule == WordRule::kEverySpace || table_.cuts_before_spaces()) {
+  index_whole_words(rules);
+}
+
+// Words that their characters become one token of. No text has a space: where one stands in a
+// piece, U+2581 does not.
+void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
+  SelfMerges proven(table_.pairs(), table_.num_symbols());
+  for (const auto& [character, symbol] : rules.characters) {
+    if (character != U' ') proven.add_symbol(symbol);
+  }
+  std::vector<MergeRules::Rule> ordered = rules.rules;
+  std::ranges::stable_sort(ordered, {}, &MergeRules::Rule::rank);
+  for (const auto& [left, right, rank, symbol] : ordered) {
+    proven.add(left, right, {static_cast<uint32_t>(rank), symbol});
+  }
+  for (size_t id = 0; id < model_.pieces.size(); ++id) {
+    const Piece& piece = model_.pieces[id];
+    const bool is_normal = piece.type == PieceType::kNormal && !piece.text.empty();
+    if (!is_normal || !proven.contains(id)) continue;
+    const std::string word = write_spaces(piece.text);
+    if (word.size() > WordCache::kMaxWord) {
+      long_whole_words_.add(word, id);
+    } else {
+      whole_words_.add(WordCache::make_key(word.data(), word.size()), id);
+    }
+  }
+}
 
 SentencePieceBpe::Borrowed::Borrowed(const SentencePieceBpe& bpe) : bpe_(bpe) {
   const std::lock_guard lock(bpe.mutex_);
@@ -95,7 +100,8 @@ int32_t SentencePieceBpe::symbol_at(std::string_view text, size_t at, size_t& si
 std::span<const WordToken> SentencePieceBpe::merge_word(std::string_view word,
                                                         Scratch& scratch) const {
   scratch.tokens_.clear();
-  const int32_t whole = whole_words_.find(word);
+  const bool is_long = word.size() > WordCache::kMaxWord;
+  const int32_t whole = is_long ? long_whole_words_.find(word) : TextIndex::kMissing;
   if (whole != TextIndex::kMissing) {
     scratch.tokens_.push_back({whole, static_cast<uint32_t>(word.size())});
     return scratch.tokens_;
@@ -137,7 +143,7 @@ size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) 
   return at;
 }
 
-// A word of at most WordCache::kMaxWord bytes that the cache does not hold and nothing cuts.
+// A word of at most WordCache::kMaxWord bytes that is new and that nothing cuts.
 void SentencePieceBpe::append_new(std::string_view word, const WordCache::Key& key, uint32_t hash,
                                   std::vector<PackedToken>& tokens, Scratch& scratch) const {
   const size_t first = tokens.size();
@@ -156,6 +162,11 @@ void SentencePieceBpe::append_short(std::string_view word, std::vector<PackedTok
     const auto known = scratch.cache_.tokens(*entry);
     tokens.insert(tokens.end(), known.begin(), known.end());
     return;
+  }
+  const int32_t whole = whole_words_.find(key, hash);
+  if (whole != WordIndex::kMissing) {
+    tokens.push_back(pack_token(whole, static_cast<uint32_t>(word.size())));
+    return scratch.cache_.insert(key, hash, {&tokens.back(), 1});
   }
   size_t end = find_fragment_end(word, 0);
   if (end == word.size()) return append_new(word, key, hash, tokens, scratch);
@@ -209,9 +220,11 @@ void SentencePieceBpe::encode_words(std::string_view text, size_t begin,
                                     std::span<const uint32_t> ends, Scratch& scratch,
                                     TokenWriter<Output>& writer) const {
   scratch.batch_.load(text, begin, ends, scratch.cache_);
+  scratch.missing_.learn(scratch.batch_, whole_words_, scratch.cache_);
   scratch.batch_.write(scratch.cache_, writer,
                        [&](std::string_view word, const WordCache::Key&, uint32_t) {
                          encode_word(word, scratch, writer);
+                         scratch.missing_.count_one();
                        });
 }
 

@@ -9,12 +9,14 @@
 
 #include "tokenizer/long_word_cache.h"
 #include "tokenizer/merge_table.h"
+#include "tokenizer/missing_words.h"
 #include "tokenizer/pair_merger.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/text_index.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/word_batch.h"
 #include "tokenizer/word_cache.h"
+#include "tokenizer/word_index.h"
 #include "tokenizer/word_starts.h"
 
 namespace fastsft {
@@ -71,6 +73,7 @@ class SentencePieceBpe {
                     Scratch& scratch) const;
   void append_new(std::string_view word, const WordCache::Key& key, uint32_t hash,
                   std::vector<PackedToken>& tokens, Scratch& scratch) const;
+  void index_whole_words(const MergeRules& rules);
   size_t find_fragment_end(std::string_view word, size_t begin) const;
   std::span<const WordToken> merge_word(std::string_view word, Scratch& scratch) const;
   void append_symbol(const WordToken& symbol, std::string_view bytes,
@@ -80,7 +83,9 @@ class SentencePieceBpe {
 
   SentencePieceModel model_;
   MergeTable table_;
-  TextIndex whole_words_;  // those that are one token for sure
+  // Words that are one token for sure.
+  WordIndex whole_words_;
+  TextIndex long_whole_words_;  // those too long for it
   WordRule rule_;
   bool cuts_;
   mutable std::mutex mutex_;
@@ -99,6 +104,7 @@ class SentencePieceBpe::Scratch {
   LongWordCache long_words_;
   PairMerger merger_;
   WordBatch batch_;
+  MissingWords missing_;
   std::vector<WordToken> symbols_;
   std::vector<WordToken> tokens_;
   std::vector<PackedToken> packed_;

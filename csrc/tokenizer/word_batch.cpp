@@ -27,4 +27,15 @@ void WordBatch::load(std::string_view text, size_t begin, std::span<const uint32
   for (; i < ends.size(); ++i) add(WordCache::load_key(tail + (at - first), ends[i] - at));
 }
 
+size_t WordBatch::find_missing(const WordCache& cache,
+                               std::array<uint32_t, kMaxWords>& missing) const {
+  size_t count = 0;
+  for (size_t i = 0; i < size(); ++i) {
+    missing[count] = static_cast<uint32_t>(i);
+    const bool is_word = keys_[i].low != WordCache::kNoWord.low || keys_[i].high != 0;
+    count += static_cast<size_t>(is_word & (cache.find(keys_[i], hashes_[i]) == nullptr));
+  }
+  return count;
+}
+
 }  // namespace fastsft

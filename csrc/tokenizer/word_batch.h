@@ -21,6 +21,17 @@ class WordBatch {
   void load(std::string_view text, size_t begin, std::span<const uint32_t> ends,
             const WordCache& cache);
 
+  size_t size() const { return ends_.size(); }
+  std::string_view word(size_t i) const {
+    const size_t begin = i == 0 ? begin_ : ends_[i - 1];
+    return text_.substr(begin, ends_[i] - begin);
+  }
+  const WordCache::Key& key(size_t i) const { return keys_[i]; }
+  uint32_t hash(size_t i) const { return hashes_[i]; }
+
+  // The words of at most WordCache::kMaxWord bytes that `cache` does not hold; returns how many.
+  size_t find_missing(const WordCache& cache, std::array<uint32_t, kMaxWords>& missing) const;
+
   // Writes the tokens of words that `cache` holds; for others calls `encode(word, key, hash)`,
   // which writes them itself and may add to the cache. The key is WordCache::kNoWord for a word
   // of more than WordCache::kMaxWord bytes.
@@ -28,11 +39,6 @@ class WordBatch {
   void write(const WordCache& cache, TokenWriter<Output>& writer, const Encode& encode) const;
 
  private:
-  std::string_view word(size_t i) const {
-    const size_t begin = i == 0 ? begin_ : ends_[i - 1];
-    return text_.substr(begin, ends_[i] - begin);
-  }
-
   std::string_view text_;
   size_t begin_ = 0;
   std::span<const uint32_t> ends_;

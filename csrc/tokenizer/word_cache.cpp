@@ -6,7 +6,8 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kFirstBuckets = size_t{1} << 10;
+constexpr size_t kFirstBuckets = size_t{1} << 13;
+constexpr size_t kGrowth = 4;
 constexpr size_t kChunk = 16;
 constexpr size_t kMaxMore = size_t{1} << 20;  // 4 MiB
 
@@ -54,9 +55,10 @@ void WordCache::grow() {
   const ZeroedPages old_pages = std::move(pages_);
   const Entry* old = entries_;
   const size_t count = 2 * (mask_ + 1);
-  pages_ = ZeroedPages(2 * count * sizeof(Entry));
+  const size_t num_buckets = std::min(kGrowth * (mask_ + 1), max_buckets_);
+  pages_ = ZeroedPages(2 * num_buckets * sizeof(Entry));
   entries_ = static_cast<Entry*>(pages_.data());
-  mask_ = count - 1;
+  mask_ = num_buckets - 1;
   num_inserted_ = 0;
   for (size_t i = 0; i < count; ++i) {
     if (old[i].count() == 0) continue;

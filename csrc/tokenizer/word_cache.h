@@ -47,7 +47,8 @@ class WordCache {
   static constexpr size_t kInline = 4;
   static constexpr size_t kLoaded = 16;  // bytes that `load_key` reads
 
-  // Grows from 64 KiB to `max_buckets` of 64 bytes, a power of two.
+  // Grows from 512 KiB, of which only what is used takes memory, to `max_buckets` of 64 bytes, a
+  // power of two.
   explicit WordCache(size_t max_buckets);
 
   // The first `size` of the kLoaded bytes at `bytes`; kNoWord when that is more than kMaxWord.
@@ -62,11 +63,13 @@ class WordCache {
                                  static_cast<uint64_t>(product));
   }
   void prefetch(uint32_t hash) const { __builtin_prefetch(bucket_of(hash)); }
-  // Which of the two entries is a coin's throw, so nothing branches on it.
+  // Which of the two entries is a coin's throw, so nothing branches on it. Words go beside only
+  // where the bucket is full, and nothing leaves it.
   const Entry* find(const Key& key, uint32_t hash) const {
     const Entry* bucket = bucket_of(hash);
     const Entry* entry = bucket + !bucket->holds(key);
-    return entry->holds(key) ? entry : find_beside(key, hash);
+    if (entry->holds(key)) return entry;
+    return bucket[1].count() == 0 ? nullptr : find_beside(key, hash);
   }
   // All of an entry's tokens; good until the next `insert`.
   std::span<const PackedToken> tokens(const Entry& entry) const {

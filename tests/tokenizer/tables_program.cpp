@@ -2,6 +2,7 @@
 // status 1 and a line where they differ.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/missing_words.h"
 #include "tokenizer/pair_merger.h"
 #include "tokenizer/pair_table.h"
 #include "tokenizer/self_merges.h"
@@ -104,6 +106,64 @@ void check_texts(size_t room) {
     const int32_t id = found == plain.end() ? TextIndex::kMissing : found->second;
     check(index.find(text) == id, "find: any text");
   }
+}
+
+WordCache::Key key_of(std::string_view word) {
+  return WordCache::make_key(word.data(), word.size());
+}
+
+void check_word_index(size_t room) {
+  WordIndex index(room);
+  std::map<std::string, int32_t> plain;
+  const auto draw_word = [] {
+    std::string word(static_cast<size_t>(1 + below(WordCache::kMaxWord)), '\0');
+    for (char& byte : word) byte = static_cast<char>(below(3) == 0 ? below(256) : below(2));
+    return word;
+  };
+  for (int32_t id = 0; id < 20000; ++id) {
+    const std::string word = draw_word();
+    index.add(key_of(word), id);
+    plain.emplace(word, id);
+  }
+  for (int i = 0; i < 40000; ++i) {
+    const std::string word = draw_word();
+    const auto found = plain.find(word);
+    const int32_t id = found == plain.end() ? WordIndex::kMissing : found->second;
+    check(index.find(key_of(word), WordCache::hash_of(key_of(word))) == id, "a word's id");
+  }
+}
+
+// Of the words "a", "aa", ... the index knows those of even size; some are in a batch twice.
+void check_missing_words() {
+  WordIndex index;
+  for (size_t size = 2; size <= 14; size += 2) index.add(key_of(std::string(size, 'a')), 1);
+  WordCache cache(64);
+  MissingWords missing;
+  const std::string text(400, 'a');
+  std::vector<uint32_t> ends;
+  for (uint32_t size = 1, end = 0; ends.size() < 32; size = size % 17 + 1) {
+    ends.push_back(end += size);
+  }
+  WordBatch batch;
+  batch.load(text, 0, ends, cache);
+  const auto others = missing.learn(batch, index, cache);
+  check(others.size() == 16, "the words that the index does not know");
+  for (const uint32_t word : others) check(batch.word(word).size() % 2 == 1, "one that it knows");
+  for (size_t size = 2; size <= 14; size += 2) {
+    const auto key = key_of(std::string(size, 'a'));
+    const WordCache::Entry* entry = cache.find(key, WordCache::hash_of(key));
+    check(entry != nullptr && entry->tokens[0] == pack_token(1, size), "a word that was learned");
+  }
+  check(missing.learn(batch, index, cache).size() == others.size(), "after many, all again");
+  for (const uint32_t word : others) {
+    if (cache.find(batch.key(word), batch.hash(word)) != nullptr) continue;
+    cache.insert(batch.key(word), batch.hash(word), std::array<PackedToken, 1>{});
+  }
+  check(missing.learn(batch, index, cache).empty(), "nothing is missing");
+  WordCache empty(64);
+  check(missing.learn(batch, index, empty).empty(), "after none, not a look");
+  for (int i = 0; i < 8; ++i) missing.count_one();
+  check(missing.learn(batch, index, empty).size() == others.size(), "after many met, all again");
 }
 
 // One best pair after the other.
@@ -276,12 +336,15 @@ int main(int count, char** arguments) {
     for (int i = 0; i < 300; ++i) check_pairs(0, 0, i);
   } else if (what == "texts") {
     for (const size_t room : {0, 1, 30'000}) check_texts(room);
+  } else if (what == "word_index") {
+    for (const size_t room : {0, 1, 30'000}) check_word_index(room);
+    check_missing_words();
   } else if (what == "self_merges") {
     check_all_self_merges();
   } else if (what == "words") {
     for (const size_t buckets : {1, 64, 1 << 14}) check_words(buckets);
   } else {
-    check(false, "usage: tables_program pairs|texts|self_merges|words");
+    check(false, "usage: tables_program pairs|texts|word_index|self_merges|words");
   }
   return 0;
 }

@@ -15,8 +15,8 @@ SOURCES = [
     *(
         f"csrc/tokenizer/{name}.cpp"
         for name in (
-            "long_word_cache", "pair_merger", "pair_table", "self_merges", "text_index",
-            "word_batch", "word_cache",
+            "long_word_cache", "missing_words", "pair_merger", "pair_table", "self_merges", "text_index",
+            "word_batch", "word_cache", "word_index",
         )
     ),
 ]  # fmt: skip
@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_program(tmp_path_factory.mktemp("tables") / "tables_program", SOURCES, ("-O1",))
 
 
-@pytest.mark.parametrize("tables", ["pairs", "texts", "self_merges", "words"])
+@pytest.mark.parametrize("tables", ["pairs", "texts", "word_index", "self_merges", "words"])
 def test_tables(program: Path, tables: str) -> None:
     """self_merges: no token is proven that merging its symbols, the best pair first, does not give."""
     result = subprocess.run([program, tables], capture_output=True, text=True)
