@@ -77,6 +77,17 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
   return label_conversations(*conversations, labeller);
 }
 
+// The lines of --report_bad where they lie: they may be as many as the records.
+template <typename Owner>
+py::cpp_function bad_records() {
+  return py::cpp_function(
+      [](Owner& self) {
+        return py::memoryview::from_memory(self.bad_records.data(),
+                                           static_cast<py::ssize_t>(self.bad_records.size()));
+      },
+      py::keep_alive<0, 1>());
+}
+
 using BlockRow = std::tuple<uint64_t, uint64_t, uint64_t>;
 
 std::vector<BlockRow> classify(const py::bytes& bytes, bool portable) {
@@ -119,8 +130,7 @@ void bind_inputs(py::module_& module) {
       .def_property_readonly("faults", [](LabelledData& self) { return self.summary.faults; })
       .def_property_readonly("num_faults",
                              [](LabelledData& self) { return self.summary.num_faults; })
-      .def_property_readonly("bad_records",
-                             [](LabelledData& self) { return py::bytes(self.bad_records); });
+      .def_property_readonly("bad_records", bad_records<LabelledData>());
 }
 
 void bind_cache(py::module_& module) {
@@ -138,8 +148,7 @@ void bind_cache(py::module_& module) {
           "dataset", [](TokenCache& self) -> TokenDataset& { return self.dataset; },
           py::return_value_policy::reference_internal)
       .def_property_readonly("report", [](TokenCache& self) { return py::bytes(self.report); })
-      .def_property_readonly("bad_records",
-                             [](TokenCache& self) { return py::bytes(self.bad_records); });
+      .def_property_readonly("bad_records", bad_records<TokenCache>());
   module.def("open_token_cache", &open_token_cache, py::arg("path"), py::arg("key"),
              py::arg("verify") = true, release());
   module.attr("cache_temporary_prefix") = kCacheTemporaryPrefix;

@@ -58,9 +58,9 @@ std::span<const Value> values(const MappedFile& file, const TokenCacheTrailer& t
   return {reinterpret_cast<const Value*>(bytes.data()), bytes.size() / sizeof(Value)};
 }
 
-std::string text(const MappedFile& file, const TokenCacheTrailer& trailer, int index) {
+std::string_view text(const MappedFile& file, const TokenCacheTrailer& trailer, int index) {
   const auto bytes = values<char>(file, trailer, index);
-  return {bytes.begin(), bytes.end()};
+  return {bytes.data(), bytes.size()};
 }
 
 // What every read of a row relies on.
@@ -84,11 +84,11 @@ TokenCache open_token_cache(const std::string& path, const std::string& key, boo
   check_offsets(*file, arrays.token_offsets, arrays.ids.size());
   check_offsets(*file, arrays.span_offsets, arrays.spans.size());
   check(arrays.token_offsets.size() == arrays.span_offsets.size(), *file, "rows without an end");
-  std::string report = text(*file, trailer, kReportSection);
-  std::string bad_records = text(*file, trailer, kBadRecordsSection);
+  const std::string_view report = text(*file, trailer, kReportSection);
+  const std::string_view bad_records = text(*file, trailer, kBadRecordsSection);
   const auto checksum = static_cast<uint32_t>(trailer.sections[kSpanOffsetsSection].crc32c);
-  return {TokenDataset(std::move(file), arrays, trailer.max_id, checksum), std::move(report),
-          std::move(bad_records)};
+  return {file, TokenDataset(file, arrays, trailer.max_id, checksum), std::string(report),
+          bad_records};
 }
 
 }  // namespace fastsft

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "data/token_dataset.h"
+#include "storage/mapped_file.h"
 
 namespace fastsft {
 
@@ -15,9 +18,10 @@ class DamagedCache : public std::runtime_error {
 };
 
 struct TokenCache {
-  TokenDataset dataset;     // over the mapped file
-  std::string report;       // as it was given to the writer
-  std::string bad_records;  // lines of --report_bad
+  std::shared_ptr<const MappedFile> file;
+  TokenDataset dataset;          // over the mapped file
+  std::string report;            // as it was given to the writer
+  std::string_view bad_records;  // lines of --report_bad, in the mapped file
 };
 
 // Maps a finished cache. `key` is what it must have been written for. `verify` reads all of it and

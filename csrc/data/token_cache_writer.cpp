@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "storage/byte_source.h"
 #include "storage/crc32c.h"
 #include "storage/mapped_file.h"
 
@@ -145,16 +146,20 @@ void TokenCacheWriter::pad() {
   if (over != 0) file.write(std::span(kZeros).first(kTokenCacheAlignment - over));
 }
 
+// In blocks: the pages of a mapping would count as this process's memory.
 void TokenCacheWriter::append_section(TokenCacheSection section, const std::string& path) {
-  const MappedFile from(path);
+  FileSource from(path, "part of the token cache");
   pad();
-  checksum_ = crc32c(from.bytes(), checksum_);
-  trailer_.sections[section] = {parts_[kIdsSection]->size(), from.bytes().size(), checksum_};
-  for (auto bytes = from.bytes(); !bytes.empty();) {
-    const auto block = bytes.first(std::min(bytes.size(), kBufferSize));
-    parts_[kIdsSection]->write(block);
-    bytes = bytes.subspan(block.size());
+  auto& place = trailer_.sections[section];
+  place = {parts_[kIdsSection]->size(), 0, 0};
+  std::vector<char> block(kBufferSize);
+  while (const size_t size = from.read(block)) {
+    const auto bytes = std::as_bytes(std::span(block).first(size));
+    checksum_ = crc32c(bytes, checksum_);
+    parts_[kIdsSection]->write(bytes);
+    place.size += size;
   }
+  place.crc32c = checksum_;
 }
 
 std::string TokenCacheWriter::commit(const std::string& key, const std::string& report) {

@@ -112,7 +112,7 @@ def _size(file: DataFile) -> int:
     return os.path.getsize(file.path)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: memoryview) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(content)
     temporary.replace(path)
