@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import ranks
-from fastsft import _C, cache_directory, data, label_files, launcher, token_cache
+from fastsft import _C, data, label_files, launcher, token_cache
 from fastsft.content_digest import file_digest
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, conversation_file, human_gpt
@@ -291,13 +291,18 @@ def test_a_directory_that_cannot_be_made(
     assert "no token cache in" in capsys.readouterr().out
 
 
-def test_where_caches_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert cache_directory.cache_directory(None) == tmp_path / "x" / "fastsft"
-    assert cache_directory.cache_directory("none") is None
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_directory.cache_directory(None) == tmp_path / ".cache" / "fastsft"
+def test_caches_that_no_run_opens_go(source: Path, tmp_path: Path) -> None:
+    """Opening one keeps it; labelling something else clears away the others. No lock is left."""
+    cache = tmp_path / "c"
+    for length in (48, 56):
+        load(source, cache, length)
+    for path in finished(cache):
+        os.utime(path, (0, 0))
+    kept = load(source, cache, 48)
+    load(source, cache, 64)
+    assert kept.native.is_mapped and len(finished(cache)) == 2
+    assert not [path for path in finished(cache) if path.stat().st_mtime == 0]
+    assert not list(cache.glob("*.lock"))
 
 
 def test_tokenizers_that_cannot_be_told_have_no_cache() -> None:

@@ -15,7 +15,10 @@ from fastsft.notices import tell
 from fastsft.phase_timeouts import note_progress
 
 _LOCK_PAUSE = 0.2  # seconds
-_FORGOTTEN_SECONDS = 24 * 3600.0  # a temporary file that nobody has written to for so long
+_DAY = 24 * 3600.0
+_FORGOTTEN = _DAY  # temporary files and locks that nobody has written to for so long
+_UNUSED = 30 * _DAY  # caches that no run has opened, hashes that none has written, for so long
+_KEY = "[0-9a-f]" * 64
 
 
 def cache_directory(choice: str | None) -> Path | None:
@@ -42,8 +45,8 @@ def cache_directory(choice: str | None) -> Path | None:
 def only_writer(directory: Path, key: str) -> Iterator[None]:
     """One run at a time labels for one key; others wait here, and find the cache when they come on.
 
-    The lock goes with its process. Where the file system knows no locks, runs label side by side, each
-    leaving a whole cache.
+    The lock goes with its process, its file with the end of the block. Where the file system knows no locks,
+    runs label side by side, each leaving a whole cache.
     """
     path = directory / f"{key}.lock"
     with contextlib.ExitStack() as stack:
@@ -54,6 +57,7 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
             except BlockingIOError:
                 tell(f"another run labels the same data; waiting for {directory / key}.tokens")
                 _wait_for_lock(file)
+            stack.callback(_remove, path)  # while it is held
         except OSError:
             pass
         yield
@@ -70,10 +74,31 @@ def _wait_for_lock(file: IO[str]) -> None:
             time.sleep(_LOCK_PAUSE)
 
 
+def mark_used(path: Path) -> None:
+    """Note that a run opened the cache `path`, as far as that is possible: its time of change is now."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
 def remove_forgotten(directory: Path) -> None:
-    """Remove temporary files of runs that were killed long ago, as far as that is possible."""
-    oldest = time.time() - _FORGOTTEN_SECONDS
-    for path in directory.glob(f"{_C.cache_temporary_prefix}*"):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < oldest:
-                path.unlink()
+    """Remove what killed runs left a day ago and caches that no run opened for 30 days, where possible.
+
+    Only names that fastsft gives; a run that has a removed cache mapped keeps it until it ends.
+    """
+    ages = {
+        f"{_C.cache_temporary_prefix}*": _FORGOTTEN,
+        f"{_KEY}.lock": _FORGOTTEN,
+        f"{_KEY}.tokens": _UNUSED,
+        f"digests/{'[0-9a-f]' * 32}.json": _UNUSED,
+    }
+    now = time.time()
+    for pattern, age in ages.items():
+        for path in directory.glob(pattern):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < now - age:
+                    path.unlink()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

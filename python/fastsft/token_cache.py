@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C, __version__
-from fastsft.cache_directory import only_writer, remove_forgotten
+from fastsft.cache_directory import mark_used, only_writer, remove_forgotten
 from fastsft.content_digest import file_digest
 from fastsft.data_errors import DataError
 from fastsft.data_sources import DataFile
@@ -27,6 +27,7 @@ _LABEL_VERSION = 2
 class Labelled:
     """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines of --report_bad.
 
+    bad_records: a view of the bytes, as many as there are bad records: written where it lies, not copied.
     cache: the file that the rows are mapped from and its key, if they are.
     """
 
@@ -34,7 +35,7 @@ class Labelled:
     report: Any
     faults: list[Any]
     num_faults: int
-    bad_records: bytes
+    bad_records: memoryview
     cache: tuple[str, str] | None = None
 
     @classmethod
@@ -90,6 +91,7 @@ def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | 
     except (_C.DamagedCacheError, ValueError, RuntimeError) as error:
         tell(f"the token cache is damaged and made anew: {error}")
         return None
+    mark_used(path)
     return Labelled(cache.dataset, report, [], 0, cache.bad_records, (str(path), key))
 
 
@@ -100,16 +102,15 @@ def label_with_cache(
 
     find_key: the cache's key. is_known_before: False when it is known only after reading (streams).
     """
-    if not is_known_before:
-        return _write_cache(directory, find_key, label)
-    key = find_key()
-    found = open_cache(directory, key)
+    key = find_key() if is_known_before else None
+    found = open_cache(directory, key) if key else None
     if found is not None:
         return found
-    with only_writer(directory, key):
-        found = open_cache(directory, key) or _write_cache(directory, find_key, label, key)
     remove_forgotten(directory)
-    return found
+    if key is None:
+        return _write_cache(directory, find_key, label)
+    with only_writer(directory, key):
+        return open_cache(directory, key) or _write_cache(directory, find_key, label, key)
 
 
 def _write_cache(
