@@ -1,8 +1,27 @@
 #include "shard/state_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace fastsft {
+namespace {
+
+// torch's page-locked allocator hands out powers of two; a host's own memory comes as asked for.
+int64_t host_bytes(const StateDescription& d, int64_t bytes) {
+  return d.cloned ? bytes : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
+int64_t offloaded_bytes(const StateDescription& d) {
+  int64_t sum = 0;
+  for (size_t unit = 0; unit < d.units.size(); ++unit) {
+    const int64_t range = d.padded(unit) / d.world_size;
+    sum += 2 * host_bytes(d, range * d.moment_itemsize);
+    if (d.narrow()) sum += host_bytes(d, range * d.master_itemsize());
+  }
+  return sum;
+}
+
+}  // namespace
 
 int64_t StateDescription::total() const {
   int64_t sum = 0;
@@ -42,7 +61,7 @@ void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
   const int64_t width = d.optimizer_itemsize(), ranks = d.world_size;
   const int64_t state = width * (d.total() / ranks);
   bytes.optimizer = d.offload ? 2 * width * (d.largest(0) / ranks) : state;
-  bytes.offloaded = d.offload ? state : 0;
+  bytes.offloaded = d.offload ? offloaded_bytes(d) : 0;
 }
 
 StateBytes plan_state(const std::string& strategy, const StateDescription& description) {

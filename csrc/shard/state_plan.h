@@ -25,9 +25,11 @@ struct StateDescription {
   bool accumulates = true;    // a step has more than one micro-batch
 
   bool narrow() const { return itemsize < 4; }
-  // Optimizer state of an element: the moments, and in bfloat16 the master or its lower half.
+  // In bfloat16, of the master or its lower half.
+  int64_t master_itemsize() const { return split_master ? 2 : 4; }
+  // Optimizer state of an element: the moments, and in bfloat16 the master.
   int64_t optimizer_itemsize() const {
-    return 2 * moment_itemsize + (narrow() ? (split_master ? 2 : 4) : 0);
+    return 2 * moment_itemsize + (narrow() ? master_itemsize() : 0);
   }
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
   // head) or of all.
