@@ -22,4 +22,5 @@ PYBIND11_MODULE(_C, module) {
   bind_checkpoint(module);  // its functions take the Engine
   bind_checkpoint_parts(module);
   bind_sync_engine(module);
+  bind_sync_memory(module);
 }

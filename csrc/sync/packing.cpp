@@ -27,52 +27,65 @@ void check_shape(const TensorSpec& spec, const at::Tensor& tensor) {
           " changed its shape after the plan was made; make a new plan");
 }
 
-const at::Tensor& tensor_of(const Piece& piece, size_t first, std::span<const at::Tensor> tensors) {
-  FASTSFT_ASSERT(piece.tensor >= first && piece.tensor - first < tensors.size());
-  return tensors[piece.tensor - first];
-}
-
 at::Tensor bytes_of(const at::Tensor& contiguous) { return contiguous.view({-1}).view(at::kByte); }
-
-void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
-  if (to.is_cpu() && from.is_cpu()) {
-    std::memcpy(to.mutable_data_ptr<uint8_t>(), from.const_data_ptr<uint8_t>(),
-                static_cast<size_t>(from.numel()));
-  } else {
-    to.copy_(from);
-  }
-}
 
 at::Tensor part(const at::Tensor& bytes, uint64_t begin, uint64_t size) {
   return bytes.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(size));
+}
+
+// What a copy costs beside its bytes is paid for every tensor of every sync: no views where a
+// pointer will do.
+bool is_plain(const at::Tensor& tensor, at::ScalarType dtype) {
+  return tensor.is_cpu() && tensor.scalar_type() == dtype && tensor.is_contiguous() &&
+         !tensor.is_conj() && !tensor.is_neg();
+}
+
+void pack_piece(const Piece& piece, const at::Tensor& tensor, at::ScalarType dtype,
+                const at::Tensor& buffer) {
+  if (is_plain(buffer, at::kByte) && is_plain(tensor, dtype)) {
+    std::memcpy(buffer.mutable_data_ptr<uint8_t>() + piece.offset,
+                static_cast<const std::byte*>(tensor.const_data_ptr()) + piece.begin, piece.bytes);
+    return;
+  }
+  const at::Tensor wire = tensor.detach().to(dtype).contiguous();
+  part(buffer, piece.offset, piece.bytes).copy_(part(bytes_of(wire), piece.begin, piece.bytes));
+}
+
+void unpack_piece(const Piece& piece, const at::Tensor& tensor, at::ScalarType dtype,
+                  const at::Tensor& buffer) {
+  FASTSFT_ASSERT(tensor.is_contiguous() && tensor.scalar_type() == dtype);
+  if (is_plain(buffer, at::kByte) && is_plain(tensor, dtype)) {
+    std::memcpy(static_cast<std::byte*>(tensor.mutable_data_ptr()) + piece.begin,
+                buffer.const_data_ptr<uint8_t>() + piece.offset, piece.bytes);
+    return;
+  }
+  part(bytes_of(tensor), piece.begin, piece.bytes).copy_(part(buffer, piece.offset, piece.bytes));
+}
+
+template <typename Copy>
+void for_each_piece(const SyncPlan& plan, const Bucket& bucket, size_t first,
+                    std::span<const at::Tensor> tensors, const at::Tensor& buffer, Copy copy) {
+  FASTSFT_ASSERT(static_cast<uint64_t>(buffer.numel()) >= bucket.bytes);
+  for (const auto& piece : bucket.pieces) {
+    if (piece.bytes == 0) continue;
+    FASTSFT_ASSERT(piece.tensor >= first && piece.tensor - first < tensors.size());
+    const TensorSpec& spec = plan.tensors()[piece.tensor];
+    const at::Tensor& tensor = tensors[piece.tensor - first];
+    check_shape(spec, tensor);
+    copy(piece, tensor, scalar_type(spec.dtype), buffer);
+  }
 }
 
 }  // namespace
 
 void pack(const SyncPlan& plan, const Bucket& bucket, size_t first,
           std::span<const at::Tensor> tensors, const at::Tensor& buffer) {
-  for (const auto& piece : bucket.pieces) {
-    if (piece.bytes == 0) continue;
-    const TensorSpec& spec = plan.tensors()[piece.tensor];
-    const at::Tensor& tensor = tensor_of(piece, first, tensors);
-    check_shape(spec, tensor);
-    const at::Tensor wire = tensor.detach().to(scalar_type(spec.dtype)).contiguous();
-    copy_bytes(part(buffer, piece.offset, piece.bytes),
-               part(bytes_of(wire), piece.begin, piece.bytes));
-  }
+  for_each_piece(plan, bucket, first, tensors, buffer, pack_piece);
 }
 
 void unpack(const SyncPlan& plan, const Bucket& bucket, size_t first,
             std::span<const at::Tensor> tensors, const at::Tensor& buffer) {
-  for (const auto& piece : bucket.pieces) {
-    if (piece.bytes == 0) continue;
-    const TensorSpec& spec = plan.tensors()[piece.tensor];
-    const at::Tensor& tensor = tensor_of(piece, first, tensors);
-    check_shape(spec, tensor);
-    FASTSFT_ASSERT(tensor.is_contiguous() && tensor.scalar_type() == scalar_type(spec.dtype));
-    copy_bytes(part(bytes_of(tensor), piece.begin, piece.bytes),
-               part(buffer, piece.offset, piece.bytes));
-  }
+  for_each_piece(plan, bucket, first, tensors, buffer, unpack_piece);
 }
 
 }  // namespace fastsft

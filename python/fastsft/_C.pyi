@@ -54,6 +54,7 @@ __all__: list[str] = [
     "SafetensorsReader",
     "SafetensorsWriter",
     "Schedule",
+    "SharedMemory",
     "StepResult",
     "StepSource",
     "Survey",
@@ -1086,6 +1087,23 @@ class CheckpointStaging:
     ) -> tuple[list[FileDigest], list[RangeDigest]]: ...
     @property
     def nbytes(self) -> int: ...
+
+class SharedMemory:
+    def __init__(
+        self,
+        name: str,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        size: typing.SupportsInt | typing.SupportsIndex,
+        slot_bytes: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def abort(self) -> None: ...
+    def all_gather(
+        self, mine: torch.Tensor, all: torch.Tensor, deadline_s: typing.SupportsFloat | typing.SupportsIndex
+    ) -> None: ...
+    def broadcast(
+        self, tensor: torch.Tensor, deadline_s: typing.SupportsFloat | typing.SupportsIndex
+    ) -> None: ...
+    def meet(self, deadline_s: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 
 def available_bytes(path: str) -> int: ...
 def balance(

@@ -13,21 +13,23 @@ if TYPE_CHECKING:
     import torch
 
 MESSAGE_BYTES = 2048
+_BACKENDS = ("gloo", "nccl", "shared_memory")
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # groups in which an operation failed
 
 
 class WeightGroup:
     """A process group for weights alone, over any store; made again by `rebuild` after a failure.
 
-    store: a `torch.distributed` store that all members reach. rank 0 sends. backend: "gloo" or "nccl".
-    timeout_s: of an operation for which nobody set a deadline. Collective over the members.
+    store: a `torch.distributed` store that all members reach. rank 0 sends. backend: "gloo", "nccl", or
+    "shared_memory" for processes of one host and tensors on its CPU. timeout_s: of an operation for which
+    nobody set a deadline. Collective over the members.
     """
 
     def __init__(
         self, store: Any, rank: int, world_size: int, *, backend: str = "gloo", timeout_s: float = 600.0
     ) -> None:
-        if backend not in ("gloo", "nccl"):
-            raise ValueError(f"backend: expected gloo or nccl, got {backend!r}")
+        if backend not in _BACKENDS:
+            raise ValueError(f"backend: expected one of {', '.join(_BACKENDS)}, got {backend!r}")
         self._store, self._rank, self._world_size = store, rank, world_size
         self._backend, self._timeout = backend, timedelta(seconds=timeout_s)
         self.generation = 0
@@ -42,6 +44,10 @@ class WeightGroup:
     def _make(self) -> Any:
         dist: Any = importlib.import_module("torch.distributed")
         store = dist.PrefixStore(f"weights/{self.generation}", self._store)
+        if self._backend == "shared_memory":
+            from fastsft.weight_sync.shared_memory import SharedMemoryGroup
+
+            return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout)
         if self._backend == "gloo":
             return dist.ProcessGroupGloo(store, self._rank, self._world_size, self._timeout)
         options = dist.ProcessGroupNCCL.Options()
