@@ -108,12 +108,14 @@ def fake_saving():
 
     def save_checkpoint(trainer, directory):
         path = Path(directory)
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "fastsft_state.json").write_text(json.dumps({"due": trainer.due.to_json()}))
         trainer.state.save_to_json(path / "trainer_state.json")
         (path / "engine.json").write_text(json.dumps(trainer.engine.count))
 
     def load_checkpoint(trainer, directory):
         trainer.engine.count = json.loads((Path(directory) / "engine.json").read_text())
+        return json.loads((Path(directory) / "fastsft_state.json").read_text())
 
     def newest_checkpoint(directory):
         found = sorted(Path(directory).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))

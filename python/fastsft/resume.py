@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastsft.due import Due
 from fastsft.notices import tell
 from fastsft.phase_timeouts import deadline
 from fastsft.schedule import schedule_of
@@ -79,6 +80,8 @@ def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:
     fresh, trainer.state = trainer.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")
     for name in _OF_THIS_RUN:
         setattr(trainer.state, name, getattr(fresh, name))
+    trainer.due = Due.of_checkpoint(saved)
+    trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]
     trainer.bad_steps.restore((saved or {}).get("bad_steps", {}))
     trainer.saved_as(checkpoint)
     if trainer.args.restore_callback_states_from_checkpoint:

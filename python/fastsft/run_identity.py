@@ -41,6 +41,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
         "bad_steps": trainer.bad_steps.state(),
+        "due": trainer.due.to_json(),
         **describe_request(args, trainer.tokenizer, trainer.train_dataset, trainer.train_rows),
     }
 

@@ -20,6 +20,7 @@ from fastsft.checkpoint import put_abandoned_aside
 from fastsft.collators import check_collator
 from fastsft.device_memory import rank_memory
 from fastsft.devices import use_device
+from fastsft.due import Due
 from fastsft.finished_run import forget_end
 from fastsft.hub_uploads import HubUploads
 from fastsft.loaded_model import as_model
@@ -110,7 +111,7 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
         self.callbacks = CallbackHandler([DefaultFlow(), *reports, *(callbacks or ()), self.progress], args)
         self.state, self.best_model = self._new_state(), BestModel(self)
         self._counter, self.start_time = TokenCounter(args), time.monotonic()
-        self.bad_steps = BadSteps(args)
+        self.bad_steps, self.due = BadSteps(args), Due()
         self._at_batch: Callable[[], None] = lambda: None
         self.saver = self._make_saver()
         if train_dataset is not None:
@@ -202,7 +203,7 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
     def _train(self, resume_from_checkpoint: bool | str | None) -> TrainOutput:
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
         self.state, self.bad_steps = self._new_state(), BadSteps(self.args)
-        self.best_model = BestModel(self)
+        self.best_model, self.due = BestModel(self), Due()
         self.state.epoch = 0.0
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
         self.state.set_cadences(self.args)

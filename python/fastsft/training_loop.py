@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.bad_steps import RollBackError
+from fastsft.due import Due
 from fastsft.late_results import LateResults
 from fastsft.loss_meter import LossMeter
 from fastsft.neftune import noise_options
@@ -57,12 +58,13 @@ class TrainingLoop:
     def _run_epochs(self) -> None:
         """Epochs and steps from where the state stands."""
         trainer, flow = self.trainer, self.trainer.callbacks
+        ended = self._do_what_is_due()
         epoch, first = divmod(self.state.global_step, self.plan.steps_per_epoch)
         if self.args.ignore_data_skip:
             first = 0
         cost = trainer.model.conversation_cost()
         source = step_source(self.args, trainer.train_rows, trainer.token_budget, cost)
-        while self.state.global_step < self.plan.max_steps and epoch < self.plan.num_epochs:
+        while not ended and self.state.global_step < self.plan.max_steps and epoch < self.plan.num_epochs:
             groups = EpochGroups(self.args, trainer.train_rows, epoch, source)
             trainer.fire("on_epoch_begin")
             for step in range(first, self.plan.steps_per_epoch):
@@ -72,11 +74,30 @@ class TrainingLoop:
                 self.answer_signals()
                 if flow.control.should_epoch_stop or flow.control.should_training_stop:
                     break
-            trainer.fire("on_epoch_end")
-            self._log_evaluate_save()
-            if flow.control.should_training_stop:
-                break
+            ended = self._end_epoch()
             epoch, first = epoch + 1, 0
+
+    def _end_epoch(self) -> bool:
+        """Whether the run is to stop with it."""
+        self.trainer.due = Due()
+        self.trainer.fire("on_epoch_end")
+        self._log_evaluate_save()
+        return bool(self.trainer.control.should_training_stop)
+
+    def _do_what_is_due(self) -> bool:
+        """What the checkpoint that the run goes on from left undone at its step (due.py); whether it ends."""
+        due: Due = self.trainer.due
+        stop = due.stop
+        if due.evaluate:
+            self.trainer.control.should_evaluate, self.trainer.control.should_save = True, due.save
+            self._log_evaluate_save()
+            self.answer_signals()
+            stop = stop or bool(self.trainer.control.should_training_stop)
+        step = self.state.global_step
+        ends = stop or step >= self.plan.max_steps or step % self.plan.steps_per_epoch == 0
+        if due.epoch_end and ends:
+            stop = self._end_epoch() or stop
+        return stop
 
     def _step(self, groups: EpochGroups, epoch: int, step: int) -> None:
         """One optimizer step on one accumulation group of all ranks, or none when it is left out."""
@@ -95,6 +116,7 @@ class TrainingLoop:
             if self.args.include_num_input_tokens_seen != "no":
                 self.state.num_input_tokens_seen += groups.input_tokens(step)
         self.state.epoch = epoch + groups.done_after(step) / self.plan.micro_batches
+        trainer.due = Due(epoch_end=True)
         self.profile.after_step(trainer.engine, number)
         trainer.fire(
             "on_step_end", step_tokens=tokens, step_logs={"epoch": self.state.epoch, **self.losses.last()}
@@ -166,6 +188,7 @@ class TrainingLoop:
                 first, f"{asked.reason}; there is no checkpoint of an earlier step to go back to"
             ) from None
         trainer.bad_steps.rolled_back(asked.steps)
+        trainer.control.should_training_stop = False  # of a step that is computed again
         self.losses = LossMeter(self.state.global_step)
         self.schedule = schedule_of(self.args, self.plan.max_steps, self.state.log_history)
         steps = ", ".join(map(str, asked.steps))
@@ -179,12 +202,20 @@ class TrainingLoop:
         if control.should_log and self.state.global_step > self.losses.logged_step:
             trainer.log(self.losses.take(self.state.global_step), trainer.start_time)
         if trainer.control.should_evaluate:
-            metrics = trainer.evaluate()
-            trainer.best_model.take(metrics)
-            if isinstance(self.schedule, PlateauSchedule):
-                self.schedule.take(metrics[metric_key(self.args.metric_for_best_model or "loss")])
+            self._evaluate()
         if trainer.control.should_save:
             trainer.save_checkpoint()
+
+    def _evaluate(self) -> None:
+        trainer = self.trainer
+        trainer.due.begin_evaluation(trainer.control.should_save, len(self.state.log_history))
+        metrics = trainer.evaluate()
+        trainer.control.should_save |= trainer.due.save  # which a checkpoint asked for meanwhile cleared
+        trainer.best_model.take(metrics)
+        if isinstance(self.schedule, PlateauSchedule):
+            self.schedule.take(metrics[metric_key(self.args.metric_for_best_model or "loss")])
+        trainer.due.end_evaluation()
+        trainer.saver.remember(None)  # a checkpoint taken meanwhile does not know of its results
 
     def answer_signals(self) -> None:
         """After a signal: save, say so, and leave unless it only asked for a checkpoint; collective."""
@@ -193,6 +224,7 @@ class TrainingLoop:
             return
         self.take_results(all=True)
         if self.state.global_step:
+            self._note_stop(number)
             path: Path = self.trainer.save_checkpoint()
             with deadline(self.args, "save"):
                 self.trainer.saver.wait()
@@ -202,3 +234,10 @@ class TrainingLoop:
             tell("no step is done: there is nothing to save")
         if number != self.guard.only_save:
             raise SystemExit(EXIT_BASE + number)
+
+    def _note_stop(self, number: int) -> None:
+        """That a callback had ended the run, before a signal made it leave."""
+        stopped = self.trainer.control.should_training_stop and self.state.global_step < self.plan.max_steps
+        if stopped and number != self.guard.only_save:
+            self.trainer.due.stop = True
+            self.trainer.saver.remember(None)
