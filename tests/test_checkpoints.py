@@ -259,6 +259,17 @@ def test_an_automatic_resume_puts_nothing_aside(finished, model, tmp_path):
     assert _C.list_checkpoints(str(output)) == ["checkpoint-2", "checkpoint-4"]
 
 
+def test_a_fresh_start_puts_those_of_the_run_before_aside(finished, model, tmp_path):
+    """Trainer.train() without a checkpoint: the next automatic resume is of this run, not of the other."""
+    output = copy(finished, tmp_path, 4, 6)
+    (output / "checkpoint-9").mkdir()  # of another program
+    make_trainer(model, output, max_steps=2, save_total_limit=2).train()
+    assert _C.list_checkpoints(str(output)) == ["checkpoint-2", "checkpoint-9"]
+    aside = sorted(output.glob("previous-*-checkpoint-*"))
+    assert [path.name[-12:] for path in aside] == ["checkpoint-4", "checkpoint-6"]
+    assert [_C.verify_directory(str(path)) for path in aside] == [[], []]
+
+
 def test_a_roll_back_puts_aside_what_came_after(finished, model, tmp_path):
     trainer = make_trainer(model, copy(finished, tmp_path, 2, 4, 6))
     assert roll_back(trainer, 4) == str(tmp_path / "checkpoint-2")

@@ -75,26 +75,29 @@ def put_checkpoints_aside(output_dir: str | Path) -> None:
     agreement.settle(None)
 
 
-def put_abandoned_aside(output_dir: str | Path, checkpoint: str | Path) -> None:
+def put_abandoned_aside(output_dir: str | Path, checkpoint: str | Path | None) -> None:
     """The same of those that the run leaves behind which goes on from `checkpoint`; collective.
 
-    Those of later steps, or all of them where `checkpoint` is not one of `output_dir`: the next automatic
-    resume would take one of them for the end of this run. What another program wrote is left as it is.
+    Those of later steps, or all of them where `checkpoint` is None (the run starts afresh) or not one of
+    `output_dir`: the next automatic resume would take one of them for the end of this run. What another
+    program wrote is left as it is.
     """
     agreement = Agreement(f"putting checkpoints of {output_dir} aside")
-    agreement.attempt_on_first(lambda: _put_abandoned_aside(Path(output_dir), Path(checkpoint)))
+    agreement.attempt_on_first(lambda: _put_abandoned_aside(Path(output_dir), checkpoint))
     agreement.settle(None)
 
 
-def _put_abandoned_aside(output_dir: Path, checkpoint: Path) -> None:
-    own = checkpoint.name if checkpoint.resolve().parent == output_dir.resolve() else ""
-    step = _step_of(own)
+def _put_abandoned_aside(output_dir: Path, checkpoint: str | Path | None) -> None:
+    path = Path(checkpoint or "")
+    own = checkpoint is not None and path.resolve().parent == output_dir.resolve()
+    step = _step_of(path.name) if own else None
+    why = "starting afresh" if checkpoint is None else f"going on from {checkpoint}"
 
     def is_abandoned(name: str) -> bool:
         newer = step is None or (_step_of(name) or 0) > step
         return newer and (output_dir / name / _MANIFEST).is_file()
 
-    _put_aside(output_dir, f"going on from {checkpoint}", is_abandoned)
+    _put_aside(output_dir, why, is_abandoned)
 
 
 def _step_of(name: str) -> int | None:

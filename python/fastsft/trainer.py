@@ -179,8 +179,8 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
     def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
         """Run to the end; collective.
 
-        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. With a
-        directory, checkpoints of `output_dir` that its run leaves behind are put aside (checkpoint.py).
+        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
+        it is True, checkpoints of `output_dir` that the run leaves behind are put aside (checkpoint.py).
         ValueError when there is none, or when another run holds `output_dir`. RunStoppedError for bad
         numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
         number.
@@ -238,7 +238,7 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
         """What lies in `output_dir` of ways that this run does not go."""
         forget_end(self.args.output_dir or ".")
-        if checkpoint is not None and not automatic:
+        if not automatic:
             put_abandoned_aside(self.args.output_dir or ".", checkpoint)
 
     def _finish(self, started: float, total_loss: float) -> TrainOutput:
