@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft import _C, prediction
+from fastsft import _C, device_memory, prediction
 from fastsft.arguments import TrainingArguments
 from fastsft.prediction import Collector
 from fastsft.trainer import Trainer
@@ -162,6 +162,16 @@ def test_what_does_not_fit_is_refused_before_it_is_computed(
     assert trainer.predict(random_items()).predictions.shape == (7, LONGEST)
 
 
+def test_metrics_of_logits_that_do_not_fit_are_refused_at_the_start(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction, "rank_memory", lambda device: 7 * LONGEST * 70 * 4 - 1)
+    with pytest.raises(ValueError, match="7 rows take 38 KiB of host memory"):
+        make_trainer(model, tmp_path, compute_metrics=accuracy)
+    make_trainer(model, tmp_path, compute_metrics=accuracy, preprocess_logits_for_metrics=choose)
+    make_trainer(model, tmp_path, compute_metrics=accuracy, flags={"prediction_loss_only": True})
+
+
 def test_the_collector_asks_for_what_a_batch_shows() -> None:
     collector = Collector(num_rows=10, memory=10 * 16 - 1)
     with pytest.raises(ValueError, match="10 rows take 0 KiB"):
@@ -176,6 +186,15 @@ def test_arguments_that_would_change_the_metrics_are_refused(model: Path, tmp_pa
     make_trainer(model, tmp_path, flags={name: value})
 
 
+def refuse_rank(model: Path, output: Path) -> None:
+    """On one of two ranks, of which the second has no memory: write what was raised."""
+    if os.environ["RANK"] == "1":
+        device_memory.usable_memory = lambda device, mine: 1
+    with pytest.raises(ValueError, match=r"7 rows take 38 KiB of host memory") as raised:
+        make_trainer(model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy)
+    (output / f"{os.environ['RANK']}.pickle").write_bytes(pickle.dumps(str(raised.value)))
+
+
 def run_rank(model: Path, output: Path) -> None:
     """On one of two ranks: predict, and write what came back."""
     trainer = make_trainer(
@@ -185,9 +204,9 @@ def run_rank(model: Path, output: Path) -> None:
     (output / f"{trainer.args.process_index}.pickle").write_bytes(pickle.dumps(found))
 
 
-def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
-    """Seven rows in batches of two: rows are wrapped around, and count once."""
-    code = "import sys; from test_prediction import *; run_rank(Path(sys.argv[1]), Path(sys.argv[2]))"
+def on_two_ranks(name: str, model: Path, tmp_path: Path) -> None:
+    """Run that function of this file on two ranks."""
+    code = f"import sys; from test_prediction import *; {name}(Path(sys.argv[1]), Path(sys.argv[2]))"
     env = {
         **os.environ, "PYTHONPATH": f"{Path(_C.__file__).parents[1]}:{Path(__file__).parent}",
         "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
@@ -207,6 +226,17 @@ def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_pat
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(texts)
+
+
+def test_all_ranks_refuse_what_does_not_fit_on_one(model: Path, tmp_path: Path) -> None:
+    on_two_ranks("refuse_rank", model, tmp_path)
+    texts = [pickle.loads((tmp_path / f"{rank}.pickle").read_bytes()) for rank in range(2)]
+    assert all(text.startswith("predictions of 7 rows") for text in texts)
+
+
+def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
+    """Seven rows in batches of two: rows are wrapped around, and count once."""
+    on_two_ranks("run_rank", model, tmp_path)
     alone = make_trainer(model, tmp_path).predict(random_items())
     for rank in range(2):
         output, metrics = pickle.loads((tmp_path / f"{rank}.pickle").read_bytes())

@@ -16,6 +16,7 @@ import torch
 from fastsft import _C, launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.device_memory import rank_memory, size_text
+from fastsft.rank_agreement import Agreement
 from fastsft.token_rows import TokenRows
 
 PADDING = -100
@@ -42,7 +43,7 @@ def predict_rows(
     labels = np.full((len(rows), width), PADDING, dtype=np.int64)
     collector = Collector(len(rows), rank_memory("cpu"))
     if preprocess is None:
-        collector.check_size(width * engine.vocab_size * 4)
+        check_predictions(rows, engine.vocab_size)
     order, world = np.arange(len(rows), dtype=np.int64), args.world_size
     batches = [_C.rank_micro_batches(order, args.eval_batch_size, rank, world) for rank in range(world)]
     for step, mine in enumerate(batches[args.process_index]):
@@ -55,6 +56,15 @@ def predict_rows(
             collector.put(batches[rank][step], part)
             labels[batches[rank][step]] = their_labels
     return EvalPrediction(collector.whole(), labels)
+
+
+def check_predictions(rows: TokenRows, vocab_size: int) -> None:
+    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective."""
+    width = int(rows.lengths.max()) if len(rows) else 0
+    agreement = Agreement("predictions")
+    collector = Collector(len(rows), rank_memory("cpu"))
+    agreement.attempt(lambda: collector.check_size(width * vocab_size * 4))
+    agreement.settle(None)
 
 
 class Collector:

@@ -16,9 +16,21 @@ _OF_THE_ENGINE = (
     "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler", "get_decay_parameter_names",
     "get_optimizer_cls_and_kwargs", "autocast_smart_context_manager", "compute_loss_context_manager",
     "get_batch_samples", "_inner_training_loop", "_prepare_inputs", "_get_train_sampler", "_get_eval_sampler",
-    "_wrap_model", "_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric",
+    "_wrap_model", "_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric", "_evaluate",
+    "floating_point_ops", "_remove_unused_columns",
+)  # fmt: skip
+_OF_FILES = (
+    "_save", "_load_best_model", "_load_from_checkpoint", "_rotate_checkpoints",
+    "_save_optimizer_and_scheduler",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
+_STEP = "the step is the engine's"
+# Names, why nothing calls them, and the way out.
+_NEVER_CALLED = (
+    (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
+    (_LOADERS, _STEP, "give the rows as train_dataset and eval_dataset"),
+    (_OF_FILES, "checkpoints are fastsft's own", "a callback's on_save hears of each"),
+)
 
 
 def check_before_training(model: Any, args: TrainingArguments, eval_dataset: Any) -> None:
@@ -59,23 +71,28 @@ def check_own_step(kind: type, base: type, **given: Any) -> None:
     kind: a class derived from `base`, whose methods that nothing calls are refused. given: arguments of
     transformers' Trainer that are not None although they have no place here.
     """
-    for name in (*_OF_THE_ENGINE, *_LOADERS):
-        if getattr(kind, name, None) is not getattr(base, name, None):
-            instead = (
-                "give the rows as train_dataset and eval_dataset"
-                if name in _LOADERS
-                else "loss, optimizer and schedule are chosen by the arguments"
-            )
-            raise ValueError(
-                f"{kind.__name__}.{name} would never be called: the step is the engine's; {instead}, or "
-                "train with transformers' Trainer"
-            )
+    for names, whose, instead in _NEVER_CALLED:
+        for name in names:
+            if _is_overridden(kind, base, name):
+                raise ValueError(
+                    f"{kind.__name__}.{name} would never be called: {whose}; {instead}, or train with "
+                    "transformers' Trainer"
+                )
+    if _is_overridden(kind, base, "save_model"):
+        warn_once(
+            f"{kind.__name__}.save_model: checkpoints do not go through it, only the calls of your script; "
+            "a callback's on_save hears of each checkpoint"
+        )
     for name, value in given.items():
         if value is not None and value != (None, None):
             raise ValueError(
                 f"Trainer: {name} has no place here: the step is the engine's; leave it out (the model is "
                 "given itself or as its directory; loss, optimizer and schedule by the arguments)"
             )
+
+
+def _is_overridden(kind: type, base: type, name: str) -> bool:
+    return getattr(kind, name, None) is not getattr(base, name, None)
 
 
 def check_metrics(args: TrainingArguments, compute_metrics: Any) -> None:

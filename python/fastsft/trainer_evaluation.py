@@ -10,7 +10,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.evaluation import evaluation_loss, exact_loss
 from fastsft.phase_timeouts import deadline
-from fastsft.prediction import EvalPrediction, Preprocess, as_number, predict_rows
+from fastsft.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
 from fastsft.token_rows import TokenRows
 
 
@@ -39,12 +39,23 @@ class TrainerEvaluation:
     preprocess_logits_for_metrics: Preprocess | None
 
     def _read_eval_rows(self) -> None:
-        """The rows of the trainer's evaluation data, a set or several by name; ValueError for foreign ids."""
+        """The rows of the trainer's evaluation data, a set or several by name; collective.
+
+        ValueError for foreign ids, and where compute_metrics needs more logits than fit into memory.
+        """
         self.eval_rows: TokenRows | dict[str, TokenRows] | None = None
         if isinstance(self.eval_dataset, Mapping):
             self.eval_rows = {name: self._rows_of(item) for name, item in self.eval_dataset.items()}
         elif self.eval_dataset is not None:
             self.eval_rows = self._rows_of(self.eval_dataset)
+        if self._wants_predictions() and self.preprocess_logits_for_metrics is None:
+            sets = self.eval_rows.values() if isinstance(self.eval_rows, dict) else [self.eval_rows]
+            for rows in sets:
+                if rows is not None:
+                    check_predictions(rows, self.model.engine.vocab_size)
+
+    def _wants_predictions(self) -> bool:
+        return self.compute_metrics is not None and not self.args.prediction_loss_only
 
     def _rows_of(self, dataset: Any) -> TokenRows:
         rows = TokenRows.of(dataset, self.args.model_max_length)
@@ -101,8 +112,7 @@ class TrainerEvaluation:
         return self.eval_rows
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
-        wanted = self.compute_metrics is not None and not self.args.prediction_loss_only
-        metrics, _ = self._metrics(rows, prefix, wanted)
+        metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
         self.log(metrics)
         self.fire("on_evaluate", metrics=metrics)
         return metrics

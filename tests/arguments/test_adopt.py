@@ -66,12 +66,23 @@ def test_trackers_that_fastsft_does_not_know_are_left_out(tmp_path, caplog, monk
 
 
 @pytest.mark.parametrize(
-    "name", ["compute_loss", "training_step", "create_optimizer", "get_train_dataloader"]
-)
+    "name",
+    ["compute_loss", "training_step", "create_optimizer", "get_train_dataloader", "_evaluate", "_save",
+     "_load_best_model", "_load_from_checkpoint", "_rotate_checkpoints", "_save_optimizer_and_scheduler",
+     "floating_point_ops", "_remove_unused_columns"],
+)  # fmt: skip
 def test_steps_of_ones_own_are_refused(name):
     own = type("Own", (Trainer,), {name: lambda self, *given: None})
     with pytest.raises(ValueError, match=rf"Own\.{name} would never be called"):
         own("model")
+
+
+def test_a_save_of_ones_own_is_told_that_checkpoints_do_without_it(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(notices, "_said", set())
+    own = type("Own", (Trainer,), {"save_model": lambda self, *given: None})
+    with pytest.raises(ValueError, match="is not a directory"):
+        own("./model", TrainingArguments(str(tmp_path), use_cpu=True))
+    assert "Own.save_model: checkpoints do not go through it" in caplog.text
 
 
 def test_subclasses_may_do_what_is_called(tmp_path):
