@@ -73,6 +73,56 @@ def test_an_interrupt_leaves_a_checkpoint_and_no_process_and_the_same_call_resum
     assert result.plot()._repr_html_().count("<svg") == 3
 
 
+class BrokenView:
+    """Of a terminal that is gone."""
+
+    is_silent = False
+
+    def show(self, course):
+        if course.status.step >= 3:
+            raise BrokenPipeError("nobody reads")
+
+
+def test_an_error_of_the_parent_costs_no_step(tmp_path, monkeypatch):
+    mark, output = uuid.uuid4().hex, tmp_path / "out"
+    monkeypatch.setattr("fastsft.notebook.launch.view_for", lambda plot: BrokenView())
+    flags = {**FLAGS, "output_dir": str(output), "max_steps": 100_000}
+    with pytest.raises(BrokenPipeError):
+        launch(flags, num_processes=2, env={"OMP_NUM_THREADS": "1", "FASTSFT_TEST_MARK": mark})
+    assert processes_with(mark) == []
+    (checkpoint,) = output.glob("checkpoint-*")
+    assert int(checkpoint.name.split("-")[1]) >= 3 and (checkpoint / "manifest.json").is_file()
+
+
+def test_output_goes_on_after_a_line_that_looks_like_an_error(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("fastsft.notebook.launch._SECONDS_TO_FAIL", 0.2)
+    script = tmp_path / "script.py"
+    seen = tmp_path / "seen"
+    script.write_text(
+        "import pathlib, time\n"
+        "print('error: one that is handled', flush=True)\n"
+        "time.sleep(0.5)\n"
+        "print('and on', flush=True)\n"
+        f"seen = pathlib.Path({str(seen)!r})\n"
+        "for _ in range(600):\n"
+        "    time.sleep(0.05)\n"
+        "    if seen.exists(): break\n"
+        "else: raise SystemExit(3)\n"
+    )
+    told = []
+    kept = print
+
+    def spy(*words, **options):
+        told.extend(words)
+        if any("and on" in str(word) for word in words):
+            seen.touch()
+        kept(*words, **options)
+
+    monkeypatch.setattr("builtins.print", spy)
+    launch([], script=script, num_processes=1, plot=False)
+    assert any("error: one that is handled" in str(word) for word in told)
+
+
 @pytest.mark.chaos
 def test_ranks_whose_parent_dies_save_and_leave(tmp_path):
     mark, output = uuid.uuid4().hex, tmp_path / "out"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def _follow(ranks: Ranks, view: View, course: Course) -> int:
     """Show everything until all ranks have left; how often the user interrupted."""
     interrupts = 0
     held: list[str] = []
+    since = 0.0
     messages = ranks.messages()
     while True:
         try:
@@ -64,7 +66,11 @@ def _follow(ranks: Ranks, view: View, course: Course) -> int:
                 course.take(message)
                 view.show(course)
             elif held or ranks.failed or is_error(message):
-                held.append(message)  # told by the exception
+                held.append(message)  # told by the exception, unless the rank goes on
+                since = since if len(held) > 1 else time.monotonic()
+                if not ranks.failed and time.monotonic() - since > _SECONDS_TO_FAIL:
+                    print("\n".join(held), flush=True)
+                    held.clear()
             else:
                 # A notebook gathers what is printed in quick succession into one output.
                 print(message, flush=not view.is_silent)
@@ -80,6 +86,7 @@ def _follow(ranks: Ranks, view: View, course: Course) -> int:
     return interrupts
 
 
+_SECONDS_TO_FAIL = 5.0  # from the first line of an error to the end of its rank
 _ANSWERS = {
     1: "interrupted: the ranks save a checkpoint and leave; once more ends them at once",
     2: "ended; the newest checkpoint stands",

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -46,7 +47,8 @@ class Rank:
 
 
 class Ranks:
-    """`count` ranks that do `job`. Use as a context: nothing is left running when it ends.
+    """`count` ranks that do `job`. Use as a context: nothing is left running when it ends, and after an
+    exception they have had time to save.
 
     environ: further variables. is_silent: progress comes as events only, not as lines.
     """
@@ -75,7 +77,9 @@ class Ranks:
     def __enter__(self) -> Ranks:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        if kind is not None:
+            self._let_leave()
         self.end(signal.SIGKILL)
         for rank in self.ranks:
             rank.process.wait()
@@ -100,6 +104,14 @@ class Ranks:
         self.was_ended = self.was_ended or any(rank.process.poll() is None for rank in self.ranks)
         for rank in self.ranks:
             rank.end(number)
+
+    def _let_leave(self) -> None:
+        """An error of this process costs the ranks no step: they save, unless that takes too long."""
+        self.end(signal.SIGTERM)
+        end = time.monotonic() + _SECONDS_TO_LEAVE
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            for rank in self.ranks:
+                rank.process.wait(max(0.0, end - time.monotonic()))
 
     def _watch(self) -> bool:
         """Note who failed, and see to it that the others leave, too; whether all have left."""
