@@ -97,7 +97,7 @@ def _is_overridden(kind: type, base: type, name: str) -> bool:
 
 def check_metrics(args: TrainingArguments, compute_metrics: Any) -> None:
     """ValueError for arguments that would change what compute_metrics gets in transformers."""
-    defaults = {field.name: default_of(field) for field in dataclasses.fields(args)}
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(TrainingArguments)}
     for name in OF_METRICS if compute_metrics is not None else ():
         if getattr(args, name) != defaults[name]:
             raise ValueError(

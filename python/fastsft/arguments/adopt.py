@@ -13,7 +13,7 @@ _DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
 
 
 def as_arguments(args: Any) -> TrainingArguments:
-    """`args` of a Trainer: fastsft's as they are, transformers' (or a subclass of them) field by field.
+    """`args` of a Trainer: fastsft's checked again, transformers' (or a subclass of them) field by field.
 
     None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds are
     attributes of the result, whether fastsft knows them (model_max_length, cache_dir) or not. ValueError for
@@ -22,6 +22,7 @@ def as_arguments(args: Any) -> TrainingArguments:
     if args is None:
         return TrainingArguments(_DEFAULT_DIRECTORY)
     if isinstance(args, TrainingArguments):
+        args.settle()  # a script may have changed fields since
         return args
     if not _is_of_transformers(args):
         raise TypeError(

@@ -11,14 +11,14 @@ class ArgumentSetters:
     ValueError as from the constructor.
     """
 
-    def settle(self) -> None:
+    def settle(self, set_now: frozenset[str] = frozenset()) -> None:
         """Check the fields and derive what hangs on them."""
         raise NotImplementedError
 
     def _set(self, **values: Any) -> Any:
         for name, value in values.items():
             setattr(self, name, value)
-        self.settle()
+        self.settle(frozenset(values))
         return self
 
     def set_training(

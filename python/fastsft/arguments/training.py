@@ -6,6 +6,7 @@ Which field does what: trainer_arguments.md, sections 2, 3 and 6. Also parsed by
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastsft.arguments.batches import BatchArguments, settle_batches
 from fastsft.arguments.checkpoints import CheckpointArguments, settle_checkpoints
@@ -13,6 +14,7 @@ from fastsft.arguments.deepspeed import settle_deepspeed
 from fastsft.arguments.environment import check_environment
 from fastsft.arguments.evaluation import EvaluationArguments, settle_best_model, settle_evaluation
 from fastsft.arguments.faults import FaultArguments, settle_faults
+from fastsft.arguments.given import record_of, restore_given, values_of
 from fastsft.arguments.hub import HubArguments, settle_hub
 from fastsft.arguments.optimizer import OptimizerArguments, settle_optimizer
 from fastsft.arguments.precision import PrecisionArguments, settle_precision
@@ -45,8 +47,12 @@ class TrainingArguments(
     def __post_init__(self) -> None:
         self.settle()
 
-    def settle(self) -> None:
-        """Check the fields and derive what hangs on them; also after changes. ValueError: see the class."""
+    def settle(self, set_now: frozenset[str] = frozenset()) -> None:
+        """Check the fields and derive what hangs on them; also after changes. ValueError: see the class.
+
+        set_now: fields that a script sets even where the value is the old one (given.py).
+        """
+        given = restore_given(self, TrainingArguments, self._record or {}, set_now)
         apply_treatments(self, TrainingArguments)
         rank_of_flag = self.local_rank
         settle_run(self)
@@ -62,6 +68,11 @@ class TrainingArguments(
         settle_best_model(self)
         settle_hub(self)
         settle_faults(self)
+        self._record = record_of(self, TrainingArguments, given)
+
+    def settled_values(self) -> dict[str, Any]:
+        """Every field of this class as it stands; lists and dictionaries are copies."""
+        return values_of(self, TrainingArguments)
 
     @property
     def recompute_mode(self) -> str:

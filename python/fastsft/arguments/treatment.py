@@ -15,9 +15,9 @@ from fastsft.notices import warn_once
 def apply_treatments(args: Any, declared: type) -> None:
     """ValueError for a refused value and for none of a field's choices; one line for each NO-OP that is set.
 
-    `declared`: the class whose fields are fastsft's; those that a subclass declares again keep their meaning.
+    `declared`: the class whose fields are fastsft's. A subclass that declares some again changes neither
+    their meaning nor what is refused.
     """
-    defaults = {field.name: default_of(field) for field in dataclasses.fields(args)}
     for field in dataclasses.fields(declared):
         if not field.init:
             continue
@@ -25,7 +25,7 @@ def apply_treatments(args: Any, declared: type) -> None:
         setattr(args, field.name, value)
         _check_choice(declared, field.name, value)
         meaning = meaning_of(field)
-        if meaning.treatment == "IMPLEMENT" or value == defaults[field.name]:
+        if meaning.treatment == "IMPLEMENT" or value == default_of(field):
             continue
         if meaning.neutral and not any(
             type(value) is type(item) and value == item for item in meaning.neutral

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastsft.arguments.deepspeed import DeepSpeedPlan
+from fastsft.arguments.given import Record
 from fastsft.arguments.place import DeviceName, DistributedState, LogLevel, ParallelMode, process_log_level
 from fastsft.launcher import barrier, launch
 from fastsft.sharding_arguments import fsdp_tokens, node_size, strategy_of
@@ -33,6 +34,7 @@ class ArgumentViews:
     warmup_ratio: float | None
     _device: str = "cpu"
     _deepspeed_plan: DeepSpeedPlan | None = None
+    _record: Record | None = None
 
     @property
     def world_size(self) -> int:
