@@ -277,12 +277,12 @@ def plan_of_run(
     rows: Any,
     cost: tuple[float, float],
     room: Room,
-    kept: tuple[str, int] | None = None,
+    kept: tuple[str, int | None] | None = None,
 ) -> MemoryPlan:
     """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0.
 
     What those steps do not show is bounded by the longest rows of all. kept: recompute policy and token
-    budget that are settled already.
+    budget that are settled already; a budget of None is chosen.
     """
     from fastsft.run_plan import longest_rows, packing_summary
 

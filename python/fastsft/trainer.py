@@ -18,14 +18,12 @@ from fastsft.best_model import BestModel
 from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.checkpoint import put_abandoned_aside
 from fastsft.collators import check_collator
-from fastsft.device_memory import rank_memory
 from fastsft.devices import use_device
 from fastsft.due import Due
 from fastsft.finished_run import forget_end
 from fastsft.hub_uploads import HubUploads
 from fastsft.loaded_model import as_model
 from fastsft.log_level import use_log_level
-from fastsft.memory_plan import MemoryPlan, Room, plan_of_run
 from fastsft.model_directory import prepare_output_directory
 from fastsft.phase_timeouts import deadline
 from fastsft.prediction import EvalPrediction, Preprocess
@@ -37,19 +35,18 @@ from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.trackers.registry import make_trackers
 from fastsft.resume import check_resumable, checkpoint_to_resume, resume
 from fastsft.run_lock import run_lock
-from fastsft.run_plan import RunPlan, packing_summary
 from fastsft.signals import SignalGuard
 from fastsft.state import TrainerState, TrainOutput
 from fastsft.token_counter import TokenCounter, rate_of_run
-from fastsft.token_rows import TokenRows
 from fastsft.trainer_callbacks import TrainerCallbacks
 from fastsft.trainer_data import TrainerData
 from fastsft.trainer_evaluation import TrainerEvaluation
 from fastsft.trainer_files import TrainerFiles
+from fastsft.trainer_plan import TrainerPlan
 from fastsft.training_loop import TrainingLoop
 
 
-class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
+class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
     """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
 
     model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
@@ -99,11 +96,8 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
         self.uploads = HubUploads(self) if args.push_to_hub else None
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self._seed_everything(args.seed)
-        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
-        self.memory_plan: MemoryPlan | None = None
-        self.token_budget = args.token_budget
-        if train_dataset is not None:
-            self._plan_training()
+        self.is_in_train = False
+        self._plan_of(train_dataset)
         recompute = self.memory_plan.recompute if self.memory_plan else "selective"
         self.model.build(args, groups, recompute)
         self.progress = Progress(args, work=work_of(self) if train_dataset is not None else None)
@@ -116,31 +110,9 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
         self.saver = self._make_saver()
         if train_dataset is not None:
             self.train_rows.check_ids(self.engine.vocab_size)
-        self._read_eval_rows()
+        self._set_evaluation(eval_dataset)
+        self._planned = args.settled_values()
         self.callbacks.fire("on_init_end", self.state, **self._references())
-
-    def _plan_training(self) -> None:
-        """Read the data, and choose micro-batches and recompute by memory; ValueError when nothing fits."""
-        args = self.args
-        self.train_rows = TokenRows.of(self.train_dataset, args.model_max_length)
-        self.plan = RunPlan.of(args, len(self.train_rows))
-        beside = args.offload and args.device != "cpu"
-        self.memory = Room(rank_memory(args.device), rank_memory("cpu") if beside else None)
-        self._choose_plan()
-
-    def _choose_plan(self, kept: tuple[str, int] | None = None) -> None:
-        setting, cost = self.model.memory_setting(self.args), self.model.conversation_cost()
-        self.memory_plan = plan_of_run(self.args, setting, self.train_rows, cost, self.memory, kept)
-        self.token_budget = self.memory_plan.token_budget
-
-    def keep_token_budget(self, token_budget: int) -> None:
-        """Cut micro-batches by another budget than the planned one; ValueError when they do not fit."""
-        if token_budget != self.token_budget and self.memory_plan is not None:
-            self._choose_plan((self.memory_plan.recompute, token_budget))
-
-    def packing(self) -> Any:
-        """How the first steps are cut over ranks and micro-batches (csrc/data/packing_summary.h)."""
-        return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
 
     @property
     def engine(self) -> Any:
@@ -181,14 +153,20 @@ class Trainer(TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
 
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
         it is True, checkpoints of `output_dir` that the run leaves behind are put aside (checkpoint.py).
-        ValueError when there is none, or when another run holds `output_dir`. RunStoppedError for bad
+        ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
+        engine was made for (trainer_plan.py); others are planned again. RunStoppedError for bad
         numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
         number.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
+        self._take_changes()
         with run_lock(self.args.output_dir or "."):
-            return self._train(resume_from_checkpoint)
+            self.is_in_train = True
+            try:
+                return self._train(resume_from_checkpoint)
+            finally:
+                self.is_in_train = False
 
     def checkpoint_to_resume(self, wanted: bool | str | None) -> str | None:
         """The checkpoint that `train(wanted)` goes on from, checked to be of this run; collective.

@@ -12,6 +12,7 @@ from fastsft.evaluation import evaluation_loss, exact_loss
 from fastsft.phase_timeouts import deadline
 from fastsft.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
 from fastsft.token_rows import TokenRows
+from fastsft.trainer_plan import check_not_training
 
 
 class PredictionOutput(NamedTuple):
@@ -29,7 +30,6 @@ class TrainerEvaluation:
     """Evaluates the model as it stands; a part of Trainer."""
 
     args: TrainingArguments
-    eval_dataset: Any
     progress: Any
     model: Any
     fire: Callable[..., None]
@@ -38,21 +38,31 @@ class TrainerEvaluation:
     compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
     preprocess_logits_for_metrics: Preprocess | None
 
-    def _read_eval_rows(self) -> None:
-        """The rows of the trainer's evaluation data, a set or several by name; collective.
+    @property
+    def eval_dataset(self) -> Any:
+        """The data to evaluate on, as they were given: a set, several by name, or None.
 
-        ValueError for foreign ids, and where compute_metrics needs more logits than fit into memory.
+        Setting them reads their rows; collective. ValueError for foreign ids, while `train` runs, and where
+        compute_metrics needs more logits than fit into memory; the old ones stay.
         """
-        self.eval_rows: TokenRows | dict[str, TokenRows] | None = None
-        if isinstance(self.eval_dataset, Mapping):
-            self.eval_rows = {name: self._rows_of(item) for name, item in self.eval_dataset.items()}
-        elif self.eval_dataset is not None:
-            self.eval_rows = self._rows_of(self.eval_dataset)
+        return self._eval_dataset
+
+    @eval_dataset.setter
+    def eval_dataset(self, dataset: Any) -> None:
+        check_not_training(self, "eval_dataset")
+        self._set_evaluation(dataset)
+
+    def _set_evaluation(self, dataset: Any) -> None:
+        rows: TokenRows | dict[str, TokenRows] | None = None
+        if isinstance(dataset, Mapping):
+            rows = {name: self._rows_of(item) for name, item in dataset.items()}
+        elif dataset is not None:
+            rows = self._rows_of(dataset)
         if self._wants_predictions() and self.preprocess_logits_for_metrics is None:
-            sets = self.eval_rows.values() if isinstance(self.eval_rows, dict) else [self.eval_rows]
-            for rows in sets:
-                if rows is not None:
-                    check_predictions(rows, self.model.engine.vocab_size)
+            for item in rows.values() if isinstance(rows, dict) else [rows]:
+                if item is not None:
+                    check_predictions(item, self.model.engine.vocab_size)
+        self.eval_rows, self._eval_dataset = rows, dataset
 
     def _wants_predictions(self) -> bool:
         return self.compute_metrics is not None and not self.args.prediction_loss_only

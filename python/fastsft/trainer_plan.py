@@ -1,0 +1,133 @@
+"""What a Trainer will run: its training rows, steps and memory, and what changes of them before `train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.arguments.adopt import as_arguments
+from fastsft.arguments.given import is_same
+from fastsft.device_memory import rank_memory
+from fastsft.memory_plan import MemoryPlan, Room, plan_of_run
+from fastsft.model_directory import prepare_output_directory
+from fastsft.preflight import check_before_training, check_metrics
+from fastsft.reporting.peak_flops import work_of
+from fastsft.run_plan import RunPlan, packing_summary
+from fastsft.token_rows import TokenRows
+
+# What the engine, the process groups, the rows and the trackers are made for; another value needs others.
+_OF_CONSTRUCTION = (
+    "use_cpu", "no_cuda", "bf16", "tf32", "full_determinism", "recompute", "grad_dtype", "optim_dtype",
+    "master_dtype", "model_max_length", "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
+    "report_to", "run_name", "push_to_hub", "include_num_input_tokens_seen",
+)  # fmt: skip
+
+
+class TrainerPlan:
+    """The training rows and the plan made of them; a part of Trainer."""
+
+    args: TrainingArguments
+    model: Any
+    progress: Any
+    is_in_train: bool
+    eval_dataset: Any
+    compute_metrics: Any
+    train_rows: TokenRows
+    plan: RunPlan
+    memory: Room
+    memory_plan: MemoryPlan | None
+    token_budget: int
+    _planned: dict[str, Any]
+    _train_dataset: Any
+
+    @property
+    def train_dataset(self) -> Any:
+        """The data to train on, as it was given. Setting it reads its rows and plans steps and memory again.
+
+        ValueError while `train` runs, for a Trainer that was made without training data, whose engine is not
+        planned for any, and for rows that do not fit; the old data stay then.
+        """
+        return self._train_dataset
+
+    @train_dataset.setter
+    def train_dataset(self, dataset: Any) -> None:
+        check_not_training(self, "train_dataset")
+        if dataset is None:
+            self._train_dataset = None
+            return
+        if self.memory_plan is None:
+            raise ValueError(
+                "Trainer.train_dataset: this Trainer was made without training data, and its engine is "
+                "planned for none; make it with Trainer(..., train_dataset=...)"
+            )
+        rows = TokenRows.of(dataset, self.args.model_max_length)
+        rows.check_ids(self.model.engine.vocab_size)
+        self._plan_again(rows)
+        self._train_dataset = dataset
+        self.progress.work = work_of(self)
+
+    def _plan_of(self, dataset: Any) -> None:
+        """Read the data, and choose micro-batches and recompute by memory; ValueError when nothing fits."""
+        args, self._train_dataset, self.memory_plan = self.args, dataset, None
+        self.token_budget = args.token_budget
+        if dataset is None:
+            return
+        self.train_rows = TokenRows.of(dataset, args.model_max_length)
+        self.plan = RunPlan.of(args, len(self.train_rows))
+        beside = args.offload and args.device != "cpu"
+        self.memory = Room(rank_memory(args.device), rank_memory("cpu") if beside else None)
+        self._choose_plan(self.train_rows)
+
+    def _plan_again(self, rows: TokenRows) -> None:
+        """Steps and micro-batches for `rows` under the arguments as they are now; the engine stays."""
+        assert self.memory_plan is not None
+        plan = RunPlan.of(self.args, len(rows))
+        self._choose_plan(rows, (self.memory_plan.recompute, self.args.micro_batch_tokens))
+        self.plan, self.train_rows = plan, rows
+
+    def _choose_plan(self, rows: TokenRows, kept: tuple[str, int | None] | None = None) -> None:
+        setting, cost = self.model.memory_setting(self.args), self.model.conversation_cost()
+        self.memory_plan = plan_of_run(self.args, setting, rows, cost, self.memory, kept)
+        self.token_budget = self.memory_plan.token_budget
+
+    def keep_token_budget(self, token_budget: int) -> None:
+        """Cut micro-batches by another budget than the planned one; ValueError when they do not fit."""
+        if token_budget != self.token_budget and self.memory_plan is not None:
+            self._choose_plan(self.train_rows, (self.memory_plan.recompute, token_budget))
+
+    def packing(self) -> Any:
+        """How the first steps are cut over ranks and micro-batches (csrc/data/packing_summary.h)."""
+        return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
+
+    def _take_changes(self) -> None:
+        """Check arguments that a script changed since they were planned with, and plan again.
+
+        ValueError for what the constructor refuses, and for fields that the engine was made for.
+        """
+        as_arguments(self.args)
+        values = self.args.settled_values()
+        changed = [name for name in values if not is_same(values[name], self._planned[name])]
+        if not changed:
+            return
+        fixed = [f"{name} from {self._planned[name]!r} to {values[name]!r}"
+                 for name in changed if name in _OF_CONSTRUCTION]  # fmt: skip
+        if fixed:
+            raise ValueError(
+                f"Trainer.train: args changed after the Trainer was made: {', '.join(fixed)}; its engine is "
+                "made for the old values: set them back, or change them before Trainer(args=...)"
+            )
+        check_metrics(self.args, self.compute_metrics)
+        check_before_training(self.model, self.args, self.eval_dataset)
+        if "output_dir" in changed:
+            prepare_output_directory(self.model.source_directory, self.args.output_dir or ".")
+        self._plan_again(self.train_rows)
+        self._planned = values
+
+
+def check_not_training(trainer: Any, name: str) -> None:
+    """ValueError while `trainer` trains: the epoch that runs is cut from the old rows."""
+    if trainer.is_in_train:
+        raise ValueError(
+            f"Trainer.{name}: cannot be set while train() runs, whose epoch is cut from the old rows; set it "
+            "before train(), or hand data to evaluate(eval_dataset)"
+        )
