@@ -67,6 +67,8 @@ def settle_optimizer(args: TrainingArguments) -> None:
     if args.lr_scheduler_kwargs is not None:
         args.lr_scheduler_kwargs = json_object("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
     _settle_warmup(args)
+    if args.max_grad_norm is None:  # off, as in transformers
+        args.max_grad_norm = 0.0
 
 
 def _settle_warmup(args: TrainingArguments) -> None:

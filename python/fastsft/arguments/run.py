@@ -42,6 +42,11 @@ class RunArguments:
 def settle_run(args: TrainingArguments) -> None:
     """The directory; the words True (the newest checkpoint) and False (none) instead of a checkpoint."""
     args.output_dir = os.path.expanduser(args.output_dir or "trainer_output")
+    if args.max_steps <= 0 and args.num_train_epochs < 0:
+        raise ValueError(
+            f"--num_train_epochs: expected 0 or more, got {args.num_train_epochs}; or give "
+            "--max_steps above 0"
+        )
     word = str(args.resume_from_checkpoint).lower()
     if word == "true":
         args.resume_from_checkpoint = True  # type: ignore[assignment]

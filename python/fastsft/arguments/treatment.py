@@ -9,11 +9,14 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.meaning import default_of, meaning_of
+from fastsft.arguments.values import checked_value
 from fastsft.notices import warn_once
 
 
 def apply_treatments(args: Any, declared: type) -> None:
-    """ValueError for a refused value and for none of a field's choices; one line for each NO-OP that is set.
+    """ValueError for a refused value and for one that a field cannot have; a line for each NO-OP set.
+
+    Values get the types of their fields (values.py).
 
     `declared`: the class whose fields are fastsft's. A subclass that declares some again changes neither
     their meaning nor what is refused.
@@ -21,10 +24,12 @@ def apply_treatments(args: Any, declared: type) -> None:
     for field in dataclasses.fields(declared):
         if not field.init:
             continue
+        meaning = meaning_of(field)
         value = _plain(getattr(args, field.name))
+        if meaning.treatment == "IMPLEMENT" or (meaning.treatment == "NO-OP" and value is not None):
+            value = checked_value(declared, field.name, value)
         setattr(args, field.name, value)
         _check_choice(declared, field.name, value)
-        meaning = meaning_of(field)
         if meaning.treatment == "IMPLEMENT" or value == default_of(field):
             continue
         if meaning.neutral and not any(
