@@ -30,7 +30,7 @@ class Recorder(transformers.TrainerCallback):
 
     def _record(self, event: str, state: Any, control: Any) -> None:
         fields = [getattr(state, name) for name in FIELDS]
-        history = [sorted(set(entry) - {"eval_model_preparation_time"}) for entry in state.log_history]
+        history = [sorted(entry) for entry in state.log_history]
         switches = {name: bool(value) for name, value in vars(control).items() if name.startswith("should_")}
         self.seen.append((event, fields, history, switches))
 

@@ -165,7 +165,8 @@ def test_evaluation_weighs_batches_by_samples(tmp_path):
     means = [(targets[b] * losses[b]).sum() / targets[b].sum() for b in batches]
     assert metrics["eval_loss"] == pytest.approx((4 * means[0] + 4 * means[1] + 3 * means[2]) / 11)
     assert set(metrics) == {
-        "eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second"
+        "eval_loss", "eval_model_preparation_time", "eval_runtime", "eval_samples_per_second",
+        "eval_steps_per_second",
     }  # fmt: skip
 
 

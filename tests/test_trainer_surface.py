@@ -137,7 +137,7 @@ def test_evaluation_sets_by_name(tmp_path):
     run = trainer(tmp_path, eval_rows=sets)
     metrics = run.evaluate()
     assert {name for name in metrics if name.endswith("_loss")} == {"eval_first_loss", "eval_second_loss"}
-    assert [len(e) for e in run.state.log_history] == [5, 5]
+    assert [len(e) for e in run.state.log_history] == [6, 6]
     assert run.evaluate("second")["eval_second_loss"] == metrics["eval_second_loss"]
     assert run.evaluate({"x": sets["second"]}, metric_key_prefix="test")["test_x_loss"] == pytest.approx(
         metrics["eval_second_loss"]
@@ -151,8 +151,22 @@ def test_predict_gives_metrics_that_are_not_logged(tmp_path):
     output = run.predict(Rows([4, 4], [1, 3]))
     assert output.predictions is None and output.label_ids is None and run.state.log_history == []
     assert set(output.metrics) == {
-        "test_loss", "test_runtime", "test_samples_per_second", "test_steps_per_second",
+        "test_loss", "test_model_preparation_time", "test_runtime", "test_samples_per_second",
+        "test_steps_per_second",
     }  # fmt: skip
+
+
+def test_preparation_is_told_when_evaluation_came_before_training(tmp_path):
+    name = "eval_model_preparation_time"
+    trained = trainer(tmp_path, eval_on_start=True)
+    trained.train()
+    assert name not in trained.evaluate()
+    assert not [entry for entry in trained.state.log_history if name in entry]
+    evaluated = trainer(tmp_path)
+    seconds = evaluated.evaluate()[name]
+    assert type(seconds) is float and seconds >= 0
+    evaluated.train()
+    assert evaluated.evaluate()[name] == seconds  # as in transformers, from then on
 
 
 @pytest.mark.parametrize(("delay", "steps"), [(0, [1, 2, 3, 4, 5, 6]), (3, [3, 4, 5, 6])])

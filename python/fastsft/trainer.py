@@ -99,7 +99,9 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         self.is_in_train = False
         self._plan_of(train_dataset)
         recompute = self.memory_plan.recompute if self.memory_plan else "selective"
+        built = time.monotonic()
         self.model.build(args, groups, recompute)
+        self._build_time, self._has_trained = round(time.monotonic() - built, 4), False
         self.progress = Progress(args, work=work_of(self) if train_dataset is not None else None)
         reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir))]
         self.callbacks = CallbackHandler([DefaultFlow(), *reports, *(callbacks or ()), self.progress], args)
@@ -162,7 +164,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
             raise ValueError("Trainer.train: expected a train_dataset, got None")
         self._take_changes()
         with run_lock(self.args.output_dir or "."):
-            self.is_in_train = True
+            self.is_in_train = self._has_trained = True
             try:
                 return self._train(resume_from_checkpoint)
             finally:

@@ -35,6 +35,9 @@ class TrainerEvaluation:
     fire: Callable[..., None]
     log: Callable[..., None]
     _at_batch: Callable[[], None]
+    _build_time: float
+    _has_trained: bool
+    model_preparation_time: float | None = None
     compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
     preprocess_logits_for_metrics: Preprocess | None
 
@@ -145,7 +148,7 @@ class TrainerEvaluation:
             compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
             loss = compute(self.model.engine, rows, self.args, batch_done)
             predicted = self._predicted(rows) if with_predictions else None
-        own = self._own_metrics(predicted, prefix)
+        own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
         runtime = time.monotonic() - started
         steps = _C.micro_batch_count(len(rows), self.args.eval_batch_size, self.args.world_size)
         rates = {
@@ -154,6 +157,13 @@ class TrainerEvaluation:
             f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
         }
         return {f"{prefix}_loss": loss, **own, **rates}, predicted
+
+    def _preparation(self, prefix: str) -> dict[str, float]:
+        """Seconds that the engine was built in, once an evaluation came before the first `train`."""
+        if not self._has_trained:
+            self.model_preparation_time = self._build_time
+        seconds = self.model_preparation_time
+        return {} if seconds is None else {f"{prefix}_model_preparation_time": seconds}
 
     def _predicted(self, rows: TokenRows) -> EvalPrediction:
         return predict_rows(self.model.engine, rows, self.args, self.preprocess_logits_for_metrics)
