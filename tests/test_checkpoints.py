@@ -102,7 +102,7 @@ def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path
         ("block", wide.token_budget),
     ).total  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr("fastsft.trainer.rank_memory", lambda device: least - 1)
+        patch.setattr("fastsft.trainer_plan.rank_memory", lambda device: least - 1)
         tight = make_trainer(model, tmp_path / "tight")
         assert tight.token_budget < wide.token_budget
         tight.train()
