@@ -53,11 +53,11 @@ uint32_t update_portable(uint32_t state, const std::byte* data, size_t size) {
   return state;
 }
 
-constexpr size_t kStretch = 16 << 10;  // bytes
-
 using Update = uint32_t (*)(uint32_t, const std::byte*, size_t);
 
 #if defined(__x86_64__)
+constexpr size_t kStretch = 16 << 10;  // bytes
+
 __attribute__((target("sse4.2"))) uint32_t update_sse42(uint32_t state, const std::byte* data,
                                                         size_t size) {
   uint64_t wide = state;
@@ -86,26 +86,17 @@ bool has_instruction() {
   return has;
 }
 
-Update choose_update() { return has_instruction() ? update_sse42 : update_portable; }
-#else
-// The instruction takes three cycles and one can begin in each: three stretches at a time.
-__attribute__((target("sse4.2"))) uint32_t checksum_three(uint32_t previous,
-                                                          const std::byte* data) {
-  static const Crc32cCombiner combine(kStretch);
-  uint64_t first = static_cast<uint32_t>(~previous), second = ~uint32_t{0}, third = ~uint32_t{0};
-  for (size_t i = 0; i < kStretch; i += 8) {
-    first = _mm_crc32_u64(first, load64(data + i));
-    second = _mm_crc32_u64(second, load64(data + kStretch + i));
-    third = _mm_crc32_u64(third, load64(data + 2 * kStretch + i));
+// Takes what it has read off `bytes`.
+uint32_t checksum_stretches(std::span<const std::byte>& bytes, uint32_t previous) {
+  for (; has_instruction() && bytes.size() >= 3 * kStretch; bytes = bytes.subspan(3 * kStretch)) {
+    previous = checksum_three(previous, bytes.data());
   }
-  const auto finish = [](uint64_t state) { return ~static_cast<uint32_t>(state); };
-  return combine(combine(finish(first), finish(second)), finish(third));
+  return previous;
 }
 
-bool has_instruction() {
-  static const bool has = __builtin_cpu_supports("sse4.2") != 0;
-  return has;
-}
+Update choose_update() { return has_instruction() ? update_sse42 : update_portable; }
+#else
+uint32_t checksum_stretches(std::span<const std::byte>&, uint32_t previous) { return previous; }
 
 Update choose_update() { return update_portable; }
 #endif
@@ -114,9 +105,7 @@ Update choose_update() { return update_portable; }
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
   static const Update update = choose_update();
-  for (; has_instruction() && bytes.size() >= 3 * kStretch; bytes = bytes.subspan(3 * kStretch)) {
-    previous = checksum_three(previous, bytes.data());
-  }
+  previous = checksum_stretches(bytes, previous);
   return ~update(~previous, bytes.data(), bytes.size());
 }
 
