@@ -37,7 +37,7 @@ class EngineStaging {
   Written write(const std::string& directory, const std::string& dtype, uint64_t max_shard_size,
                 bool with_model, bool with_state) {
     WrittenPart part =
-        write_part(posix_file_system(), directory, staging_.part(),
+        write_part(direct_file_system(), directory, staging_.part(),
                    with_model ? model_plan(engine_, dtype, max_shard_size) : ModelFilePlan{},
                    with_state, Priority::kLow);
     return {std::move(part.files), std::move(part.ranges)};
@@ -50,8 +50,11 @@ class EngineStaging {
 
 Written write_live(Engine& engine, const std::string& directory, const std::string& dtype,
                    uint64_t max_shard_size, bool with_model, bool with_state) {
+  // Weights alone are the end of a run, read back at once; a checkpoint is for the day it is
+  // needed.
+  FileSystem& file_system = with_state ? direct_file_system() : posix_file_system();
   WrittenPart part =
-      write_part(posix_file_system(), directory, live_part(engine),
+      write_part(file_system, directory, live_part(engine),
                  with_model ? model_plan(engine, dtype, max_shard_size) : ModelFilePlan{},
                  with_state, Priority::kNormal);
   return {std::move(part.files), std::move(part.ranges)};

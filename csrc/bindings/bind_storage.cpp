@@ -90,6 +90,21 @@ void bind_files(py::module_& module) {
       .def_readonly("offset", &RangeDigest::offset)
       .def_readonly("size", &RangeDigest::size)
       .def_readonly("crc32c", &RangeDigest::crc32c);
+  py::class_<ChecksummedRanges>(module, "ChecksummedRanges")
+      .def(py::init([](const std::string& path, bool direct) {
+             return std::make_unique<ChecksummedRanges>(
+                 direct ? direct_file_system() : posix_file_system(), path);
+           }),
+           "path"_a, "direct"_a = false, Unlocked())
+      .def(
+          "write_at",
+          [](ChecksummedRanges& ranges, uint64_t offset, const py::bytes& data) {
+            const auto bytes = view(data);
+            const py::gil_scoped_release unlocked;
+            ranges.write_at(offset, bytes);
+          },
+          "offset"_a, "data"_a)
+      .def("finish", &ChecksummedRanges::finish, Unlocked());
   module.def("join_ranges", &join_ranges, "ranges"_a, Unlocked());
   module.def(
       "write_file",

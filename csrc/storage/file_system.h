@@ -59,6 +59,9 @@ class FileSystem {
 };
 
 FileSystem& posix_file_system();
+// The same for large files that nobody reads soon and that are written beside other work: past the
+// page cache where that is best (posix_file.h).
+FileSystem& direct_file_system();
 
 std::string join_path(const std::string& directory, const std::string& name);
 std::string parent_path(const std::string& path);  // "." for a bare name

@@ -12,10 +12,16 @@ constexpr uint64_t kWritebackStep = uint64_t{8} << 20;
 
 }  // namespace
 
-PosixFile::PosixFile(const std::string& path, int flags)
+PosixFile::PosixFile(const std::string& path, int flags, Caching caching)
     : path_(path), descriptor_(checked_call("create", path, [&] {
         return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
-      })) {}
+      })) {
+  if (caching == Caching::kDirect && takes_direct_writes(path)) {
+    direct_.emplace(path, [this](uint64_t offset, std::span<const std::byte> bytes) {
+      write_cached(offset, bytes);
+    });
+  }
+}
 
 PosixFile::~PosixFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -27,6 +33,14 @@ void PosixFile::write(std::span<const std::byte> bytes) {
 }
 
 void PosixFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  if (direct_) {
+    direct_->write_at(offset, bytes);
+  } else {
+    write_cached(offset, bytes);
+  }
+}
+
+void PosixFile::write_cached(uint64_t offset, std::span<const std::byte> bytes) {
   const uint64_t begin = offset;
   while (!bytes.empty()) {
     const auto count = checked_call("write", path_, [&] {
@@ -50,6 +64,7 @@ void PosixFile::start_writeback(uint64_t offset, uint64_t size) {
 }
 
 void PosixFile::sync() {
+  if (direct_) direct_->flush();
   // After a failed fsync the kernel may drop the dirty pages: a second one would lie.
   while (::fsync(descriptor_) != 0) {
     if (errno != EINTR) fail_call("sync", path_, errno);
@@ -57,6 +72,7 @@ void PosixFile::sync() {
 }
 
 void PosixFile::close() {
+  if (direct_) direct_->flush();
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0 && errno != EINTR) fail_call("close", path_, errno);

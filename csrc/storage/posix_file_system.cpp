@@ -48,11 +48,13 @@ bool is_gone(int error) { return error == ENOENT; }
 
 class PosixFileSystem : public FileSystem {
  public:
+  explicit PosixFileSystem(Caching caching) : caching_(caching) {}
+
   std::unique_ptr<WritableFile> create_file(const std::string& path) override {
-    return std::make_unique<PosixFile>(path, O_TRUNC);
+    return std::make_unique<PosixFile>(path, O_TRUNC, caching_);
   }
   std::unique_ptr<RangeFile> open_ranges(const std::string& path) override {
-    return std::make_unique<PosixFile>(path, 0);
+    return std::make_unique<PosixFile>(path, 0, caching_);
   }
   void sync_file(const std::string& path) override { sync_path(path, O_RDONLY); }
   void sync_directory(const std::string& path) override { sync_path(path, O_RDONLY | O_DIRECTORY); }
@@ -72,6 +74,9 @@ class PosixFileSystem : public FileSystem {
   bool exists(const std::string& path) override { return is_there(path); }
   std::vector<DirectoryEntry> list(const std::string& path) override;
   uint64_t available_bytes(const std::string& path) override { return free_bytes(path); }
+
+ private:
+  Caching caching_;
 };
 
 void PosixFileSystem::rename(const std::string& from, const std::string& to) {
@@ -118,7 +123,12 @@ void fail_call(const char* operation, const std::string& path, int error) {
 }
 
 FileSystem& posix_file_system() {
-  static PosixFileSystem file_system;
+  static PosixFileSystem file_system(Caching::kCached);
+  return file_system;
+}
+
+FileSystem& direct_file_system() {
+  static PosixFileSystem file_system(Caching::kDirect);
   return file_system;
 }
 

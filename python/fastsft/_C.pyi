@@ -22,6 +22,7 @@ __all__: list[str] = [
     "CalledTokenizer",
     "ChatTemplate",
     "CheckpointStaging",
+    "ChecksummedRanges",
     "CollectiveError",
     "DamagedCacheError",
     "DataCounts",
@@ -196,6 +197,11 @@ class RangeDigest:
     def offset(self) -> int: ...
     @property
     def size(self) -> int: ...
+
+class ChecksummedRanges:
+    def __init__(self, path: str, direct: bool = False) -> None: ...
+    def finish(self) -> list[RangeDigest]: ...
+    def write_at(self, offset: typing.SupportsInt | typing.SupportsIndex, data: bytes) -> None: ...
 
 class TensorEntry:
     @property
