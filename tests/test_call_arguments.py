@@ -51,6 +51,15 @@ def test_mistakes(parser, arguments, flags, message):
         read_arguments(parser, arguments, flags)
 
 
+def test_a_file_of_flags_and_what_wins_over_it(parser, tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("learning_rate: 2e-5\nseed: 7\ndata_path: d.json\n")
+    _, data, training = read_arguments(parser, {"config": config}, {"seed": 8, "use_cpu": True})
+    assert (data.data_path, training.learning_rate, training.seed) == ("d.json", 2e-5, 8)
+    with pytest.raises(ValueError, match="no such file"):
+        read_arguments(parser, None, {"config": "nowhere.yaml"})
+
+
 def test_train_from_python(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["notebook", "--no_such_flag", "1"])
     monkeypatch.setattr(fastsft.train, "local_rank", None)

@@ -7,24 +7,46 @@ import sys
 import pytest
 
 from fastsft import own_ranks
-from fastsft.own_ranks import ranks_to_start, wants_cpu
+from fastsft.own_ranks import ranks_to_start
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch, tmp_path):
+    """Four GPUs, and a program in `tmp_path` without a .args file."""
+    monkeypatch.setattr(own_ranks, "_visible_gpus", lambda: 4)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "train.py")])
 
 
 @pytest.mark.parametrize(
-    ("words", "wants"),
+    ("words", "count"),
     [
-        ("--use_cpu", True),
-        ("--use-cpu True --seed 1", True),
-        ("--no_cuda=yes", True),
-        ("--use_cpu False", False),
-        ("--use_cpu True --use_cpu no", False),
-        ("--use_cpu --seed 1", True),
-        ("--output_dir use_cpu", False),
-        ("", False),
+        ("--use_cpu", 1),
+        ("--use-cpu True --seed 1", 1),
+        ("--use_cp True", 1),
+        ("--no_cuda=yes", 1),
+        ("--use_cpu False", 4),
+        ("--use_cpu True --use_cpu no", 4),
+        ("--use_cpu --seed 1", 1),
+        ("--output_dir use_cpu", 4),
+        ("--bf16 maybe", 1),  # one process reports it
+        ("--config nowhere.yaml", 1),
+        ("--no_such_flag 1", 4),
     ],
 )
-def test_words_that_choose_the_cpu(words, wants):
-    assert wants_cpu(words.split()) is wants
+def test_words_that_choose_the_cpu(words, count):
+    assert ranks_to_start(words.split(), {}) == count
+
+
+@pytest.mark.parametrize("name", ["use_cpu", "no_cuda", "use-cpu"])
+def test_files_that_choose_the_cpu(tmp_path, name):
+    config = tmp_path / "run.yaml"
+    config.write_text(f"{name}: true\nseed: 1\n")
+    words = ["--config", str(config)]
+    assert ranks_to_start(words, {}) == 1
+    assert ranks_to_start([*words, f"--{name}", "False"], {}) == 4
+    (tmp_path / "train.args").write_text(f"--seed 1 --{name}\n")
+    assert ranks_to_start([], {}) == 1
+    assert ranks_to_start([f"--{name}=no"], {}) == 4
 
 
 @pytest.mark.parametrize(
@@ -33,6 +55,7 @@ def test_words_that_choose_the_cpu(words, wants):
         ("", {}, 4),
         ("--use_cpu", {}, 1),
         ("--help", {}, 1),
+        ("--help", {"FASTSFT_NUM_PROCESSES": "2"}, 1),
         ("", {"RANK": "0", "WORLD_SIZE": "1"}, 1),
         ("", {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, 1),
         ("", {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, 4),
@@ -41,8 +64,7 @@ def test_words_that_choose_the_cpu(words, wants):
         ("", {"FASTSFT_NUM_PROCESSES": "3", "RANK": "1", "WORLD_SIZE": "3"}, 1),
     ],
 )
-def test_how_many(monkeypatch, words, env, count):
-    monkeypatch.setattr(own_ranks, "_visible_gpus", lambda: 4)
+def test_how_many(words, env, count):
     assert ranks_to_start(words.split(), env) == count
 
 

@@ -13,8 +13,9 @@ def read_arguments(
 ) -> tuple[Any, ...]:
     """Instances of the parser's classes: of the program's command line when there is neither of the two.
 
-    Values of names stay as they are; `model_name_or_path=Path(...)` is the path's text. ValueError for an
-    unknown name, for a name given twice, and for words beside keyword arguments.
+    Values of names stay as they are; `model_name_or_path=Path(...)` is the path's text, and `config` a file
+    of flags, which the other names win over. ValueError for an unknown name, for a name given twice, and for
+    words beside keyword arguments.
     """
     if arguments is None and not flags:
         return parser.parse_args_into_dataclasses()
@@ -30,7 +31,9 @@ def read_arguments(
     twice = sorted(set(arguments or {}) & set(flags))
     if twice:
         raise ValueError(f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}")
-    return parser.parse_dict({name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()})
+    values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
+    config = values.pop("config", None)
+    return parser.parse_dict({**(parser.file_values(config) if config is not None else {}), **values})
 
 
 def _plain(value: Any) -> Any:

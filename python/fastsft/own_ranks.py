@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from fastsft.cpu_choice import chooses_cpu
 from fastsft.launcher import launch
-from fastsft.parser_options import parse_bool
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 
@@ -15,31 +16,28 @@ COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 def ranks_to_start(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
     """How many ranks this process should start instead of training itself; 1: none but itself.
 
-    As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees; always 1 for a
-    process that a launcher started, for --use_cpu and for --help. ValueError for a number below 1.
+    As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees, and one where
+    use_cpu is chosen (on the command line, in a file of --config, in the .args file) or words cannot be
+    parsed, which this process alone then reports. Always 1 for a process that a launcher started, and for
+    --help. ValueError for a number below 1.
     """
     env = os.environ if environ is None else environ
-    if "RANK" in env or launch(env).world_size > 1 or {"-h", "--help"} & set(words):
+    if "RANK" in env or launch(env).world_size > 1 or _asks_for_help(words):
         return 1
     chosen = env.get(COUNT_VARIABLE)
     if chosen is not None:
         if not chosen.isdigit() or int(chosen) < 1:
             raise ValueError(f"{COUNT_VARIABLE}: expected a number of ranks, at least 1, got {chosen!r}")
         return int(chosen)
-    return 1 if wants_cpu(words) else _visible_gpus()
+    try:
+        on_cpu = chooses_cpu(words, Path(sys.argv[0]).with_suffix(".args") if sys.argv[0] else None)
+    except (ValueError, OSError):
+        return 1
+    return 1 if on_cpu else _visible_gpus()
 
 
-def wants_cpu(words: Sequence[str]) -> bool:
-    """Whether --use_cpu or --no_cuda stands on the command line."""
-    wants = False
-    for number, word in enumerate(words):
-        flag, equals, value = word.replace("-", "_").partition("=")
-        if flag not in ("__use_cpu", "__no_cuda"):
-            continue
-        following = words[number + 1] if number + 1 < len(words) else ""
-        value = value if equals else "True" if not following or following.startswith("-") else following
-        wants = _is_true(value)
-    return wants
+def _asks_for_help(words: Sequence[str]) -> bool:
+    return any(word == "-h" or (len(word) > 3 and "--help".startswith(word)) for word in words)
 
 
 def start_ranks(count: int) -> None:
@@ -60,10 +58,3 @@ def _visible_gpus() -> int:
     import torch
 
     return max(1, torch.cuda.device_count())
-
-
-def _is_true(word: str) -> bool:
-    try:
-        return parse_bool(word)
-    except Exception:  # the parser will say so
-        return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -74,21 +74,9 @@ class DataclassParser(ArgumentParser):
         besides the dataclasses follow in a namespace. Raises ValueError for unknown options unless
         `return_remaining_strings`, which appends them to the result.
         """
-        words = list(sys.argv[1:] if args is None else args)
         files = _default_files(look_for_args_file, args_filename)
-        if args_file_flag:
-            named, words = _named_files(words, args_file_flag)
-            files += named
-        before = [word for file in files if file.exists() for word in file.read_text("utf-8").split()]
-        words = before + words
-        if self._reads_config:
-            configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
-            if configs:
-                self._take_config(str(configs[-1]))
-        namespace, remaining = self.parse_known_args(words)
+        namespace, remaining = self.parse_values(args, files, args_file_flag)
         values = vars(namespace)
-        if self._reads_config:
-            values.pop(_CONFIG)
         outputs: list[Any] = [
             kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind) if f.init})
             for kind in self.dataclass_types
@@ -104,16 +92,44 @@ class DataclassParser(ArgumentParser):
             )
         return tuple(outputs)
 
+    def parse_values(
+        self,
+        args: Sequence[str] | None = None,
+        files: Sequence[Path] = (),
+        args_file_flag: str | None = None,
+    ) -> tuple[Namespace, list[str]]:
+        """The values of all fields, not yet made into instances, and the words that no option takes.
+
+        args: default `sys.argv[1:]`. files: put before them, those that exist.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        if args_file_flag:
+            named, words = _named_files(words, args_file_flag)
+            files = [*files, *named]
+        words = [word for file in files if file.exists() for word in file.read_text("utf-8").split()] + words
+        if self._reads_config:
+            configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
+            if configs:
+                self._take_config(str(configs[-1]))
+        namespace, remaining = self.parse_known_args(words)
+        if self._reads_config:
+            delattr(namespace, _CONFIG)
+        return namespace, remaining
+
     def _take_config(self, path: str) -> None:
         """Keys of a file become defaults, so that flags win."""
+        defaults = self.file_values(path)
+        self.set_defaults(**defaults)
+        for action in self._actions:
+            action.required = action.required and action.dest not in defaults
+
+    def file_values(self, path: str) -> dict[str, Any]:
+        """What a file of `--config` says, by field. ValueError as of `flag_defaults`."""
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:
             hints |= get_type_hints(kind)
-        defaults = flag_defaults(read_flag_file(path), actions, hints, path)
-        self.set_defaults(**defaults)
-        for name in defaults:
-            actions[name].required = False
+        return flag_defaults(read_flag_file(path), actions, hints, path)
 
     def parse_dict(self, args: dict[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed."""

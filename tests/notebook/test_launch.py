@@ -216,8 +216,21 @@ def test_number_of_processes(monkeypatch):
     assert default_processes({}) == default_processes([]) == 3
     assert default_processes({"use_cpu": True}) == default_processes(["--seed", "1", "--use-cpu"]) == 1
     assert default_processes(["--no_cuda=True"]) == 1 and default_processes(["--use_cpu", "False"]) == 3
+    assert default_processes({"use_cpu": "no"}) == 3 and default_processes({"no_cuda": "yes"}) == 1
+    assert default_processes(["--bf16", "maybe"]) == default_processes({"use_cpu": "maybe"}) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert default_processes({}) == 1
+
+
+def test_number_of_processes_by_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,3")
+    config, script = tmp_path / "run.json", tmp_path / "own.py"
+    config.write_text('{"use_cpu": true}')
+    assert default_processes(["--config", str(config)]) == default_processes({"config": config}) == 1
+    assert default_processes({"config": config, "use_cpu": False}) == 3
+    assert default_processes([], str(script)) == default_processes(["--bf16", "x"], str(script)) == 3
+    (tmp_path / "own.args").write_text("--no_cuda")
+    assert default_processes([], str(script)) == 1 and default_processes(["--no_cuda=0"], str(script)) == 3
 
 
 def test_last_words():

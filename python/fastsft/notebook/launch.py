@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastsft.cpu_choice import chooses_cpu
 from fastsft.notebook.course import Course
 from fastsft.notebook.failure import failure_of, is_error
 from fastsft.notebook.ranks import Ranks
@@ -37,7 +38,7 @@ def launch(
     the words of the rank that failed first.
     """
     job = _job(arguments, flags, script)
-    count = num_processes or default_processes(job["arguments"])
+    count = num_processes or default_processes(job["arguments"], job["script"])
     if count < 1:
         raise ValueError(f"num_processes: expected at least 1, got {count}")
     view, course = view_for(plot), Course()
@@ -118,23 +119,18 @@ def _job(
     }
 
 
-def default_processes(arguments: Any) -> int:
-    """One for each GPU that this machine shows, unless the arguments choose the CPU; at least one."""
-    chosen = arguments if isinstance(arguments, dict) else _pairs(arguments or [])
-    if any(str(chosen.get(name, False)).lower() in ("true", "1", "yes") for name in ("use_cpu", "no_cuda")):
-        return 1
+def default_processes(arguments: Sequence[str] | Mapping[str, Any], script: str | None = None) -> int:
+    """One for each GPU that this machine shows, unless the arguments choose the CPU; at least one.
+
+    One, too, for arguments that cannot be parsed, which that rank reports; a script's may be its own.
+    """
+    try:
+        if chooses_cpu(arguments, None if script is None else Path(script).with_suffix(".args")):
+            return 1
+    except (ValueError, OSError):
+        if script is None:
+            return 1
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return max(len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"]), 1)
     return max(len(list(Path("/dev").glob("nvidia[0-9]*"))), 1)
-
-
-def _pairs(words: Sequence[str]) -> dict[str, str]:
-    """The flags of a command line with the word behind each; True for one that stands alone."""
-    found = {}
-    for number, word in enumerate(words):
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            behind = words[number + 1] if number + 1 < len(words) else "--"
-            found[name.replace("-", "_")] = value if equals else "True" if behind.startswith("--") else behind
-    return found
