@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from fastsft import _C, rank_relay
+from fastsft import _C, rank_pulse, rank_relay
 from fastsft.phase_timeouts import note_progress
 from ranks import run_ranks
 
@@ -23,7 +23,7 @@ class Made(NamedTuple):
 def work_slowly(groups: dict[str, str]) -> str:
     place = {"RANK": dist.get_rank(), "LOCAL_RANK": dist.get_rank(), "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ.update({name: str(value) for name, value in place.items()})
-    rank_relay._WAIT_SECONDS = 0.1
+    rank_pulse._WAIT_SECONDS = 0.1
 
     def make() -> Made:
         end = time.monotonic() + WORK

@@ -12,7 +12,9 @@ from typing import Any
 from fastsft.launcher import launch
 from fastsft.model_card import write_model_card
 from fastsft.notices import tell
+from fastsft.phase_timeouts import deadline
 from fastsft.rank_agreement import Agreement
+from fastsft.rank_pulse import while_first_works
 
 _LINKED = ".upload-"
 # In output_dir: checkpoints, those put aside, what hides; in a checkpoint: what only a resume needs.
@@ -28,7 +30,7 @@ class HubUploads:
     """
 
     def __init__(self, trainer: Any) -> None:
-        self._trainer, self._args = trainer, trainer.args
+        self._trainer = trainer
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
         self._pending: list[Future[Any]] = []
@@ -52,6 +54,10 @@ class HubUploads:
             ) from error
         self.repo_id = made.repo_id
 
+    @property
+    def _args(self) -> Any:
+        return self._trainer.args
+
     def checkpoint(self, directory: Path) -> None:
         """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint behind the training."""
         if launch().rank != 0 or self._args.hub_strategy != "every_save":
@@ -71,11 +77,13 @@ class HubUploads:
     def model(self, directory: str, message: str) -> Any:
         """Upload the model directory, after the checkpoints under way; on rank 0, collective.
 
-        Returns huggingface_hub's CommitInfo there. RuntimeError when it fails: the model is on the disk.
+        The others wait as long as rank 0 lives, however long it takes. Returns huggingface_hub's CommitInfo
+        there. RuntimeError when it fails: the model is on the disk.
         """
         agreement = Agreement(f"uploading {directory}")
-        done = agreement.attempt_on_first(lambda: self._upload_last(directory, message))
-        agreement.settle(None)
+        with deadline(self._trainer.args, "save"):
+            done = agreement.attempt(lambda: while_first_works(lambda: self._upload_last(directory, message)))
+            agreement.settle(None)
         return done
 
     def _upload_last(self, directory: str, message: str) -> Any:
