@@ -63,6 +63,9 @@ def flag_defaults(
 
 
 def _value(key: str, value: Any, action: Action, hint: Any, path: str) -> Any:
+    # Of a field that is refused away from them (meaning.py), whatever their type is.
+    if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
+        return value
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if isinstance(value, str):
         return _converted(key, value, action, path)

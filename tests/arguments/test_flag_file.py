@@ -102,6 +102,30 @@ def test_mistakes_are_named(tmp_path, text, name, message):
         parse(written(tmp_path, text, name))
 
 
+NEUTRAL = """
+fp16: "False"
+adafactor: false
+sharded_ddp: false
+debug: ""
+xpu_backend: ""
+past_index: "-1"
+tp_size: 1
+dispatch_batches: null
+optim_args: null
+auto_find_batch_size: null
+mp_parameters: ""
+"""
+
+
+def test_neutral_values_of_refused_fields(tmp_path):
+    args = parse(written(tmp_path, NEUTRAL))[2]
+    assert (args.fp16, args.past_index, args.tp_size, args.sharded_ddp) == (False, -1, 1, False)
+    with pytest.raises(ValueError, match=r"^fastsft does not support --sharded_ddp simple"):
+        parse(written(tmp_path, "sharded_ddp: simple"))
+    with pytest.raises(ValueError, match="sharded_ddp: expected str, got bool True"):
+        parse(written(tmp_path, "sharded_ddp: true"))
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         parse(tmp_path / "none.yaml")

@@ -22,6 +22,7 @@ def made(tmp_path, **flags):
         ("seed", np.int64(3), 3),
         ("bf16", "False", False),
         ("bf16", "yes", True),
+        ("bf16", np.bool_(True), True),
         ("gradient_checkpointing", 1, True),
         ("warmup_steps", "0.25", 0.25),
         ("neftune_noise_alpha", "5", 5.0),
@@ -67,6 +68,43 @@ def test_values_get_the_type_of_their_field(tmp_path, name, given, value):
 )
 def test_other_values_are_refused(tmp_path, name, given, expected):
     with pytest.raises(ValueError, match=f"--{name}: expected {expected}"):
+        made(tmp_path, **{name: given})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("fp16", "False", False),
+        ("adafactor", "no", False),
+        ("use_mps_device", 0, False),
+        ("past_index", "-1", -1),
+        ("past_index", -1.0, -1),
+        ("tp_size", "1", 1),
+        ("tp_size", "0", 0),
+        ("dispatch_batches", "false", False),
+        ("auto_find_batch_size", np.bool_(False), False),
+        ("sharded_ddp", False, False),
+        ("debug", [""], []),
+    ],
+)
+def test_neutral_values_of_refused_fields_may_be_words(tmp_path, name, given, value):
+    found = getattr(made(tmp_path, **{name: given}), name)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("fp16", "True"),
+        ("fp16", 1),
+        ("fp16", "maybe"),
+        ("past_index", "0"),
+        ("tp_size", "2"),
+        ("tp_size", True),
+    ],
+)
+def test_other_words_for_refused_fields_are_refused(tmp_path, name, given):
+    with pytest.raises(ValueError, match=f"^fastsft does not support --{name}"):
         made(tmp_path, **{name: given})
 
 

@@ -54,7 +54,7 @@ class ReportArguments:
         True, "leave out the memory profiler", "no *_mem_* keys are added: memory is planned and reported"
     )
     debug: str | list[str] = refused(
-        "", "underflow_overflow, tpu_metrics_debug", "leave it unset", neutral=([],)
+        "", "underflow_overflow, tpu_metrics_debug", "leave it unset", neutral=([], [""])
     )
     plot_loss: bool = used(True, "loss.html in output_dir, and loss.png where matplotlib is installed")
     profile: str | None = used(None, "file for a timeline of --profile_steps, for https://ui.perfetto.dev")

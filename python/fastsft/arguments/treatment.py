@@ -26,7 +26,9 @@ def apply_treatments(args: Any, declared: type) -> None:
             continue
         meaning = meaning_of(field)
         value = _plain(getattr(args, field.name))
-        if meaning.treatment == "IMPLEMENT" or (meaning.treatment == "NO-OP" and value is not None):
+        if meaning.treatment == "REJECT":
+            value = _converted(declared, field.name, value)
+        elif meaning.treatment == "IMPLEMENT" or value is not None:
             value = checked_value(declared, field.name, value)
         setattr(args, field.name, value)
         _check_choice(declared, field.name, value)
@@ -38,6 +40,14 @@ def apply_treatments(args: Any, declared: type) -> None:
             raise ValueError(refusal(field.name, value, meaning.remark))
         if meaning.treatment == "NO-OP" and not meaning.quiet:
             warn_once(f"--{field.name} has no effect: {meaning.remark}")
+
+
+def _converted(declared: type, name: str, value: Any) -> Any:
+    """Of the field's type where it can be: the word False is False. What cannot is refused as it is."""
+    try:
+        return checked_value(declared, name, value)
+    except ValueError:
+        return value
 
 
 def refusal(name: str, value: Any, remark: str) -> str:

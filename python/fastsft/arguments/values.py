@@ -53,6 +53,8 @@ def checked_value(declared: type, name: str, value: Any) -> Any:
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
     kind, may_be_none = _scalar_types(declared).get(name, (None, True))
     if kind is None or (value is None and (may_be_none or name in _MAY_BE_MISSING)):
         return value
