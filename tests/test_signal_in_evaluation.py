@@ -86,6 +86,25 @@ def test_what_was_left_undone_is_done_first(tmp_path, event, epoch):
     assert outcome(again) == outcome(whole)
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("strategy", ["no", "epoch"])
+def test_the_mean_loss_of_an_epoch_is_logged_before_a_signal_on_its_last_step_is_answered(
+    tmp_path, epoch, strategy
+):
+    options = {"logging_strategy": "epoch", "eval_strategy": strategy, "save_strategy": strategy}
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    stopped = trainer(tmp_path / "run", [Hit("on_step_end", 3 * epoch, signal.SIGTERM)], **options)
+    with pytest.raises(SystemExit):
+        stopped.train()
+    losses = [entry for entry in whole.state.log_history if "loss" in entry]
+    assert [entry["step"] for entry in losses] == [3, 6]
+    assert [entry for entry in stopped.state.log_history if "loss" in entry] == losses[:epoch]
+    run = trainer(tmp_path / "run", **options)
+    run.train(resume_from_checkpoint=True)
+    assert outcome(run) == outcome(whole)
+
+
 def test_of_several_sets_all_are_evaluated_again(tmp_path):
     options = {"eval_dataset": SETS, "metric_for_best_model": "a_loss"}
     whole = trainer(tmp_path / "whole", **options)

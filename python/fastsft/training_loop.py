@@ -71,10 +71,12 @@ class TrainingLoop:
                 trainer.fire("on_step_begin")
                 self._step(groups, epoch, step)
                 self._log_evaluate_save()
-                self.answer_signals()
                 if flow.control.should_epoch_stop or flow.control.should_training_stop:
                     break
+                if step + 1 < self.plan.steps_per_epoch:
+                    self.answer_signals()
             ended = self._end_epoch()
+            self.answer_signals()  # after the epoch's log: a resumed run has not its losses
             epoch, first = epoch + 1, 0
 
     def _end_epoch(self) -> bool:
