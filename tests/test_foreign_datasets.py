@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 
-from fastsft.arguments import TrainingArguments
-from fastsft.collators import check_collator
 from fastsft.data import SupervisedDataset
 from fastsft.token_rows import TokenRows
-from fastsft.trainer import Trainer
 from golden_text import hf_tokenizer, read_records
 
 WIDTH = 96
@@ -88,24 +83,3 @@ def test_rows_of_other_libraries(tokenizer: Any, ours: TokenRows, kind: str) -> 
 def test_what_is_no_data_set(dataset: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TokenRows.of(dataset, 8)
-
-
-def test_collators_that_stack_and_pad_are_taken(tokenizer: Any) -> None:
-    check_collator(None)
-    check_collator(transformers.default_data_collator)
-    check_collator(torch.utils.data.default_collate)
-    check_collator(transformers.DefaultDataCollator())
-    check_collator(transformers.DataCollatorWithPadding(tokenizer))
-    check_collator(transformers.DataCollatorForSeq2Seq(tokenizer))
-
-
-def test_collators_that_change_labels_are_refused(tokenizer: Any, tmp_path: Path) -> None:
-    args = TrainingArguments(str(tmp_path), use_cpu=True)
-    language = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    with pytest.raises(ValueError, match="data_collator DataCollatorForLanguageModeling is not called here"):
-        Trainer("model", args=args, data_collator=language)
-    zero = transformers.DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=0)
-    with pytest.raises(ValueError, match="with label_pad_token_id 0"):
-        check_collator(zero)
-    with pytest.raises(ValueError, match="data_collator <lambda>"):
-        check_collator(lambda rows: rows)

@@ -49,6 +49,12 @@ def test_the_callers_object_is_trained(tmp_path: Path, kind: str, dtype: str) ->
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "a", torch_dtype=getattr(torch, dtype))
     assert torch.equal(module.eval()(ids).logits, saved(ids).logits)
     assert module.generate(ids, max_new_tokens=4, do_sample=False).shape[1] > 4
+    trainer.model.save_pretrained(tmp_path / "c")  # scripts save so as well: it is the caller's object
+    assert all(
+        torch.equal(value, weights_of(tmp_path / "c")[name])
+        for name, value in weights_of(tmp_path / "a").items()
+    )
+    assert trainer.model.generation_config is module.generation_config
 
 
 def test_a_model_that_no_directory_holds(tmp_path: Path) -> None:

@@ -87,6 +87,118 @@ def test_changes_that_cannot_be_followed_are_refused(tmp_path, name, value, mess
     assert len(run.engine.steps) == 6
 
 
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
+def test_evaluations_follow_changed_arguments_or_refuse_them(tmp_path, method):
+    run = trainer(tmp_path, eval_dataset=ROWS, prediction_loss_only=True)
+
+    def metrics_of(run):
+        return run.evaluate() if method == "evaluate" else run.predict(ROWS).metrics
+
+    run.args.model_max_length = 64
+    with pytest.raises(
+        ValueError, match=rf"Trainer\.{method}: args changed .* model_max_length from 32 to 64"
+    ):
+        metrics_of(run)
+    run.args.model_max_length = 32
+    run.args.fp16 = True
+    with pytest.raises(ValueError, match="does not support --fp16"):
+        metrics_of(run)
+    run.args.fp16, run.args.per_device_eval_batch_size, run.args.max_steps = False, "2", 5
+    given = trainer(tmp_path, eval_dataset=ROWS, prediction_loss_only=True, per_device_eval_batch_size=2)
+    loss = next(name for name in metrics_of(given) if name.endswith("_loss"))
+    assert metrics_of(run)[loss] == metrics_of(given)[loss]
+    assert run.args.per_device_eval_batch_size == 2 and run.plan.max_steps == 5
+
+
+def test_arguments_that_callbacks_change_wait_for_the_next_run(tmp_path):
+    class Changes(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            args.max_steps, args.model_max_length = 3, 64
+            control.should_evaluate = True
+
+    run = trainer(tmp_path, eval_dataset=ROWS, callbacks=[Changes])
+    run.train()
+    assert len(run.engine.steps) == 6
+    with pytest.raises(ValueError, match="model_max_length from 32 to 64"):
+        run.train()
+
+
+class Notes(TrainerCallback):
+    """The arguments that each event came with."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seen.append(args)
+
+    on_evaluate = on_step_end
+
+
+def test_other_arguments_are_those_of_everything(tmp_path):
+    notes = Notes()
+    run = trainer(tmp_path / "a", eval_dataset=ROWS, callbacks=[notes])
+    given = trainer(tmp_path / "b", eval_dataset=ROWS, per_device_train_batch_size=4, max_steps=4)
+    run.args = given.args
+    assert run.args is given.args and run.state.train_batch_size == 4
+    run.train()
+    run.evaluate()
+    given.train()
+    assert all(args is given.args for args in notes.seen) and len(notes.seen) == 5
+    assert run.progress.args is given.args
+    assert run.plan == given.plan and run.engine.steps == given.engine.steps
+    assert run.state.train_batch_size == given.state.train_batch_size == 4
+
+
+def test_other_arguments_that_cannot_be_followed(tmp_path):
+    run = trainer(tmp_path)
+    before = run.args
+    with pytest.raises(TypeError, match=r"expected args to be fastsft\.TrainingArguments"):
+        run.args = {"max_steps": 3}
+    assert run.args is before
+    run.args = TrainingArguments(str(tmp_path), use_cpu=True, model_max_length=64)
+    with pytest.raises(ValueError, match="model_max_length from 32 to 64"):
+        run.train()
+    run.args = before
+
+    class Sets(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            run.args = before
+
+    run.add_callback(Sets)
+    with pytest.raises(ValueError, match=r"Trainer\.args: cannot be set while train"):
+        run.train()
+
+
+def test_a_subclass_may_set_arguments_first(tmp_path):
+    class Early(Trainer):
+        def __init__(self, args):
+            self.args = args
+            super().__init__(Model(Engine()), args=args, train_dataset=ROWS)
+
+    run = Early(TrainingArguments(str(tmp_path), use_cpu=True, model_max_length=32, plot_loss=False))
+    assert run.args.model_max_length == 32 and run.plan.max_steps > 0
+
+
+def test_predictions_of_a_later_data_set_must_fit(tmp_path, monkeypatch):
+    run = trainer(tmp_path, eval_dataset=ROWS)
+    run.compute_metrics = lambda predicted: {}
+    monkeypatch.setattr("fastsft.prediction.rank_memory", lambda device: 1000)
+    for later in (OTHER, {"x": OTHER}):
+        with pytest.raises(ValueError, match=r"predictions of 8 rows take .* of host memory"):
+            run.eval_dataset = later
+    assert run.eval_dataset is ROWS
+    run.args.prediction_loss_only = True
+    run.eval_dataset = OTHER
+    run.args.prediction_loss_only = False
+    with pytest.raises(ValueError, match="predictions of 8 rows"):
+        run.train()
+    assert run.engine.steps == []
+    run.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(-1)
+    run.eval_dataset = ROWS
+    run.train()
+
+
 def test_another_train_dataset_is_trained(tmp_path):
     run, given = trainer(tmp_path / "a"), trainer(tmp_path / "b", train_dataset=OTHER)
     run.train_dataset = OTHER

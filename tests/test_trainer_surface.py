@@ -14,6 +14,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import DefaultFlow, TrainerCallback
 from fastsft.early_stopping import EarlyStoppingCallback
 from fastsft.evaluation import evaluation_loss, exact_loss
+from fastsft.model import ModelConfig
 from fastsft.preflight import leave_out_evaluation
 from fastsft.token_rows import TokenRows
 from fastsft.trainer import Trainer
@@ -196,6 +197,67 @@ def test_accelerator(tmp_path):
     assert place.is_main_process and place.is_local_main_process
     place.wait_for_everyone()
     assert place.unwrap_model(run.model_wrapped) is run.model
+
+
+def test_what_scripts_do_with_the_accelerator_around_a_save(tmp_path, capsys):
+    plain, sharded = trainer(tmp_path), trainer(tmp_path, fsdp="full_shard auto_wrap")
+    assert plain.accelerator.state.fsdp_plugin is None and sharded.is_fsdp_enabled
+    plugin = sharded.accelerator.state.fsdp_plugin
+    plugin.limit_all_gathers = True
+    plugin.set_state_dict_type("FULL_STATE_DICT")
+    assert plugin.state_dict_type.name == "FULL_STATE_DICT"
+    with pytest.raises(ValueError, match="got SHARDED_STATE_DICT: fastsft writes consolidated safetensors"):
+        plugin.set_state_dict_type("SHARDED_STATE_DICT")
+    plain.accelerator.print("said", "once")
+    plain.accelerator.end_training()
+    assert capsys.readouterr().out == "said once\n"
+
+
+def test_names_that_scripts_ask_for(tmp_path):
+    run = trainer(tmp_path)
+    assert run.deepspeed is None and run.optimizer is None and run.lr_scheduler is None
+    run.train(trial=None, ignore_keys_for_eval=["past_key_values"])
+    run.create_model_card(dataset_name="mine", tags=["x"])
+    assert "| learning_rate | 5e-05 |" in (tmp_path / "README.md").read_text()
+    assert not hasattr(run, "hp_space")
+    for name, way_out in [
+        ("hyperparameter_search", "start a run for each setting"),
+        ("compute_loss", "the step is the engine's.*evaluate"),
+        ("nothing_known", "docs/trainer.md lists what it has"),
+    ]:
+        with pytest.raises(AttributeError, match=f"fastsft's Trainer has no {name}; {way_out}"):
+            getattr(run, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("compute_loss", r"Trainer\.compute_loss would never be called"),
+        ("_get_train_sampler", r"Trainer\._get_train_sampler would never be called"),
+        ("get_train_dataloader", r"Trainer\.get_train_dataloader would never be called.*as train_dataset"),
+        ("optimizer", "Trainer: optimizer has no place here"),
+        ("lr_scheduler", "Trainer: lr_scheduler has no place here"),
+    ],
+)
+@pytest.mark.parametrize("on_class", [False, True])
+def test_what_a_script_puts_in_place_of_the_step_is_refused(tmp_path, monkeypatch, name, message, on_class):
+    run = trainer(tmp_path)
+    monkeypatch.setattr(Trainer if on_class else run, name, lambda *args, **kwargs: None, raising=False)
+    with pytest.raises(ValueError, match=message):
+        run.train()
+    assert run.engine.steps == []
+
+
+def test_the_configuration_saves_itself(tmp_path):
+    config = ModelConfig(use_cache=True, torch_dtype="bfloat16", hidden_size=8)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").write_text('{"torch_dtype": "float32", "use_cache": false, "old": 1}')
+    config.save_pretrained(tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written == {"use_cache": True, "torch_dtype": "float32", "hidden_size": 8}
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["config.json"]
+    config.save_pretrained(tmp_path / "new")
+    assert json.loads((tmp_path / "new" / "config.json").read_text()) == dict(config)
 
 
 def test_callbacks_are_added_and_removed(tmp_path):

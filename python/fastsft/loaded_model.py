@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model import CausalLM, ModelConfig
 from fastsft.rank_agreement import Agreement
@@ -23,8 +23,8 @@ class LoadedModel(CausalLM):
     """`module`, a Llama-family model of transformers, wherever its parameters are.
 
     The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their own
-    type. Until then they stand as they were. ValueError for a class the engine does not know, and for
-    parameters that are frozen, quantised or not there (meta).
+    type. Until then they stand as they were. Names that a CausalLM lacks are the module's. ValueError for a
+    class the engine does not know, and for parameters that are frozen, quantised or not there (meta).
     """
 
     def __init__(self, module: Any) -> None:
@@ -35,6 +35,14 @@ class LoadedModel(CausalLM):
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
+
+    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            """What else scripts ask a model for (`generate`, `save_pretrained`, `device`) is the module's."""
+            if name == "module":  # not there yet
+                raise AttributeError(name)
+            return getattr(self.module, name)
 
     @property
     def config(self) -> ModelConfig:
@@ -87,7 +95,7 @@ class LoadedModel(CausalLM):
         """The type of the module's first parameter."""
         return str(next(self.module.parameters()).dtype).removeprefix("torch.")
 
-    def generation_config(self) -> dict[str, Any] | None:
+    def generation_settings(self) -> dict[str, Any] | None:
         """The module's."""
         own = getattr(self.module, "generation_config", None)
         return None if own is None else dict(json.loads(own.to_json_string(use_diff=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,21 @@ class ModelConfig(dict[str, Any]):
         """As JSON, for trackers."""
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Write config.json, as it stands, into `save_directory`; on the ranks that call it.
 
+        What a save of the model has said there about weights and tokenizer stays.
+        """
+        path = Path(save_directory) / "config.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        saved = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        kept = {name: saved[name] for name in _OF_SAVED_MODEL if name in saved}
+        partial = path.with_name(f".{path.name}-{os.getpid()}")
+        partial.write_text(ModelConfig({**self, **kept}).to_json_string(), encoding="utf-8")
+        partial.replace(path)
+
+
+_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja")
 
 
@@ -168,7 +183,7 @@ class CausalLM:
 
         return source_dtype(self.source_directory, self.config)
 
-    def generation_config(self) -> dict[str, Any] | None:
+    def generation_settings(self) -> dict[str, Any] | None:
         """generation_config.json of the source; None without."""
         from fastsft.model_config import read_generation_config
 

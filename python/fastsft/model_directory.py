@@ -205,7 +205,7 @@ def finish_file_sets(directory: str | Path) -> None:
 def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
     """The JSON files of a model directory as they are to be now."""
     tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
-    generation = trainer.model.generation_config()
+    generation = trainer.model.generation_settings()
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
         "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),

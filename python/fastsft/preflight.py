@@ -15,13 +15,21 @@ _OF_THE_ENGINE = (
     "compute_loss", "training_step", "prediction_step", "evaluation_loop", "prediction_loop",
     "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler", "get_decay_parameter_names",
     "get_optimizer_cls_and_kwargs", "autocast_smart_context_manager", "compute_loss_context_manager",
-    "get_batch_samples", "_inner_training_loop", "_prepare_inputs", "_get_train_sampler", "_get_eval_sampler",
-    "_wrap_model", "_save_checkpoint", "_maybe_log_save_evaluate", "_determine_best_metric", "_evaluate",
-    "floating_point_ops", "_remove_unused_columns",
+    "get_batch_samples", "_inner_training_loop", "_prepare_input", "_prepare_inputs", "_get_train_sampler",
+    "_get_eval_sampler", "_wrap_model", "_maybe_log_save_evaluate", "_determine_best_metric", "_evaluate",
+    "floating_point_ops", "_remove_unused_columns", "_get_collator_with_removed_columns",
+    "_set_signature_columns_if_needed", "_get_dataloader", "_get_num_items_in_batch", "_activate_neftune",
+    "_deactivate_neftune", "_align_special_tokens", "_move_model_to_device", "_nested_gather",
+    "_gather_and_numpify", "_is_attention_mask_causal", "_prepare_context_parallel_inputs",
+    "call_model_init", "create_accelerator_and_postprocess", "set_initial_training_values",
+    "get_total_train_batch_size", "num_examples", "num_tokens", "store_flos", "torch_jit_model_eval",
+    "propagate_args_to_deepspeed",
 )  # fmt: skip
 _OF_FILES = (
-    "_save", "_load_best_model", "_load_from_checkpoint", "_rotate_checkpoints",
-    "_save_optimizer_and_scheduler",
+    "_save", "_save_checkpoint", "_load_best_model", "_load_from_checkpoint", "_rotate_checkpoints",
+    "_sorted_checkpoints", "_get_output_dir", "_save_optimizer_and_scheduler",
+    "_load_optimizer_and_scheduler", "_save_rng_state", "_load_rng_state", "_save_scaler", "_load_scaler",
+    "_load_callback_state", "_push_from_checkpoint", "init_hf_repo", "compare_trainer_and_checkpoint_args",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 _STEP = "the step is the engine's"
@@ -65,22 +73,24 @@ def leave_out_evaluation(args: TrainingArguments) -> None:
         args.eval_strategy, args.evaluation_strategy = "no", None
 
 
-def check_own_step(kind: type, base: type, **given: Any) -> None:
+def check_own_step(trainer: Any, **given: Any) -> None:
     """ValueError for what the engine's step would leave out without a word.
 
-    kind: a class derived from `base`, whose methods that nothing calls are refused. given: arguments of
-    transformers' Trainer that are not None although they have no place here.
+    trainer: its methods that nothing calls are refused where they are not fastsft's own, whether a derived
+    class overrides them or a script has put others in their place. given: arguments of transformers' Trainer
+    that are not None although they have no place here.
     """
+    kind = type(trainer).__name__
     for names, whose, instead in _NEVER_CALLED:
         for name in names:
-            if _is_overridden(kind, base, name):
+            if _is_foreign(trainer, name):
                 raise ValueError(
-                    f"{kind.__name__}.{name} would never be called: {whose}; {instead}, or train with "
+                    f"{kind}.{name} would never be called: {whose}; {instead}, or train with "
                     "transformers' Trainer"
                 )
-    if _is_overridden(kind, base, "save_model"):
+    if _is_foreign(trainer, "save_model"):
         warn_once(
-            f"{kind.__name__}.save_model: checkpoints do not go through it, only the calls of your script; "
+            f"{kind}.save_model: checkpoints do not go through it, only the calls of your script; "
             "a callback's on_save hears of each checkpoint"
         )
     for name, value in given.items():
@@ -91,8 +101,10 @@ def check_own_step(kind: type, base: type, **given: Any) -> None:
             )
 
 
-def _is_overridden(kind: type, base: type, name: str) -> bool:
-    return getattr(kind, name, None) is not getattr(base, name, None)
+def _is_foreign(trainer: Any, name: str) -> bool:
+    found = getattr(trainer, name, None)
+    function = getattr(found, "__func__", found)
+    return found is not None and not str(getattr(function, "__module__", "")).startswith("fastsft.")
 
 
 def check_metrics(args: TrainingArguments, compute_metrics: Any) -> None:

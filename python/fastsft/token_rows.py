@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,20 +47,27 @@ class TokenRows:
             )
 
     @classmethod
-    def of(cls, dataset: Any, model_max_length: int) -> TokenRows:
+    def of(
+        cls,
+        dataset: Any,
+        model_max_length: int,
+        collated: Callable[[Any], Any] | None = None,
+    ) -> TokenRows:
         """Rows of a fastsft data set, or copied from items with `input_ids`, `labels` and `attention_mask`.
 
         dataset: anything with `len` and rows by number, of tensors, arrays or lists. Every item is read once,
-        here. ValueError for a data set without a length, items without these keys or of other shapes, labels
-        that are neither -100 nor the ids, and padding on the left.
+        here. collated: makes the final rows of the data set (collators.py). ValueError for a data set without
+        a length, items without these keys or of other shapes, labels that are neither -100 nor the ids, and
+        padding on the left.
         """
         native = getattr(dataset, "native", None)
-        if native is not None:
+        if native is not None and collated is None:
             return cls(native, model_max_length)
         _check_sized(dataset)
+        rows = dataset if collated is None else collated(dataset)
         native, padded, item_lengths = _C.TokenDataset(), model_max_length, []
         for row in range(len(dataset)):
-            item = dataset[row]
+            item = rows[row]
             ids, labels = _ids_and_labels(item, row)
             padded = len(ids)
             item_lengths.append(padded)

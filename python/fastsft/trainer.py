@@ -17,7 +17,7 @@ from fastsft.bad_steps import BadSteps
 from fastsft.best_model import BestModel
 from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.checkpoint import put_abandoned_aside
-from fastsft.collators import check_collator
+from fastsft.collators import only_stacks
 from fastsft.devices import use_device
 from fastsft.due import Due
 from fastsft.finished_run import forget_end
@@ -42,17 +42,18 @@ from fastsft.trainer_callbacks import TrainerCallbacks
 from fastsft.trainer_data import TrainerData
 from fastsft.trainer_evaluation import TrainerEvaluation
 from fastsft.trainer_files import TrainerFiles
+from fastsft.trainer_names import TrainerNames
 from fastsft.trainer_plan import TrainerPlan
 from fastsft.training_loop import TrainingLoop
 
 
-class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData):
+class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData, TrainerNames):
     """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
 
     model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
     weights when `train` returns (loaded_model.py). args: fastsft's TrainingArguments or transformers'.
-    The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: one that
-    only stacks or pads, as the engine does itself. tokenizer or processing_class: saved beside the weights.
+    The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
+    the final rows, each alone, once (collators.py). tokenizer or processing_class: saved beside the weights.
     compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
     classes with the events of transformers. Every rank makes one and calls the same methods.
     ValueError for what could only fail later (evaluation without data, an output_dir that takes no files),
@@ -78,13 +79,13 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         tokenizer: Any = None,
     ) -> None:
         check_own_step(
-            type(self), Trainer, model_init=model_init, compute_loss_func=compute_loss_func,
+            self, model_init=model_init, compute_loss_func=compute_loss_func,
             optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )  # fmt: skip
-        self.args = args = as_arguments(args)
-        check_collator(data_collator)
+        self._args = args = as_arguments(args)
+        only_stacks(data_collator)
         check_metrics(args, compute_metrics)
-        self.data_collator, self.compute_metrics = data_collator, compute_metrics
+        self._data_collator, self.compute_metrics = data_collator, compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.model = as_model(model)
         check_before_training(self.model, args, eval_dataset)
@@ -125,7 +126,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
     def accelerator(self) -> Accelerator:
         """The part of accelerate's object that is there: place of the rank, a barrier."""
         state = self.args.distributed_state
-        return Accelerator(state.place, state.device)
+        return Accelerator(state.place, state.device, self.is_fsdp_enabled)
 
     @property
     def model_wrapped(self) -> Any:
@@ -150,8 +151,13 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         """Whether this is the first rank of its machine."""
         return self.args.local_process_index == 0
 
-    def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
-        """Run to the end; collective.
+    def train(
+        self,
+        resume_from_checkpoint: bool | str | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: Any = None,
+    ) -> TrainOutput:
+        """Run to the end; collective. trial is refused, ignore_keys_for_eval has no effect.
 
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
         it is True, checkpoints of `output_dir` that the run leaves behind are put aside (checkpoint.py).
@@ -162,7 +168,10 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
-        self._take_changes()
+        check_own_step(self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler)
+        self._take_changes("train")
+        check_before_training(self.model, self.args, self.eval_dataset)
+        self._check_predictions(self.eval_rows)
         with run_lock(self.args.output_dir or "."):
             self.is_in_train = self._has_trained = True
             try:

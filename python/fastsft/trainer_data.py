@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.collators import CollatedRows, collator_name, only_stacks
 from fastsft.token_rows import TokenRows
 
 
@@ -17,7 +18,36 @@ class TrainerData:
     eval_dataset: Any
     train_rows: TokenRows
     processing_class: Any
-    data_collator: Any
+    is_in_train: bool
+    _data_collator: Any = None
+
+    @property
+    def data_collator(self) -> Any:
+        """The collator that was given. Setting another one is refused unless it only stacks and pads.
+
+        ValueError: the rows have been read with the old one.
+        """
+        return self._data_collator
+
+    @data_collator.setter
+    def data_collator(self, collator: Any) -> None:
+        if collator is not self._data_collator and not only_stacks(collator):
+            raise ValueError(
+                f"Trainer.data_collator: {collator_name(collator)} comes too late: the rows are read when "
+                "the Trainer is made; give it to Trainer(data_collator=...)"
+            )
+        self._data_collator = collator
+
+    def _read_rows(self, dataset: Any) -> TokenRows:
+        """The rows of `dataset`, through the collator where it does more than stack and pad."""
+        if only_stacks(self._data_collator):
+            return TokenRows.of(dataset, self.args.model_max_length)
+        keeps_all = not self.args.remove_unused_columns
+        return TokenRows.of(
+            dataset,
+            self.args.model_max_length,
+            lambda items: CollatedRows(items, self._data_collator, all_columns=keeps_all),
+        )
 
     def get_train_dataloader(self) -> Any:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.

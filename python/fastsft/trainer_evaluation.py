@@ -35,6 +35,9 @@ class TrainerEvaluation:
     fire: Callable[..., None]
     log: Callable[..., None]
     _at_batch: Callable[[], None]
+    _take_changes: Callable[[str], None]
+    _read_rows: Callable[[Any], TokenRows]
+    is_in_train: bool
     _build_time: float
     _has_trained: bool
     model_preparation_time: float | None = None
@@ -61,17 +64,22 @@ class TrainerEvaluation:
             rows = {name: self._rows_of(item) for name, item in dataset.items()}
         elif dataset is not None:
             rows = self._rows_of(dataset)
-        if self._wants_predictions() and self.preprocess_logits_for_metrics is None:
-            for item in rows.values() if isinstance(rows, dict) else [rows]:
-                if item is not None:
-                    check_predictions(item, self.model.engine.vocab_size)
+        self._check_predictions(rows)
         self.eval_rows, self._eval_dataset = rows, dataset
+
+    def _check_predictions(self, rows: TokenRows | dict[str, TokenRows] | None) -> None:
+        """ValueError when compute_metrics would get more than fits into memory; collective."""
+        if not self._wants_predictions() or self.preprocess_logits_for_metrics is not None:
+            return
+        for item in rows.values() if isinstance(rows, dict) else [rows]:
+            if item is not None:
+                check_predictions(item, self.model.engine.vocab_size)
 
     def _wants_predictions(self) -> bool:
         return self.compute_metrics is not None and not self.args.prediction_loss_only
 
     def _rows_of(self, dataset: Any) -> TokenRows:
-        rows = TokenRows.of(dataset, self.args.model_max_length)
+        rows = self._read_rows(dataset)
         rows.check_ids(self.model.engine.vocab_size)
         return rows
 
@@ -83,7 +91,10 @@ class TrainerEvaluation:
         With compute_metrics also what it makes of the predictions, unless --prediction_loss_only.
         eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Of several,
         each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
+        Arguments that were changed since the Trainer was made count, or are refused as by `train`.
         """
+        if not self.is_in_train:
+            self._take_changes("evaluate")
         rows = self._rows_to_evaluate(eval_dataset)
         if not isinstance(rows, dict):
             if isinstance(eval_dataset, str):
@@ -103,6 +114,8 @@ class TrainerEvaluation:
         --prediction_loss_only there are none. ValueError when they do not fit into memory. For replies, load
         the saved model where text is generated. ignore_keys has no effect.
         """
+        if not self.is_in_train:
+            self._take_changes("predict")
         rows, wanted = self._rows_of(test_dataset), not self.args.prediction_loss_only
         metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
         self.fire("on_predict", metrics=metrics)

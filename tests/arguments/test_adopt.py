@@ -1,11 +1,12 @@
 """transformers' own TrainingArguments, as a script of FastChat makes them, handed to our Trainer."""
 
 import dataclasses
+import inspect
 
 import pytest
 import transformers
 
-from fastsft import notices
+from fastsft import notices, preflight
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.adopt import as_arguments
 from fastsft.trainer import Trainer
@@ -75,6 +76,23 @@ def test_steps_of_ones_own_are_refused(name):
     own = type("Own", (Trainer,), {name: lambda self, *given: None})
     with pytest.raises(ValueError, match=rf"Own\.{name} would never be called"):
         own("model")
+
+
+# Overridden, they lose nothing: they answer questions, or belong to what fastsft does not do.
+HARMLESS = {
+    "get_num_trainable_parameters", "get_learning_rates", "get_optimizer_group", "get_tp_size",
+    "hyperparameter_search", "_hp_search_setup", "_report_to_hp_search", "_tune_save_checkpoint",
+    "_fsdp_qlora_plugin_updates", "_save_tpu", "_add_sm_patterns_to_gitignore", "_finish_current_push",
+    "_issue_warnings_after_load", "_get_learning_rate", "metrics_format",
+}  # fmt: skip
+
+
+def test_every_method_of_transformers_is_there_refused_or_harmless():
+    theirs = {name for name, value in vars(transformers.Trainer).items() if inspect.isfunction(value)}
+    refused = {name for names, _, _ in preflight._NEVER_CALLED for name in names}
+    assert len(theirs) > 80
+    assert theirs - set(dir(Trainer)) - refused == HARMLESS & theirs
+    assert not HARMLESS & refused and not HARMLESS & set(dir(Trainer))
 
 
 def test_a_save_of_ones_own_is_told_that_checkpoints_do_without_it(tmp_path, caplog, monkeypatch):
