@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.checkpoint_content import CheckpointContent
-from fastsft.checkpoint_save import CheckpointSave, commit_checkpoint
+from fastsft.checkpoint_save import CheckpointSave, commit_checkpoint, explain
 from fastsft.device_memory import available_host_memory, size_text
 from fastsft.launcher import gather_objects, launch
 from fastsft.model_directory import (
@@ -260,8 +260,12 @@ def _open_directory(trainer: Any, target: Path) -> Any:
     target.parent.mkdir(parents=True, exist_ok=True)
     for name in recover_directory(target.parent):
         tell(f"removed {target.parent / name}, left by an interrupted save")
-    check_free_space(target.parent, needed_bytes(trainer))
-    return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))
+    needed = needed_bytes(trainer)
+    check_free_space(target.parent, needed)
+    try:
+        return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))
+    except RuntimeError as error:
+        raise explain(error, str(target.parent), needed) from None
 
 
 def needed_bytes(trainer: Any) -> int:
