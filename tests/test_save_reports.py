@@ -14,7 +14,7 @@ from fastsft.save_reports import Deadline, Report, ReportBox
 def boxes(monkeypatch):
     """Those of rank 0 and rank 1 of one save; ranks are lost after half a second of silence."""
     store = dist.HashStore()
-    monkeypatch.setattr(save_reports, "_own_store", lambda: store)
+    monkeypatch.setattr(save_reports, "own_store", lambda: store)
     monkeypatch.setattr(save_reports, "_numbers", iter([7, 7]))
     monkeypatch.setattr(save_reports, "_SILENCE", 0.5)
     monkeypatch.setattr(save_reports, "_PULSE", 0.05)

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 _LOOPBACK = "127.0.0.1"
+_CONNECT_SECONDS = 10.0  # tried twice by torch
+_own: tuple[Any, Any] | None = None  # the default store, and our connection to it
 
 
 def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Any:
@@ -34,6 +36,29 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
     return TCPStore(
         _LOOPBACK, port, world_size, is_master=True, master_listen_fd=listener.detach(), **options
     )
+
+
+def own_store() -> Any:
+    """This process's second connection to the store of its process group, for threads behind the training.
+
+    On the first connection whoever waits keeps all others out; on this one every call must be a quick one. It
+    is made once, by `join`: a connection made later waits for a lost rank 0 as long as a collective may take.
+    RuntimeError when the store is gone.
+    """
+    from torch.distributed import distributed_c10d
+
+    global _own
+    default: Any = distributed_c10d._get_default_store()
+    if _own is None or _own[0] is not default:
+        usual = default.timeout
+        default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
+        try:
+            made = default.clone()
+        finally:
+            default.set_timeout(usual)
+        made.set_timeout(usual)
+        _own = default, made
+    return _own[1]
 
 
 def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str, str] | None = None) -> bool:

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any
 
+from fastsft.rank_store import own_store
+
 _LONGEST_PAUSE = 0.1  # seconds between two looks at the store
 _PULSE = 1.0  # seconds between two signs of life of a rank that writes
 _SILENCE = 30.0  # seconds without one after which a rank counts as lost
@@ -41,7 +43,7 @@ class ReportBox:
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank, self._world_size = rank, world_size
         self._name = f"fastsft/save/{next(_numbers)}"
-        self._store = _own_store() if world_size > 1 else None
+        self._store = own_store() if world_size > 1 else None
         self._mine: Report | None = None
 
     @contextlib.contextmanager
@@ -117,11 +119,3 @@ class Deadline:
     def passed(self) -> bool:
         """Whether it has been set and is over."""
         return self._at is not None and time.monotonic() > self._at
-
-
-def _own_store() -> Any:
-    """A connection of its own: on the default one, whoever waits keeps all others out."""
-    from torch.distributed import distributed_c10d
-
-    store: Any = distributed_c10d._get_default_store()
-    return store.clone()

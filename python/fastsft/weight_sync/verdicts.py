@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from fastsft.rank_store import own_store
+
 _POLL_SECONDS = 0.02
 _saves = itertools.count()
 
@@ -23,7 +25,7 @@ class Verdicts:
 
     def __init__(self, rank: int, world_size: int, deadline_s: float) -> None:
         self._rank, self._world_size, self._deadline_s = rank, world_size, deadline_s
-        self._store = _own_store() if world_size > 1 else _Memory()
+        self._store = own_store() if world_size > 1 else _Memory()
         self._prefix = f"fastsft/save/{next(_saves)}"
 
     def post(self, kind: str, **content: Any) -> None:
@@ -74,11 +76,3 @@ class _Memory:
 
 def _listed(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks))
-
-
-def _own_store() -> Any:
-    from torch.distributed import distributed_c10d
-
-    # A clone has its own connection: no call waits behind one of the training thread.
-    store: Any = distributed_c10d._get_default_store()
-    return store.clone()
