@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import RESULTS, hardware, versions
-
-ROOT = Path(__file__).parents[1]
+from loopback_ranks import ROOT, run_program
 
 
 def write_model(folder: Path, options: argparse.Namespace) -> int:
@@ -44,26 +41,10 @@ def write_model(folder: Path, options: argparse.Namespace) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def run_ranks(model: Path, folder: Path, report: Path, options: argparse.Namespace, ranks: int = 2) -> Any:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {
-        **os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests'}:{ROOT / 'benchmarks'}",
-        "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    command = [
-        sys.executable, str(ROOT / "benchmarks" / "save_ranks.py"), str(model), str(folder), str(report),
-        "--rounds", str(options.rounds), "--tokens", str(options.tokens),
-    ]  # fmt: skip
-    started = [
-        subprocess.Popen(command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(ranks)
-    ]
-    codes = [process.wait() for process in started]
-    if any(codes):
-        raise RuntimeError(f"the ranks ended with {codes}")
+def run_ranks(model: Path, folder: Path, report: Path, options: argparse.Namespace, ranks: int = 2) -> None:
+    program = str(ROOT / "benchmarks" / "save_ranks.py")
+    counts = ["--rounds", str(options.rounds), "--tokens", str(options.tokens)]
+    run_program([program, str(model), str(folder), str(report), *counts], ranks)
 
 
 def median(rounds: list[dict[str, float]], name: str) -> float:

@@ -13,9 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import RESULTS, hardware, versions
+from loopback_ranks import run_program
 
 ROOT = Path(__file__).parents[1]
 
@@ -97,24 +95,7 @@ def fastchat(model: Path, folder: Path) -> dict[str, Any]:
 
 
 def run_ranks(kind: str, model: Path, folder: Path, ranks: int) -> list[dict[str, Any]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {
-        **os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests'}:{ROOT / 'benchmarks'}",
-        "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    command = [sys.executable, __file__, "--child", kind, str(model), str(folder)]
-    processes = [
-        subprocess.Popen(
-            command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE
-        )
-        for rank in range(ranks)
-    ]
-    outputs = [process.communicate()[0].decode() for process in processes]
-    if any(process.returncode for process in processes):
-        raise RuntimeError(f"{kind}: {outputs}")
+    outputs = run_program([__file__, "--child", kind, str(model), str(folder)], ranks)
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,16 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import fastsft
+from fastsft.rank_store import HeldPort
 
 TESTS = Path(__file__).parent
 TRAINER = TESTS / "golden" / "trainer"
 _number = itertools.count()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class WarmRanks:
@@ -68,11 +62,16 @@ class WarmRanks:
         logs = self._logs / str(next(_number))
         logs.mkdir(parents=True)
         words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        port = HeldPort()
         order = {
-            "ranks": ranks, "port": free_port(), "logs": str(logs), "folder": str(TRAINER), "fault": fault,
+            "ranks": ranks, "port": port.number, "logs": str(logs), "folder": str(TRAINER), "fault": fault,
             "words": ["--output_dir", str(output), *words], "environment": environment or {},
         }  # fmt: skip
-        return Run(self, self.ask({"start": order}), logs)
+        return Run(self, self.ask({"start": order}), logs, port)
+
+    def train(self, flags: dict[str, Any], output: Path, ranks: int = 1) -> str:
+        """A run to its good end, which draws nothing; what rank 0 printed."""
+        return self.start({"plot_loss": False, **flags}, output, ranks).finish(120)
 
     def close(self) -> None:
         assert self._process.stdin
@@ -83,8 +82,8 @@ class WarmRanks:
 class Run:
     """Ranks under way."""
 
-    def __init__(self, warm: WarmRanks, pids: list[int], logs: Path) -> None:
-        self._warm, self.pids, self.logs = warm, pids, logs
+    def __init__(self, warm: WarmRanks, pids: list[int], logs: Path, port: HeldPort) -> None:
+        self._warm, self.pids, self.logs, self._port = warm, pids, logs, port
         self.statuses: list[int | None] = [None] * len(pids)
         self.started = time.monotonic()
 
@@ -130,6 +129,7 @@ class Run:
         self.send(signal.SIGKILL, *left) if left else None
         if left:
             self._warm.ask({"wait": [self.pids[rank] for rank in left], "timeout": 10})
+        self._port.close()
         return self.statuses
 
     def finish(self, seconds: float = 60) -> str:

@@ -13,6 +13,25 @@ _CONNECT_SECONDS = 10.0  # tried twice by torch
 _own: tuple[Any, Any] | None = None  # the default store, and our connection to it
 
 
+class HeldPort:
+    """A free port of this machine for MASTER_PORT, kept from every other program until `close`.
+
+    The socket is bound and never listens: the kernel gives its port to nobody who asks for any, and with
+    SO_REUSEADDR on both sides rank 0, which asks for this one, listens on it all the same. A port that is
+    looked up and let go can be given away before rank 0 comes.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((_LOOPBACK, 0))
+        self.number = int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """When the ranks have met, or are gone; a second time does nothing."""
+        self._socket.close()
+
+
 def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Any:
     """A TCPStore of rank 0 that listens on 127.0.0.1 only; torch's own accepts anyone, without a password.
 

@@ -14,17 +14,11 @@ from pathlib import Path
 import pytest
 
 from e2e.command_line import TRAINER, command_and_environment
-from fastsft.rank_store import is_one_machine
+from fastsft.rank_store import HeldPort, is_one_machine
 
 SHORT = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
 TWO_RANKS = {**SHORT, "per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap", "max_steps": 2}
 SECRET = "hf_" + "kEePmEsEcReT" * 2
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listening(pid: int) -> set[str]:
@@ -56,9 +50,10 @@ def secrets_in(text: str, folder: Path) -> list[str]:
 def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
     """And a whole run leaves no token behind."""
     command, env = command_and_environment(TWO_RANKS, tmp_path / "out", 1, "fastsft.train")
+    port = HeldPort()
     env |= {
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": socket.gethostname(),
-        "MASTER_PORT": str(free_port()), "HF_TOKEN": SECRET, "HUGGING_FACE_HUB_TOKEN": SECRET,
+        "MASTER_PORT": str(port.number), "HF_TOKEN": SECRET, "HUGGING_FACE_HUB_TOKEN": SECRET,
     }  # fmt: skip
     env.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     ranks = [
@@ -70,10 +65,17 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
         for rank in range(2)
     ]  # fmt: skip
     seen: set[str] = set()
-    while any(rank.poll() is None for rank in ranks):
+    deadline = time.monotonic() + 120
+    try:
+        while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
+            for rank in ranks:
+                seen |= listening(rank.pid)
+            time.sleep(0.05)
+    finally:
         for rank in ranks:
-            seen |= listening(rank.pid)
-        time.sleep(0.05)
+            rank.kill()
+            rank.wait()
+        port.close()
     logs = "".join((tmp_path / f"log-{rank}").read_text() for rank in range(2))
     assert [rank.returncode for rank in ranks] == [0, 0], logs
     assert seen and seen <= LOOPBACK, seen

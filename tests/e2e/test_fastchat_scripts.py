@@ -15,7 +15,8 @@ import torch
 
 from e2e.command_line import PACKAGE, TRAINER, log_history, tensors, words
 from e2e.fastchat_scripts import OLDER, fastchat_script
-from warm_ranks import WarmRanks, free_port, losses
+from fastsft.rank_store import HeldPort
+from warm_ranks import WarmRanks, losses
 
 FLAGS = {
     "model_name_or_path": "model_untied", "data_path": "data/first48.json", "use_cpu": True,
@@ -38,7 +39,8 @@ def run_script(text: str, flags: dict[str, Any], output: Path, ranks: int) -> st
     """Runs the script on `ranks` ranks; what they print."""
     script, program = output.with_suffix(".py"), Path(__file__).with_name("forked_script.py")
     script.write_text(text)
-    command = [sys.executable, str(program), str(ranks), str(free_port()), str(script)]
+    port = HeldPort()
+    command = [sys.executable, str(program), str(ranks), str(port.number), str(script)]
     process = subprocess.Popen(
         [*command, "--output_dir", str(output), *words(flags)],
         cwd=TRAINER, env={**os.environ, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"},
@@ -49,6 +51,7 @@ def run_script(text: str, flags: dict[str, Any], output: Path, ranks: int) -> st
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        port.close()
     assert process.returncode == 0, printed[-6000:]
     return printed
 

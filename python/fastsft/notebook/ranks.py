@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from fastsft.rank_store import HeldPort
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
 
 _KEPT_LINES = 400
@@ -62,8 +62,9 @@ class Ranks:
         self._messages: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._readers: list[threading.Thread] = []
         self._first_failure: float | None = None
+        self._port = HeldPort()
         events, sink = os.pipe()
-        shared = _shared_variables(count, environ, is_silent)
+        shared = _shared_variables(count, self._port.number, environ, is_silent)
         self._listen(lambda: self._hear_events(os.fdopen(events, "rb")))
         try:
             for number in range(count):
@@ -87,6 +88,7 @@ class Ranks:
                 rank.process.stdin.close()
         for reader in self._readers:
             reader.join(timeout=5)
+        self._port.close()
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """("line", text) of rank 0 and ("event", object) as they come, until every rank has left."""
@@ -165,7 +167,7 @@ class Ranks:
                 self._messages.put(("event", json.loads(line)))
 
 
-def _shared_variables(count: int, environ: Mapping[str, str], is_silent: bool) -> dict[str, str]:
+def _shared_variables(count: int, port: int, environ: Mapping[str, str], is_silent: bool) -> dict[str, str]:
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
@@ -173,15 +175,9 @@ def _shared_variables(count: int, environ: Mapping[str, str], is_silent: bool) -
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(port),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         **({CONSOLE_VARIABLE: "none", "COLUMNS": _CELL_COLUMNS} if is_silent else {}),
         **environ,
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
