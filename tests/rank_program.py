@@ -64,6 +64,9 @@ def run_rank(rank: int, order: dict[str, Any], function: Callable[..., Any]) -> 
         os.dup2(log, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     faulthandler.enable()  # stacks at a crash, and at the deadline's SIGABRT
+    if order["launched"]:
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        os.environ |= zip(names, map(str, (rank, rank, world_size, world_size)), strict=True)
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=120)
     store = dist.FileStore(f"{folder}/store", world_size)

@@ -65,13 +65,15 @@ def run_ranks(
     function: Callable[..., Any],
     *args: Any,
     node_size: int = 0,
+    launched: bool = False,
     seconds: float = SECONDS,
 ) -> list[Any]:
     """function(groups, *args) on every rank, `groups` being Engine's group names ("" alone).
 
     function: of a module, which is imported once more where ranks run. One rank runs in this process.
-    node_size: ranks of a node, with groups of their own; 0: all are one node. RuntimeError with what every
-    rank said when one fails, and with the stacks of those that still run after `seconds`.
+    node_size: ranks of a node, with groups of their own; 0: all are one node. launched: ranks have torchrun's
+    variables, as a Trainer needs them, whose `launcher.join` takes the group that is there. RuntimeError with
+    what every rank said when one fails, and with the stacks of those that still run after `seconds`.
     """
     if world_size == 1:
         return [function({"gather_group": "", "reduce_group": ""}, *args)]
@@ -81,7 +83,7 @@ def run_ranks(
         order = {
             "module": function.__module__, "file": inspect.getfile(function),
             "function": function.__qualname__, "folder": name, "seconds": seconds,
-            "world_size": world_size, "node_size": node_size,
+            "world_size": world_size, "node_size": node_size, "launched": launched,
             "environment": dict(os.environ), "path": sys.path, "directory": os.getcwd(),
         }  # fmt: skip
         statuses = _program().ask(order)

@@ -1,14 +1,8 @@
-"""A real Trainer on a tiny model, for the tests of saving; also a program for several ranks.
-
-Usage: saving_run.py MODE MODEL OUTPUT, with torchrun's variables. `train` trains to the end, resuming from a
-checkpoint when there is one; `fail` lets rank 1 fail while it saves and writes what every rank raised; `ways`
-saves in every way, with a rank that fails behind the training, and on nodes without a common disk.
-"""
+"""A real Trainer on a tiny model, for the tests of saving, and what several ranks do with it."""
 
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -57,13 +51,17 @@ def make_trainer(model: Path, output: Path, **options: Any) -> Trainer:
     )
 
 
-def train(model: Path, output: Path) -> None:
+def train(groups: dict[str, str], model: Path, output: Path) -> None:
+    """To the end, from a checkpoint when there is one."""
+    warnings.simplefilter("error")
     trainer = make_trainer(model, output, fsdp="full_shard")
     trainer.train(resume_from_checkpoint=saving.newest_checkpoint(output))
     saving.trainer_save_model_safe(trainer)
 
 
-def fail(model: Path, output: Path) -> None:
+def fail(groups: dict[str, str], model: Path, output: Path) -> str:
+    """Rank 1 fails while it saves; what this rank raises."""
+    warnings.simplefilter("error")
     trainer = make_trainer(model, output, fsdp="full_shard")
     rank = launcher.launch().rank
 
@@ -74,13 +72,17 @@ def fail(model: Path, output: Path) -> None:
         checkpoint_content.CheckpointContent.write_random_state = broken
     try:
         saving.save_checkpoint(trainer, output / "checkpoint-0")
-        outcome = "no error"
     except RuntimeError as error:
-        outcome = str(error)
-    (output / f"outcome-{rank}.txt").write_text(outcome)
+        return str(error)
+    return "no error"
 
 
-def ways(model: Path, output: Path) -> None:
+def ways(groups: dict[str, str], model: Path, output: Path) -> tuple[int, str]:
+    """Saves in every way, on nodes without a common disk, too.
+
+    Rank 1 fails behind the training; the step at which this rank hears of it, and what it raises.
+    """
+    warnings.simplefilter("error")
     rank = launcher.launch().rank
     for mode in ("parallel", "stream"):
         trainer = make_trainer(model, output / mode, fsdp="full_shard", save_mode=mode, max_shard_size="10KB")
@@ -101,12 +103,13 @@ def ways(model: Path, output: Path) -> None:
         try:
             saver.poll()
         except RuntimeError as error:
-            (output / f"outcome-{rank}.txt").write_text(f"{step} {error}")
+            outcome = step, str(error)
             break
     checkpoint_content.CheckpointContent.write_random_state = write
     saver.save(output / "parallel" / "checkpoint-2")
     saver.wait()
     nodes(model, output)
+    return outcome
 
 
 def nodes(model: Path, output: Path) -> None:
@@ -118,14 +121,3 @@ def nodes(model: Path, output: Path) -> None:
     saving.save_checkpoint(trainer, own / "checkpoint-0")
     saving.save_model_directory(trainer, own)
     saving.load_checkpoint(trainer, own / "checkpoint-0")
-
-
-def main() -> None:
-    warnings.simplefilter("error")
-    mode, model, output = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    {"train": train, "fail": fail, "ways": ways}[mode](model, output)
-    launcher.leave()
-
-
-if __name__ == "__main__":
-    main()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.trainer import Trainer
+from loaded_model_run import train_to_the_best
+from ranks import run_ranks
 from saving_run import Conversations
 from tiny_models import CONFIGS, weights_of, write_model
-from warm_ranks import free_port
 
 
 def make_trainer(model: Any, output: Path, **options: Any) -> Trainer:
@@ -104,26 +101,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
 
 def test_every_rank_gets_the_best_weights(tmp_path: Path) -> None:
     directory, output = write_model(tmp_path / "model", "tied"), tmp_path / "out"
-    program = Path(__file__).with_name("loaded_model_program.py")
-    common = {
-        **os.environ, "PYTHONPATH": f"{Path(_C.__file__).parents[1]}:{program.parent}", "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(directory), str(output)],
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        texts = [rank.communicate(timeout=180)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(texts)
-    first, second = (torch.load(output / f"{rank}.pt", weights_only=True) for rank in range(2))
+    first, second = run_ranks(2, train_to_the_best, directory, output, launched=True)
     step, metric, again = first["best"]
     assert first["best"] == second["best"] and metric == again
     assert 0 < step < 4 and [path.name for path in output.glob("checkpoint-*")] == [f"checkpoint-{step}"]

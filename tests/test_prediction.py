@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft import _C, device_memory, prediction
+from fastsft import device_memory, prediction
 from fastsft.arguments import TrainingArguments
 from fastsft.prediction import Collector
 from fastsft.trainer import Trainer
 from padded_items import WIDTH, random_items
+from ranks import run_ranks
 from tiny_models import write_model
-from warm_ranks import free_port
 
 LONGEST = 20
 
@@ -56,7 +53,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What transformers' Trainer predicts and reports for the same rows."""
-    import transformers  # not in the ranks of the other tests: it takes seconds
+    import transformers  # seconds, which ranks need not spend
 
     args = transformers.TrainingArguments(
         str(tmp_path_factory.mktemp("theirs")), use_cpu=True, per_device_eval_batch_size=2, report_to="none"
@@ -186,60 +183,32 @@ def test_arguments_that_would_change_the_metrics_are_refused(model: Path, tmp_pa
     make_trainer(model, tmp_path, flags={name: value})
 
 
-def refuse_rank(model: Path, output: Path) -> None:
-    """On one of two ranks, of which the second has no memory: write what was raised."""
+def refuse_rank(groups: dict[str, str], model: Path, output: Path) -> str:
+    """On one of two ranks, of which the second has no memory: what was raised."""
     if os.environ["RANK"] == "1":
         device_memory.usable_memory = lambda device, mine: 1
     with pytest.raises(ValueError, match=r"7 rows take 38 KiB of host memory") as raised:
         make_trainer(model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy)
-    (output / f"{os.environ['RANK']}.pickle").write_bytes(pickle.dumps(str(raised.value)))
+    return str(raised.value)
 
 
-def run_rank(model: Path, output: Path) -> None:
-    """On one of two ranks: predict, and write what came back."""
+def run_rank(groups: dict[str, str], model: Path, output: Path) -> Any:
+    """On one of two ranks: what comes back."""
     trainer = make_trainer(
         model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy,
     )  # fmt: skip
-    found = trainer.predict(random_items()), trainer.evaluate()
-    (output / f"{trainer.args.process_index}.pickle").write_bytes(pickle.dumps(found))
-
-
-def on_two_ranks(name: str, model: Path, tmp_path: Path) -> None:
-    """Run that function of this file on two ranks."""
-    code = f"import sys; from test_prediction import *; {name}(Path(sys.argv[1]), Path(sys.argv[2]))"
-    env = {
-        **os.environ, "PYTHONPATH": f"{Path(_C.__file__).parents[1]}:{Path(__file__).parent}",
-        "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(model), str(tmp_path)],
-            env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        texts = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(texts)
+    return trainer.predict(random_items()), trainer.evaluate()
 
 
 def test_all_ranks_refuse_what_does_not_fit_on_one(model: Path, tmp_path: Path) -> None:
-    on_two_ranks("refuse_rank", model, tmp_path)
-    texts = [pickle.loads((tmp_path / f"{rank}.pickle").read_bytes()) for rank in range(2)]
+    texts = run_ranks(2, refuse_rank, model, tmp_path, launched=True)
     assert all(text.startswith("predictions of 7 rows") for text in texts)
 
 
 def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
     """Seven rows in batches of two: rows are wrapped around, and count once."""
-    on_two_ranks("run_rank", model, tmp_path)
     alone = make_trainer(model, tmp_path).predict(random_items())
-    for rank in range(2):
-        output, metrics = pickle.loads((tmp_path / f"{rank}.pickle").read_bytes())
+    for output, metrics in run_ranks(2, run_rank, model, tmp_path, launched=True):
         assert np.allclose(output.predictions, alone.predictions, rtol=1e-5, atol=1e-5)
         assert np.array_equal(output.label_ids, alone.label_ids)
         assert metrics["eval_accuracy"] == theirs["evaluated"]["eval_accuracy"]

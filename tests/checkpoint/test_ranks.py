@@ -1,40 +1,17 @@
 """1 to 4 gloo ranks, every strategy: they save what one rank saves, and read what any number wrote."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from checkpoint import state_run
 from fastsft import _C
+from ranks import run_ranks
+from saved_runs import same
 from tiny_models import STRATEGIES, make_engine, train, weights_of, write_model
-
-PROGRAM = Path(__file__).with_name("rank_program.py")
-
-
-def launch(mode: str, world_size: int, model: Path, work: Path, state: Path) -> None:
-    """Runs the program on every rank and waits; the output of a rank that fails is in the assertion."""
-    source = Path(_C.__file__).parents[1]
-    tests = PROGRAM.parents[1]
-    environment = {**os.environ, "PYTHONPATH": f"{source}:{tests}", "OMP_NUM_THREADS": "1"}
-    arguments = [str(world_size), mode, str(model), str(work), str(state)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(rank), *arguments],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(world_size)
-    ]  # fmt: skip
-    try:
-        outputs = [rank.communicate(timeout=180)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(outputs)
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +30,16 @@ def source(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module", params=[1, 2, 3, 4])
 def run(request, source, tmp_path_factory) -> tuple[int, Path]:
     work = tmp_path_factory.mktemp(f"ranks{request.param}")
-    launch("run", request.param, source["model"], work, source["state"])
-    return request.param, work
+    world_size = request.param
+    args = source["model"], work, source["state"]
+    run_ranks(world_size, state_run.run, *args, node_size=2 if world_size == 4 else 0)
+    return world_size, work
 
 
 def layout_of(path: Path) -> dict[str, tuple[int, int]]:
     """Which elements of each unit a file holds."""
     layout = json.loads(_C.SafetensorsReader(str(path)).metadata["fastsft"])
     return {unit["name"]: (unit["begin"], unit["end"]) for unit in layout["units"]}
-
-
-def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -100,10 +75,9 @@ def test_a_state_of_all_ranks_is_read_by_one(run, source, strategy, tmp_path):
 
 
 def test_one_failing_rank_fails_all_and_nothing_hangs(source, tmp_path):
-    launch("failures", 2, source["model"], tmp_path, source["state"])
-    outcome = {path.stem: path.read_text() for path in tmp_path.glob("*.txt")}
-    assert "1 of 2 ranks failed" in outcome["load-0"] and "cannot" not in outcome["load-0"]
-    assert outcome["load-1"].startswith("ValueError") and "not there" in outcome["load-1"]
-    assert "found none" in outcome["state-0"] and "1 of 2 ranks failed" in outcome["state-1"]
-    assert "cannot create" in outcome["save-0"] and "1 of 2 ranks failed" in outcome["save-1"]
+    first, second = run_ranks(2, state_run.fail, source["model"], tmp_path, source["state"])
+    assert "1 of 2 ranks failed" in first["load"] and "cannot" not in first["load"]
+    assert second["load"].startswith("ValueError") and "not there" in second["load"]
+    assert "found none" in first["state"] and "1 of 2 ranks failed" in second["state"]
+    assert "cannot create" in first["save"] and "1 of 2 ranks failed" in second["save"]
     assert same(weights_of(tmp_path / "saved"), weights_of(source["model"]))

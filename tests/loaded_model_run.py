@@ -1,24 +1,20 @@
-"""Two ranks train a model of transformers that each has loaded.
-
-Usage: loaded_model_program.py MODEL OUTPUT
-"""
+"""Ranks that train a model of transformers that each has loaded; run by ranks.run_ranks."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM
 
-from fastsft import launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.trainer import Trainer
 from saving_run import Conversations
 
 
-def main(model: Path, output: Path) -> None:
-    """Trains sharded, evaluates two sets, ends with the weights of the highest loss, writes the object."""
+def train_to_the_best(groups: dict[str, str], model: Path, output: Path) -> dict[str, Any]:
+    """Trains sharded, evaluates two sets, ends with the weights of the highest loss: the object's state."""
     module = LlamaForCausalLM.from_pretrained(model)
     args = TrainingArguments(
         output_dir=str(output), use_cpu=True, max_steps=4, learning_rate=0.3, fsdp="full_shard auto_wrap",
@@ -33,15 +29,8 @@ def main(model: Path, output: Path) -> None:
     trainer.train()
     trainer.save_model()
     metrics = trainer.evaluate("a")
-    torch.save(
-        {
-            "weights": module.state_dict(),
-            "reply": module.generate(torch.tensor([[5, 9, 33]]), max_new_tokens=6, do_sample=False),
-            "best": (trainer.state.best_global_step, trainer.state.best_metric, metrics["eval_a_loss"]),
-        },
-        output / f"{launcher.launch().rank}.pt",
-    )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    return {
+        "weights": {name: tensor.clone() for name, tensor in module.state_dict().items()},
+        "reply": module.generate(torch.tensor([[5, 9, 33]]), max_new_tokens=6, do_sample=False),
+        "best": (trainer.state.best_global_step, trainer.state.best_metric, metrics["eval_a_loss"]),
+    }
