@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,23 @@ import pytest
 import torch
 
 GOLDEN = Path(__file__).parent / "golden"
+MOST_PROCESSES = 4
+
+
+def is_whole_suite(config: pytest.Config) -> bool:
+    """Neither files nor marks nor words choose tests."""
+    chosen = config.getoption("markexpr") or config.getoption("keyword") or config.getoption("usepdb")
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The whole suite runs in a process a core, each file in one of them; `pytest -n 0`: in this one."""
+    if not config.pluginmanager.hasplugin("xdist") or config.option.numprocesses is not None:
+        return
+    processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    if processes > 1 and config.option.dist == "no" and is_whole_suite(config):
+        config.option.numprocesses, config.option.dist = processes, "loadfile"
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +51,17 @@ def own_environment() -> Iterator[None]:
         del os.environ[name]
         if name in before:
             os.environ[name] = before[name]
+
+
+@pytest.fixture
+def fake_saving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers save by the small module of fake_run.py."""
+    import fastsft
+    from fake_run import saving_module
+
+    module = saving_module()
+    monkeypatch.setitem(sys.modules, "fastsft.saving", module)
+    monkeypatch.setattr(fastsft, "saving", module, raising=False)
 
 
 def cuda_missing() -> str | None:

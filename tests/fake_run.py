@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fastsft.arguments import TrainingArguments
 from fastsft.memory_plan import Setting
 from fastsft.model import ModelConfig
+from fastsft.trainer import Trainer
 
 
 class Rows:
@@ -103,7 +105,26 @@ class Model:
         return self.engine.num_parameters
 
 
-def fake_saving():
+ROWS = Rows(np.arange(10, 21), np.arange(1, 12))
+
+
+def fake_trainer(output, *, engine=None, rows=ROWS, eval_rows=None, callbacks=(), **options):
+    """Eleven rows in micro-batches of two: three steps of two an epoch, two epochs."""
+    flags = {
+        "output_dir": str(output), "use_cpu": True, "per_device_train_batch_size": 2, "logging_steps": 1,
+        "gradient_accumulation_steps": 2, "num_train_epochs": 2, "save_strategy": "no", "learning_rate": 1e-3,
+        "model_max_length": 32, "disable_tqdm": True, "plot_loss": False, **options,
+    }  # fmt: skip
+    return Trainer(
+        Model(engine or Engine()),
+        args=TrainingArguments(**flags),
+        train_dataset=rows,
+        eval_dataset=eval_rows,
+        callbacks=callbacks,
+    )
+
+
+def saving_module():
     """A module with the calls of fastsft.saving that the loop makes."""
 
     def save_checkpoint(trainer, directory):

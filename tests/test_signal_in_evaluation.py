@@ -3,27 +3,20 @@
 import json
 import os
 import signal
-import sys
 
 import numpy as np
 import pytest
 
-import fastsft
-from fake_run import Engine, Model, Rows, fake_saving
+from fake_run import Engine, Model, Rows
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.early_stopping import EarlyStoppingCallback
 from fastsft.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("fake_saving")
+
 ROWS = Rows(np.arange(10, 21), np.arange(1, 12))
 SETS = {"a": ROWS, "b": ROWS}
-
-
-@pytest.fixture(autouse=True)
-def saving(monkeypatch):
-    module = fake_saving()
-    monkeypatch.setitem(sys.modules, "fastsft.saving", module)
-    monkeypatch.setattr(fastsft, "saving", module, raising=False)
 
 
 class Hit(TrainerCallback):

@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-from fake_run import Engine, Model, fake_saving
+from fake_run import Engine, Model
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.epoch_order import epoch_order
@@ -113,15 +113,9 @@ def test_old_and_new_name_of_grouping():
         our_arguments(group_by_length=True, train_sampling_strategy="sequential")
 
 
+@pytest.mark.usefixtures("fake_saving")
 @pytest.mark.parametrize("counted", ["all", "non_padding"])
-def test_tokens_seen(tmp_path, monkeypatch, counted):
-    import sys
-
-    import fastsft
-
-    module = fake_saving()
-    monkeypatch.setitem(sys.modules, "fastsft.saving", module)
-    monkeypatch.setattr(fastsft, "saving", module, raising=False)
+def test_tokens_seen(tmp_path, counted):
     lengths, flags = [16] * 11, {
         "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_train_epochs": 2,
         "logging_steps": 2, "include_num_input_tokens_seen": counted, "include_tokens_per_second": True,

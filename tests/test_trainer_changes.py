@@ -1,22 +1,14 @@
 """What a script changes between `Trainer(...)` and its calls: arguments and data sets."""
 
-import sys
-
 import numpy as np
 import pytest
 
-import fastsft
-from fake_run import Engine, Model, Rows, fake_saving
+from fake_run import Engine, Model, Rows
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.trainer import Trainer
 
-
-@pytest.fixture(autouse=True)
-def saving(monkeypatch):
-    module = fake_saving()
-    monkeypatch.setitem(sys.modules, "fastsft.saving", module)
-    monkeypatch.setattr(fastsft, "saving", module, raising=False)
+pytestmark = pytest.mark.usefixtures("fake_saving")
 
 
 ROWS = Rows(np.arange(10, 21), np.arange(1, 12))

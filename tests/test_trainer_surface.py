@@ -2,13 +2,11 @@
 
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
 
-import fastsft
-from fake_run import Engine, Model, Rows, fake_saving
+from fake_run import Engine, Model, Rows
 from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import DefaultFlow, TrainerCallback
@@ -19,12 +17,7 @@ from fastsft.preflight import leave_out_evaluation
 from fastsft.token_rows import TokenRows
 from fastsft.trainer import Trainer
 
-
-@pytest.fixture(autouse=True)
-def saving(monkeypatch):
-    module = fake_saving()
-    monkeypatch.setitem(sys.modules, "fastsft.saving", module)
-    monkeypatch.setattr(fastsft, "saving", module, raising=False)
+pytestmark = pytest.mark.usefixtures("fake_saving")
 
 
 ROWS = Rows(np.arange(10, 21), np.arange(1, 12))

@@ -22,45 +22,13 @@ THEIRS = (TheirModelArguments, TheirDataArguments, TheirTrainingArguments)
 DIFFERENT = {"report_to", "fsdp_config", "disable_tqdm", "logging_dir"}
 
 README = [
-    "--bf16",
-    "True",
-    "--num_train_epochs",
-    "3",
-    "--per_device_train_batch_size",
-    "2",
-    "--per_device_eval_batch_size",
-    "2",
-    "--gradient_accumulation_steps",
-    "16",
-    "--save_strategy",
-    "steps",
-    "--save_steps",
-    "1200",
-    "--save_total_limit",
-    "10",
-    "--learning_rate",
-    "2e-5",
-    "--weight_decay",
-    "0.",
-    "--warmup_ratio",
-    "0.03",
-    "--lr_scheduler_type",
-    "cosine",
-    "--logging_steps",
-    "1",
-    "--model_max_length",
-    "2048",
-    "--gradient_checkpointing",
-    "True",
-    "--lazy_preprocess",
-    "True",
-    "--model_name_or_path",
-    "a",
-    "--data_path",
-    "b",
-    "--output_dir",
-    "c",
-]
+    "--bf16", "True", "--num_train_epochs", "3", "--per_device_train_batch_size", "2",
+    "--per_device_eval_batch_size", "2", "--gradient_accumulation_steps", "16", "--save_strategy", "steps",
+    "--save_steps", "1200", "--save_total_limit", "10", "--learning_rate", "2e-5", "--weight_decay", "0.",
+    "--warmup_ratio", "0.03", "--lr_scheduler_type", "cosine", "--logging_steps", "1",
+    "--model_max_length", "2048", "--gradient_checkpointing", "True", "--lazy_preprocess", "True",
+    "--model_name_or_path", "a", "--data_path", "b", "--output_dir", "c",
+]  # fmt: skip
 
 
 def ours(*words):
@@ -242,57 +210,6 @@ def test_old_and_new_names():
 )
 def test_warmup_steps(words, total, steps):
     assert ours(*words)[2].get_warmup_steps(total) == theirs(*words)[2].get_warmup_steps(total) == steps
-
-
-@pytest.mark.parametrize(
-    ("value", "strategy"),
-    [(None, "no_shard"), (True, "full_shard"), (["shard_grad_op"], "shard_grad_op"), ("no_shard", "no_shard"),
-     ("auto_wrap", "full_shard"), ("shard_grad_op auto_wrap", "shard_grad_op"),
-     ("hybrid_shard auto_wrap", "hybrid_shard"), ("hybrid_shard_zero2 offload", "hybrid_shard_zero2")],
-)  # fmt: skip
-def test_sharding_strategy(value, strategy):
-    assert TrainingArguments(output_dir="x", fsdp=value).sharding_strategy == strategy
-
-
-def test_offload():
-    assert TrainingArguments(output_dir="x", fsdp="full_shard auto_wrap offload").offload
-    assert TrainingArguments(output_dir="x", fsdp="full_shard", fsdp_config='{"cpu_offload": "true"}').offload
-    assert not TrainingArguments(output_dir="x", fsdp="full_shard").offload
-
-
-def test_node_size(monkeypatch):
-    for name, value in {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}.items():
-        monkeypatch.setenv(name, str(value))
-    assert TrainingArguments(output_dir="x", fsdp="full_shard").node_size == 0
-    assert TrainingArguments(output_dir="x", fsdp="hybrid_shard").node_size == 2
-    for size, expected in [(1, 1), ("4", 4)]:
-        chosen = {"hybrid_shard_size": size}
-        assert (
-            TrainingArguments(output_dir="x", fsdp="hybrid_shard", fsdp_config=chosen).node_size == expected
-        )
-    with pytest.raises(ValueError, match="4 ranks do not make nodes of 3 ranks"):
-        _ = TrainingArguments(
-            output_dir="x", fsdp="hybrid_shard", fsdp_config={"hybrid_shard_size": 3}
-        ).node_size
-    monkeypatch.setenv("LOCAL_RANK", "0")  # dealt round the machines
-    with pytest.raises(ValueError, match="must follow each other"):
-        _ = TrainingArguments(output_dir="x", fsdp="hybrid_shard").node_size
-
-
-def test_fsdp_config(tmp_path):
-    path = tmp_path / "fsdp.json"
-    path.write_text(json.dumps({"fsdp_activation_checkpointing": "true", "fsdp_version": 2}))
-    assert TrainingArguments(output_dir="x", fsdp_config=str(path)).recompute_mode == "auto"
-    with pytest.raises(ValueError, match="use one"):
-        TrainingArguments(output_dir="x", fsdp_config=str(path), gradient_checkpointing=True)
-    for config, message in [
-        ({"xla": True}, "does not support fsdp_config xla"),
-        ({"state_dict_type": "SHARDED_STATE_DICT"}, "consolidated safetensors"),
-        ({"wrap": 1}, "unknown key 'wrap'"),
-        ({"min_num_params": 3, "transformer_layer_cls_to_wrap": ["A"]}, "mutually exclusive"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            TrainingArguments(output_dir="x", fsdp_config=config)
 
 
 def test_a_flag_without_effect_is_named_once(caplog, monkeypatch):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from deepspeed_files import STAGE_2, STAGE_3
 from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.deepspeed import check_lengths
@@ -16,36 +17,6 @@ AUTO = {
     "train_micro_batch_size_per_gpu": "auto",
     "gradient_accumulation_steps": "auto",
     "gradient_clipping": "auto",
-}
-# As FastChat's playground/deepspeed_config_s3.json and deepspeed_config_s2.json.
-STAGE_3 = {
-    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
-    "zero_optimization": {
-        "stage": 3,
-        "offload_optimizer": {"device": "cpu", "pin_memory": True},
-        "offload_param": {"device": "cpu", "pin_memory": True},
-        "overlap_comm": True,
-        "contiguous_gradients": True,
-        "stage3_max_live_parameters": 1e9,
-        "stage3_max_reuse_distance": 1e9,
-        "stage3_prefetch_bucket_size": 5e8,
-        "stage3_param_persistence_threshold": 1e6,
-        "sub_group_size": 1e12,
-        "stage3_gather_16bit_weights_on_model_save": True,
-    },
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-}
-STAGE_2 = {
-    "zero_optimization": {
-        "stage": 2,
-        "offload_optimizer": {"device": "cpu"},
-        "contiguous_gradients": True,
-        "overlap_comm": True,
-    },
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
 }
 ADAMW = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
 WARMUP = {

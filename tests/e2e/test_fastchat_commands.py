@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from deepspeed_files import STAGE_2, STAGE_3
 from warm_ranks import WarmRanks, losses
 
 LAYER = "--fsdp_transformer_layer_cls_to_wrap 'LlamaDecoderLayer'"
@@ -37,40 +38,6 @@ STEPS = {
     "train_mem": {1: 21, 2: 12},
 }  # fmt: skip
 SHORT_FORM = {("train_vicuna_7b.sh", 2), ("train", 1)}
-# playground/deepspeed_config_s2.json and _s3.json
-STAGE_2 = {
-    "zero_optimization": {
-        "stage": 2,
-        "offload_optimizer": {"device": "cpu"},
-        "contiguous_gradients": True,
-        "overlap_comm": True,
-    },
-    "fp16": {"enabled": "auto"},
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-}
-STAGE_3 = {
-    "fp16": {
-        "enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16,
-        "hysteresis": 2, "min_loss_scale": 1,
-    },
-    "zero_optimization": {
-        "stage": 3,
-        "offload_optimizer": {"device": "cpu", "pin_memory": True},
-        "offload_param": {"device": "cpu", "pin_memory": True},
-        "overlap_comm": True,
-        "contiguous_gradients": True,
-        "stage3_max_live_parameters": 1e9,
-        "stage3_max_reuse_distance": 1e9,
-        "stage3_prefetch_bucket_size": 5e8,
-        "stage3_param_persistence_threshold": 1e6,
-        "sub_group_size": 1e12,
-        "stage3_gather_16bit_weights_on_model_save": True,
-    },
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-}  # fmt: skip
 
 
 def flags_of(line: str) -> dict[str, str]:
