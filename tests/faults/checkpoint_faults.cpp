@@ -1,16 +1,12 @@
 // Fails every single operation of saving, replacing, rotating, deleting and cleaning up
 // checkpoints, and looks at what is left (reliability.md, section 6.1, R1 and R2).
-//   checkpoint_faults DIRECTORY DAMAGES [no-sync]
-// prints a line a scenario: points tried, bad outcomes; the exit status is 1 when there is one.
-// With `no-sync` fsync does nothing, and there must be bad outcomes.
+// Usage: run_trials.
 
-#include <cstdio>
 #include <filesystem>
 #include <set>
 
 #include "core/error.h"
-#include "faults/fault_file_system.h"
-#include "faults/unsynced_file_system.h"
+#include "faults/fault_trial.h"
 #include "storage/atomic_directory.h"
 #include "storage/checksummed_file.h"
 #include "storage/file_ranges.h"
@@ -79,20 +75,6 @@ void save(FileSystem& file_system, const std::string& output, int step, int rank
   directory.commit(concat("checkpoint-", step), manifest);
 }
 
-std::string read_text(const std::string& path) {
-  std::string text(fs::file_size(path), '\0');
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  const size_t count = std::fread(text.data(), 1, text.size(), file);
-  std::fclose(file);
-  text.resize(count);
-  return text;
-}
-
-FileSystem& sound_file_system() {
-  static UnsyncedFileSystem file_system;
-  return file_system;
-}
-
 bool verifies(const std::string& path) { return verify_directory(path).empty(); }
 
 std::string newest(const std::string& output) {
@@ -104,7 +86,6 @@ std::string newest(const std::string& output) {
   return "none";
 }
 
-// Sentences about what is wrong after the machine or the operation failed; recovery included.
 std::vector<std::string> judge(const Scenario& scenario, const std::string& output) {
   std::vector<std::string> problems;
   restore_replaced(sound_file_system(), output);
@@ -115,10 +96,7 @@ std::vector<std::string> judge(const Scenario& scenario, const std::string& outp
   }
   remove_leftovers(sound_file_system(), output);
   if (newest(output) != found) problems.push_back("cleaning up changed the newest checkpoint");
-  for (const auto& entry : fs::directory_iterator(output)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with(".fastsft-")) problems.push_back("left over: " + name);
-  }
+  for (const auto& problem : leftovers(output)) problems.push_back(problem);
   try {  // and the next save works
     save(sound_file_system(), output, 99, 2, "next");
     if (newest(output) != "checkpoint-99:next") problems.push_back("the next save is not found");
@@ -127,47 +105,6 @@ std::vector<std::string> judge(const Scenario& scenario, const std::string& outp
   }
   return problems;
 }
-
-class Trial {
- public:
-  Trial(const std::string& root, const Scenario& scenario, Abilities abilities)
-      : root_(root), scenario_(scenario), abilities_(abilities) {}
-
-  int64_t count_operations() {
-    fresh();
-    FaultFileSystem counting(graveyard_, Fault::kNone, 0, abilities_);
-    scenario_.run(counting, output_);
-    return counting.operations();
-  }
-
-  std::vector<std::string> run(Fault fault, int64_t at, uint64_t seed) {
-    fresh();
-    FaultFileSystem failing(graveyard_, fault, at, abilities_);
-    try {
-      scenario_.run(failing, output_);
-    } catch (const Crash&) {
-      std::mt19937_64 random(seed);
-      failing.lose_unsynced(random);
-    } catch (const std::runtime_error&) {
-      // The save failed and says so.
-    }
-    return judge(scenario_, output_);
-  }
-
- private:
-  void fresh() {
-    fs::remove_all(root_);
-    output_ = join_path(root_, "output");
-    graveyard_ = join_path(root_, "graveyard");
-    fs::create_directories(output_);
-    fs::create_directories(graveyard_);
-    scenario_.prepare(sound_file_system(), output_);
-  }
-
-  std::string root_, output_, graveyard_;
-  const Scenario& scenario_;
-  Abilities abilities_;
-};
 
 void save_10(FileSystem& file_system, const std::string& output) {
   save(file_system, output, 10, 2, "old");
@@ -232,48 +169,24 @@ std::vector<Scenario> scenarios() {
   return all;
 }
 
-int try_all(const std::string& root, int damages, bool syncs) {
-  int64_t all_bad = 0;
+std::vector<Trial> trials(bool syncs) {
+  std::vector<Trial> all;
   for (const bool can_exchange : {true, false}) {
     for (const Scenario& scenario : scenarios()) {
-      Trial trial(root, scenario, {.exchanges = can_exchange, .syncs = syncs});
-      const int64_t operations = trial.count_operations();
-      int64_t points = 0, bad = 0;
-      const auto attempt = [&](Fault fault, int64_t at, uint64_t seed) {
-        ++points;
-        for (const auto& problem : trial.run(fault, at, seed)) {
-          ++bad;
-          std::printf("BAD %s, fault %d at %lld, seed %llu: %s\n", scenario.name.c_str(),
-                      static_cast<int>(fault), static_cast<long long>(at),
-                      static_cast<unsigned long long>(seed), problem.c_str());
-        }
-      };
-      for (int64_t at = 0; at <= operations; ++at) {
-        for (int damage = 0; damage < damages; ++damage) {
-          attempt(Fault::kCrash, at, static_cast<uint64_t>(at * 1000 + damage));
-        }
-        attempt(Fault::kOnce, at, 0);
-        attempt(Fault::kForever, at, 0);
-      }
-      std::printf("%s%s: %lld operations, %lld points, %lld bad\n", scenario.name.c_str(),
-                  can_exchange ? "" : " (names cannot be exchanged)",
-                  static_cast<long long>(operations), static_cast<long long>(points),
-                  static_cast<long long>(bad));
-      all_bad += bad;
+      all.push_back(
+          {scenario.name + (can_exchange ? "" : " (names cannot be exchanged)"),
+           [scenario](const std::string& output) { scenario.prepare(sound_file_system(), output); },
+           scenario.run,
+           [scenario](const std::string& output) { return judge(scenario, output); },
+           {.exchanges = can_exchange, .syncs = syncs}});
     }
   }
-  fs::remove_all(root);
-  return all_bad == 0 ? 0 : 1;
+  return all;
 }
 
 }  // namespace
 }  // namespace fastsft::faults
 
 int main(int count, char** arguments) {
-  const bool no_sync = count == 4 && std::string(arguments[3]) == "no-sync";
-  if (count != 3 && !no_sync) {
-    std::fprintf(stderr, "usage: checkpoint_faults DIRECTORY DAMAGES [no-sync]\n");
-    return 2;
-  }
-  return fastsft::faults::try_all(arguments[1], std::atoi(arguments[2]), !no_sync);
+  return fastsft::faults::run_trials(count, arguments, fastsft::faults::trials);
 }

@@ -22,6 +22,7 @@ SOURCES = [
     "csrc/core/whereabouts.cpp",
     *(f"csrc/storage/{name}.cpp" for name in STORAGE),
     "tests/faults/fault_file_system.cpp",
+    "tests/faults/fault_trial.cpp",
 ]
 
 
