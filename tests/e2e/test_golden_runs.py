@@ -1,4 +1,4 @@
-"""Recorded runs of FastChat with transformers' Trainer, again from the command line.
+"""Recorded runs of FastChat with transformers' Trainer, again with the same flags.
 
 Tolerances: loss 1e-5 absolute, gradient norm 1e-4 relative, learning rate 1e-12, final norms 1e-5 relative.
 """
@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from e2e.command_line import TRAINER, log_history, start, tensors
+from warm_ranks import WarmRanks
 
 RUNS = {path.stem: json.loads(path.read_text()) for path in sorted(TRAINER.glob("?_*.json"))}
 DROPPED = [name for name in RUNS if name.startswith("c_")]
 # Label smoothing was recorded with the inflation of transformers 4.57 (trainer_semantics.md, section 8).
 WHOLE = [name for name in RUNS if name != "j_label_smoothing"]
+# These two by the command itself, alone and under torchrun; the others without the seconds of its imports.
+COMMANDS = ["a_cosine", "f_two_processes"]
 
 
 def flags_of(name):
@@ -54,49 +57,55 @@ def assert_run(output_dir, recorded, first_step=1):
         assert torch.allclose(tensor.flatten()[: len(first)].float(), first, rtol=1e-3, atol=2e-5), name
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_recorded_run(name, tmp_path):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_recorded_run_by_the_command(name, tmp_path):
     run = RUNS[name]
     start(flags_of(name), tmp_path / "out", ranks=run["world_size"])
     assert_run(tmp_path / "out", run)
 
 
+@pytest.mark.parametrize("name", [name for name in WHOLE if name not in COMMANDS])
+def test_recorded_run(warm: WarmRanks, name, tmp_path):
+    run = RUNS[name]
+    warm.train(flags_of(name), tmp_path / "out", run["world_size"])
+    assert_run(tmp_path / "out", run)
+
+
 @pytest.mark.parametrize("strategy", ["full_shard auto_wrap", "shard_grad_op auto_wrap", "no_shard"])
-def test_sharded_run_is_the_recorded_one(strategy, tmp_path):
+def test_sharded_run_is_the_recorded_one(warm: WarmRanks, strategy, tmp_path):
     run = RUNS["f_two_processes"]
-    start({**run["flags"], "fsdp": strategy}, tmp_path / "out", ranks=2)
+    warm.train({**run["flags"], "fsdp": strategy}, tmp_path / "out", 2)
     assert_run(tmp_path / "out", run)
 
 
 @pytest.mark.parametrize("name", [name for name in WHOLE if name.startswith("h_")])
-def test_recorded_resume(name, tmp_path):
+def test_recorded_resume(warm: WarmRanks, name, tmp_path):
     out, run = tmp_path / "out", RUNS[name]
-    start(flags_of(name), out)
+    warm.train(flags_of(name), out)
     uninterrupted = tensors(out)
     for checkpoint in out.glob("checkpoint-*"):
         if checkpoint.name != "checkpoint-3":
             shutil.rmtree(checkpoint)
     for path in out.glob("*.safetensors"):
         path.unlink()
-    done = start(flags_of(name), out)
-    assert "step 3" in done.stdout
+    assert "step 3" in warm.train(flags_of(name), out)
     assert_run(out, run["resumed_from_step_3"], first_step=4)
     resumed = tensors(out)
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in uninterrupted.items())
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_too_many_dropped_conversations_stop_the_run(name, tmp_path):
-    done = start(RUNS[name]["flags"], tmp_path / "out", check=False)
-    assert done.returncode == 1
-    assert "max_dropped" in done.stderr
+def test_too_many_dropped_conversations_stop_the_run(warm: WarmRanks, name, tmp_path):
+    run = warm.start(RUNS[name]["flags"], tmp_path / "out", RUNS[name]["world_size"])
+    assert run.wait(60) == [1] * RUNS[name]["world_size"]
+    assert "max_dropped" in run.text(name="err")
     assert not list((tmp_path / "out").glob("*.safetensors"))
 
 
-def test_label_smoothing_without_accumulation_inflation(tmp_path):
+def test_label_smoothing_without_accumulation_inflation(warm: WarmRanks, tmp_path):
     """Both agree where accumulation is 1; with 2, the recorded loss is twice what is meant."""
     recorded = RUNS["j_label_smoothing"]
-    start(recorded["flags"], tmp_path / "out")
+    warm.train(recorded["flags"], tmp_path / "out")
     entry = log_history(tmp_path / "out")[0]
     sizes = [batch["num_items_in_batch"] for batch in recorded["micro_batches"][0] if batch["step"] == 1]
     tokens = [batch["label_tokens"] for batch in recorded["micro_batches"][0] if batch["step"] == 1]

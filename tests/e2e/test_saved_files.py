@@ -1,14 +1,13 @@
 """The golden run with checkpoints: the files that transformers left, directories that transformers opens."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from fastsft import _C
+from warm_ranks import WarmRanks
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "trainer"
 # Pickles of transformers, and what stands in their place.
@@ -34,14 +33,10 @@ def reference():
 
 
 @pytest.fixture(scope="module")
-def output(reference, tmp_path_factory):
-    """The recorded flags, through the command line, on one rank."""
+def output(warm: WarmRanks, reference, tmp_path_factory):
+    """The recorded flags on one rank."""
     folder = tmp_path_factory.mktemp("output")
-    paths = ("model_name_or_path", "data_path")
-    flags = {name: GOLDEN / value if name in paths else value for name, value in reference["flags"].items()}
-    arguments = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
-    command = [sys.executable, "-m", "fastsft.train", *arguments, "--output_dir", str(folder)]
-    subprocess.run(command, check=True, timeout=300)
+    warm.start(reference["flags"], folder).finish(120)
     return folder
 
 

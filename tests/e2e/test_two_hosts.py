@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from e2e.command_line import PACKAGE, TRAINER, descendants, kill_all, log_history, start, tensors, words
+from e2e.command_line import PACKAGE, TRAINER, descendants, kill_all, log_history, tensors, words
 from hosts import Host, two_hosts, why_not
+from warm_ranks import WarmRanks
 
 FLAGS = {
     **json.loads((TRAINER / "h_resume.json").read_text())["flags"],
@@ -69,21 +68,22 @@ def losses(folder: Path) -> list[float]:
     return [step["loss"] for step in log_history(folder) if "loss" in step]
 
 
-@functools.cache
-def on_one_host() -> tuple[list[float], dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        start({**FLAGS, "fsdp": "full_shard auto_wrap"}, out, ranks=4)
-        assert len(losses(out)) > 2
-        return losses(out), tensors(out)
+@pytest.fixture(scope="module")
+def on_one_host(
+    warm: WarmRanks, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[float], dict[str, Any]]:
+    out = tmp_path_factory.mktemp("host")
+    warm.train({**FLAGS, "fsdp": "full_shard auto_wrap"}, out, 4)
+    assert len(losses(out)) > 2
+    return losses(out), tensors(out)
 
 
 @pytest.mark.parametrize(
     "strategy", [pytest.param("full_shard auto_wrap", marks=pytest.mark.chaos), "hybrid_shard auto_wrap"]
 )
-def test_two_hosts_equal_one(hosts, strategy, tmp_path):
+def test_two_hosts_equal_one(hosts, on_one_host, strategy, tmp_path):
     """hybrid_shard: nodes are the hosts, without a word about their size."""
-    expected_losses, expected = on_one_host()
+    expected_losses, expected = on_one_host
     with torchrun(hosts, {**FLAGS, "fsdp": strategy}, tmp_path) as running:
         for process in running:
             assert process.wait(timeout=240) == 0, logs(tmp_path)
