@@ -25,6 +25,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """The whole suite runs in a process a core, each file in one of them; `pytest -n 0`: in this one."""
     if not config.pluginmanager.hasplugin("xdist") or config.option.numprocesses is not None:
         return
+    if "PYTEST_XDIST_WORKER" in os.environ:  # one of those processes comes by here, too
+        return
     processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
     if processes > 1 and config.option.dist == "no" and is_whole_suite(config):
         config.option.numprocesses, config.option.dist = processes, "loadfile"
