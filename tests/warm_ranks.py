@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -126,6 +128,8 @@ class Run:
             for rank, status in zip(running, found, strict=True):
                 self.statuses[rank] = status
         left = [rank for rank, status in enumerate(self.statuses) if status is None]
+        for rank in left:
+            (self.logs / f"rank-{rank}.threads").write_text(threads_of(self.pids[rank]))
         self.send(signal.SIGKILL, *left) if left else None
         if left:
             self._warm.ask({"wait": [self.pids[rank] for rank in left], "timeout": 10})
@@ -136,6 +140,17 @@ class Run:
         """Waits for the end, which must be good; what rank 0 printed."""
         assert self.wait(seconds) == [0] * len(self.pids), self.all_text()[-6000:]
         return self.text()
+
+
+def threads_of(pid: int) -> str:
+    """What the kernel says of each thread of a process that should be gone: name, state, where it waits."""
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        with contextlib.suppress(OSError):
+            state = re.search(r"^State:\s*(.*)$", (task / "status").read_text(), re.M)
+            name, place = (task / "comm").read_text().strip(), (task / "wchan").read_text()
+            lines.append(f"process {pid}, thread {task.name} ({name}): {state and state[1]}, in {place}\n")
+    return "".join(lines)
 
 
 def weights_digest(output: Path) -> str:

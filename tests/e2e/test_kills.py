@@ -49,7 +49,7 @@ def kill_one_or_all(run: Run, chance: random.Random) -> None:
     victims = ranks if chance.random() < 0.5 else [chance.choice(ranks)]
     run.send(signal.SIGKILL, *victims)
     statuses = run.wait(60)
-    assert None not in statuses, f"hung after SIGKILL to {victims}:\n{run.all_text()}"
+    assert None not in statuses, f"hung after SIGKILL to {victims}, {statuses}:\n{run.all_text()}"
 
 
 def trial(warm: WarmRanks, whole: Whole, output: Path, ranks: int, seed: int, kills: int = 1) -> str:
