@@ -173,7 +173,9 @@ void bind_checkpoint_directories(py::module_& module) {
       .def("commit", &AtomicDirectory::commit, "name"_a, "manifest"_a, Unlocked())
       .def("discard", &AtomicDirectory::discard, Unlocked());
   py::class_<RunLock>(module, "RunLock")
-      .def(py::init<const std::string&>(), "directory"_a, Unlocked())
+      .def(py::init<const std::string&, const std::string&, const std::string&>(), "directory"_a,
+           "holder"_a = "another run",
+           "way_out"_a = "wait for it, stop it, or choose another --output_dir", Unlocked())
       .def("release", &RunLock::release);
   module.def(
       "restore_replaced",

@@ -56,7 +56,9 @@ bool has_name(int descriptor, const std::string& path) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& directory) : path_(join_path(directory, kLockFile)) {
+RunLock::RunLock(const std::string& directory, const std::string& holder,
+                 const std::string& way_out)
+    : path_(join_path(directory, kLockFile)) {
   while (descriptor_ < 0) {
     const int opened = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (opened < 0) throw_runtime("cannot open ", path_, ": ", std::strerror(errno));
@@ -65,8 +67,7 @@ RunLock::RunLock(const std::string& directory) : path_(join_path(directory, kLoc
       const std::string owner = read_owner(opened);
       ::close(opened);
       descriptor_ = -1;
-      throw_invalid(directory, ": in use by another run (", owner,
-                    "); wait for it, stop it, or choose another --output_dir");
+      throw_invalid(directory, ": in use by ", holder, " (", owner, "); ", way_out);
     }
     if (!has_name(opened, path_)) {
       ::close(opened);

@@ -10,7 +10,10 @@ namespace fastsft {
 class RunLock {
  public:
   // Throws std::invalid_argument naming host, process and start time when another run holds it.
-  explicit RunLock(const std::string& directory);
+  // `holder` and `way_out` are words of that message.
+  explicit RunLock(
+      const std::string& directory, const std::string& holder = "another run",
+      const std::string& way_out = "wait for it, stop it, or choose another --output_dir");
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

@@ -103,6 +103,7 @@ __all__: list[str] = [
     "gather_unit",
     "install_file_set",
     "join_ranges",
+    "join_rows",
     "label_file",
     "label_inputs",
     "label_lists",
@@ -121,6 +122,7 @@ __all__: list[str] = [
     "open_token_cache",
     "pack_best_fit",
     "pack_bucket",
+    "pack_rows",
     "pack_step",
     "padded_rows",
     "parallel_threads",
@@ -267,7 +269,12 @@ class AtomicDirectory:
     def path(self) -> str: ...
 
 class RunLock:
-    def __init__(self, directory: str) -> None: ...
+    def __init__(
+        self,
+        directory: str,
+        holder: str = "another run",
+        way_out: str = "wait for it, stop it, or choose another --output_dir",
+    ) -> None: ...
     def release(self) -> None: ...
 
 class BrokenFileSet:
@@ -1176,6 +1183,12 @@ def gather_unit(
 ) -> list[tuple[str, torch.Tensor]]: ...
 def install_file_set(parent: str, name: str) -> None: ...
 def join_ranges(ranges: collections.abc.Sequence[RangeDigest]) -> list[FileDigest]: ...
+def join_rows(
+    gathered: torch.Tensor,
+    rows: collections.abc.Sequence[torch.Tensor],
+    shapes: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
+    world_size: typing.SupportsInt | typing.SupportsIndex,
+) -> list[torch.Tensor]: ...
 def label_file(path: str, labeller: Labeller) -> LabelledData: ...
 def label_inputs(
     inputs: collections.abc.Sequence[DataInput],
@@ -1215,6 +1228,12 @@ def pack_bucket(
     tensors: collections.abc.Sequence[torch.Tensor],
     buffer: torch.Tensor,
 ) -> None: ...
+def pack_rows(
+    rows: collections.abc.Sequence[torch.Tensor],
+    shapes: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
+    rank: typing.SupportsInt | typing.SupportsIndex,
+    world_size: typing.SupportsInt | typing.SupportsIndex,
+) -> torch.Tensor: ...
 def pack_step(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ranks: typing.SupportsInt | typing.SupportsIndex,
