@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C
-from fastsft.weight_sync import CheckpointMonitor
+from fastsft.weight_sync import CheckpointMonitor, layout
 from fastsft.weight_sync.writers import STRATEGIES, Writers
 
 CHECKPOINT, WEIGHTS = "latest_checkpointed_iteration.txt", "latest_state_dict_iteration.txt"
@@ -249,6 +249,21 @@ def test_a_file_that_names_only_a_damaged_step_goes(tmp_path: Path) -> None:
     (tmp_path / WEIGHTS).write_text("2")
     assert CheckpointMonitor(default_local_dir=str(tmp_path)).latest_steps() == (0, 0)
     assert published(tmp_path) == (None, None)
+
+
+@pytest.mark.parametrize("told", ["notify_failed", "restart"])
+def test_a_published_step_that_was_half_replaced_is_taken_back(tmp_path: Path, told: str) -> None:
+    """The same step saved again, and that save ended between taking the manifest away and the new one."""
+    write_step(tmp_path, 2)
+    part = write_step(tmp_path, 4)
+    monitor = CheckpointMonitor(default_local_dir=str(tmp_path))
+    assert published(tmp_path) == (None, "4")
+    (part / layout.MANIFEST).rename(part / layout.REPLACED_MANIFEST)
+    if told == "restart":
+        monitor = CheckpointMonitor(default_local_dir=str(tmp_path))
+    else:
+        monitor.notify_failed(4, "disk full", True)
+    assert (monitor.latest_steps(), published(tmp_path)) == ((0, 2), (None, "2"))
 
 
 def test_a_writer_waits_no_longer_than_its_deadline() -> None:

@@ -95,6 +95,13 @@ def test_small_files_are_there(worlds: Any, world_size: int, case: str) -> None:
     assert config == {"FSDP_version": 1 if case.startswith("fsdp1") else 2, "world_size": world_size}
     assert json.loads((path / "huggingface" / "config.json").read_text())["model_type"] == "llama"
     assert (path / "huggingface" / "tokenizer_config.json").read_text() == "{}"
+    listed = {file.name: (file.size, file.crc32c) for file in _C.read_manifest(str(path)).files}
+    there = {str(file.relative_to(path)): file for file in path.rglob("*") if file.is_file()}
+    del there["manifest.json"]
+    assert "huggingface/config.json" in there and listed.keys() == there.keys()
+    for name, file in there.items():
+        content = file.read_bytes()
+        assert listed[name] == (len(content), _C.crc32c(content)), name
 
 
 @pytest.mark.parametrize("world_size", KINDS)
@@ -199,6 +206,48 @@ def test_damaged_saves_are_not_read(tmp_path: Path, damage: str) -> None:
     weights.write_bytes(content[:-4] if damage == "short" else content)
     with pytest.raises(ValueError, match="not a complete save"):
         read_state_dict(tmp_path, checksums=True)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "changed"])
+def test_a_damaged_configuration_is_noticed(tmp_path: Path, damage: str) -> None:
+    coordinator = CheckpointCoordinator()
+    fsdp_save_state_dict(
+        make_engine(make_model(False), "plain"), str(tmp_path), 1, coordinator, save_world.LOGGER
+    )
+    coordinator.wait_all(60)
+    config = tmp_path / "huggingface" / "config.json"
+    content = config.read_bytes()
+    config.write_bytes(content[:-1] if damage == "short" else content.replace(b"llama", b"lLama"))
+    if damage == "missing":
+        config.unlink()
+    with pytest.raises(ValueError, match=r"not a complete save: huggingface/config\.json: "):
+        read_state_dict(tmp_path, checksums=damage == "changed")
+
+
+def test_small_files_of_an_earlier_save_do_not_stay(tmp_path: Path) -> None:
+    coordinator = CheckpointCoordinator()
+    engine = make_engine(make_model(False), "plain")
+    fsdp_save_state_dict(engine, str(tmp_path), 1, coordinator, save_world.LOGGER)
+    engine.checkpoint_manager.processing_class = None
+    fsdp_save_state_dict(engine, str(tmp_path), 2, coordinator, save_world.LOGGER)
+    coordinator.wait_all(60)
+    names = sorted(path.name for path in (tmp_path / "huggingface").iterdir())
+    assert names == ["config.json"] and read_state_dict(tmp_path, checksums=True)
+
+
+def test_two_trainers_do_not_save_into_one_directory_at_once(tmp_path: Path) -> None:
+    engine, coordinator = make_engine(make_model(False), "plain"), CheckpointCoordinator()
+    fsdp_save_state_dict(engine, str(tmp_path), 1, coordinator, save_world.LOGGER)
+    coordinator.wait_all(60)
+    other = _C.RunLock(str(tmp_path))
+    fsdp_save_state_dict(engine, str(tmp_path), 2, coordinator, save_world.LOGGER)
+    with pytest.raises(RuntimeError, match=r"in use by another save \(host .*give every trainer its own"):
+        coordinator.wait_all(60)
+    assert _C.read_manifest(str(tmp_path)).step == 1 and read_state_dict(tmp_path, checksums=True)
+    other.release()
+    fsdp_save_state_dict(engine, str(tmp_path), 2, coordinator, save_world.LOGGER)
+    coordinator.wait_all(60)
+    assert _C.read_manifest(str(tmp_path)).step == 2
 
 
 def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:

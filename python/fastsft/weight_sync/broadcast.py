@@ -9,8 +9,10 @@ from fastsft.weight_sync import handshake
 from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.feed import Feed
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.plan import SyncPlan, check_same_plan
+from fastsft.weight_sync.opening import Opening
+from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
+from fastsft.weight_sync.share import Share
 from fastsft.weight_sync.sources import BroadcastSource, broadcast_source_of
 from fastsft.weight_sync.transport import Transport
 from fastsft.weight_sync.vote import check_grows, settle
@@ -35,7 +37,8 @@ def fsdp_sync_weight_nccl(
     """Broadcast the whole weights of `engine.module`; collective over the trainer ranks. Returns the version.
 
     Only trainer rank 0 belongs to `model_update_group` (a process group, or a `WeightGroup`), as its rank 0;
-    elsewhere it may be None. mode: "trinity" (a broadcast a tensor), "vllm_packed", "sglang" or "native".
+    elsewhere it may be None. mode: "trinity" (a broadcast a tensor), "vllm_packed", "sglang", "native", or
+    "native_multiroot", for which every trainer rank gives a group of its own with all receivers.
     Names, order, dtypes and shapes are those of `sync_plan`: parameters, with `send_buffers` also persistent
     buffers; of an engine with `get_per_tensor_param`, unless FSDP1 wraps it, what that yields.
 
@@ -44,24 +47,30 @@ def fsdp_sync_weight_nccl(
     `WeightReceiver(handshakes=True)` expects. When one rank fails all trainer ranks raise its reason.
     Contract: weight_sync.md, sections 1.3 and 4.4.
     """
-    wire = sync_mode(mode)
-    dtype = parameter_dtype(save_dtype)
-    with exclusive(engine, deadline_s) as state:
+    with (
+        Opening(engine, "broadcast", "sending weights", deadline_s) as opening,
+        exclusive(engine, deadline_s) as state,
+    ):
+        wire = sync_mode(mode)
         version = state.broadcast + 1 if version is None else version
         what = f"sending version {version}"
         check_grows(what, version, state.broadcast)
+        opening.agree({"version": version, "mode": mode, "bucket_bytes": bucket_bytes})
         source = _source(engine, state)
-        plan = source.plan(dtype, buffers=send_buffers)
-        feed = Feed(source, plan)
+        plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
+        opening.agree_on_plan(plan)
+        share = Share(plan, source.rank, source.world_size) if wire.every_rank else None
+        feed = Feed(source, plan, share)
         error: BaseException | None = None
         try:
-            if source.rank == 0:
+            if source.rank == 0 or wire.every_rank:
                 options = SyncOptions(bucket_bytes, version, announce, checksum)
                 transport = _transport(model_update_group, deadline_s, source)
                 if wire.handshakes or handshakes:
                     header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
-                    handshake.offer(transport, plan, header)
-                wire.send(feed, plan, transport, options)
+                    roots = {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
+                    handshake.offer(transport, plan, {**header, **roots})
+                wire.send(feed, plan if share is None else share.plan, transport, options)
         except Exception as failure:
             error = failure
         error = _drain(feed, error)
@@ -70,40 +79,39 @@ def fsdp_sync_weight_nccl(
     return version
 
 
-def sync_plan(engine: Any, *, save_dtype: str | None = None, send_buffers: bool = False) -> SyncPlan:
+def sync_plan(
+    engine: Any, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
+) -> SyncPlan:
     """What `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
 
-    ValueError, on every rank, when ranks have different models.
+    ValueError, on every rank, when ranks have different models, naming the rank and the first difference.
+    deadline_s: how long ranks wait for each other.
     """
-    with exclusive(engine) as state:
-        return _source(engine, state).plan(parameter_dtype(save_dtype), buffers=send_buffers)
+    with (
+        Opening(engine, "plan", "planning", deadline_s) as opening,
+        exclusive(engine, deadline_s) as state,
+    ):
+        opening.agree({"save_dtype": save_dtype, "send_buffers": send_buffers})
+        plan = _source(engine, state).plan(parameter_dtype(save_dtype), buffers=send_buffers)
+        opening.agree_on_plan(plan)
+        return plan
 
 
 def _source(engine: Any, state: EngineState) -> BroadcastSource:
     source: BroadcastSource | None = state.sources.get("broadcast")
     if source is None:
-        source = broadcast_source_of(engine)
-        _check_ranks(source)
-        state.sources["broadcast"] = source
+        source = state.sources["broadcast"] = broadcast_source_of(engine)
     return source
-
-
-def _check_ranks(source: BroadcastSource) -> None:
-    if source.world_size == 1:
-        return
-    import torch.distributed as dist
-
-    hashes: list[Any] = [None] * source.world_size
-    dist.all_gather_object(hashes, source.plan().hash)
-    check_same_plan(hashes)
 
 
 def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transport:
     if group is None:
-        raise ValueError("model_update_group: expected a group on trainer rank 0, got None")
+        raise ValueError(f"model_update_group: expected a group on trainer rank {source.rank}, got None")
     transport = Transport(group, deadline_s, source.wire_device(group))
     if transport.rank != 0:
-        raise ValueError(f"model_update_group: expected trainer rank 0 as its rank 0, got {transport.rank}")
+        raise ValueError(
+            f"model_update_group: expected trainer rank {source.rank} as its rank 0, got {transport.rank}"
+        )
     return transport
 
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.sources.source import BroadcastSource, TieCheck
+from fastsft.weight_sync.share import Share
+from fastsft.weight_sync.sources.source import BroadcastSource, Named, TieCheck
 
 if TYPE_CHECKING:
     import torch
 
 
 class Feed:
-    """Gathers unit by unit; collective. Whoever stops early must `drain`, or the other ranks wait."""
+    """Gathers unit by unit; collective. Whoever stops early must `drain`, or the other ranks wait.
 
-    def __init__(self, source: BroadcastSource, plan: SyncPlan) -> None:
-        self._names = plan.names
+    share: of `plan`: this rank's rows in place of whole tensors.
+    """
+
+    def __init__(self, source: BroadcastSource, plan: SyncPlan, share: Share | None = None) -> None:
+        self._names = (plan if share is None else share.plan).names
         self._known = set(self._names)
         self._check = TieCheck(source.sent_twice())
-        self._units, self._lends_memory = source.whole(), source.lends_memory
+        self._units = source.whole() if share is None else share.units(source.rows())
+        self._lends_memory = source.lends_memory
         self._first = 0
         self._window: list[torch.Tensor] = []
 
@@ -27,14 +32,13 @@ class Feed:
 
         RuntimeError when the model no longer yields what was planned.
         """
-        self._window = self._window[first - self._first :]
+        del self._window[: first - self._first]
         self._first = first
         while self._first + len(self._window) <= last:
             unit = next(self._units, None)
             if unit is None:
                 raise RuntimeError(f"tensor {self._names[last]} of the plan is gone; make a new plan")
-            for name, tensor in unit:
-                self._see(name, tensor)
+            self._append(unit)
         return self._window[: last - first + 1]
 
     def drain(self) -> None:
@@ -45,12 +49,16 @@ class Feed:
                 self._check.see(name, tensor)
         self._check.settle()
 
-    def _see(self, name: str, tensor: torch.Tensor) -> None:
-        self._check.see(name, tensor)
-        if name not in self._known:
-            return
-        number = self._first + len(self._window)
-        if number >= len(self._names) or self._names[number] != name:
-            expected = self._names[number] if number < len(self._names) else "nothing more"
-            raise RuntimeError(f"expected tensor {expected}, got {name}; the model changed, make a new plan")
-        self._window.append(tensor.detach().clone() if self._lends_memory else tensor.detach())
+    def _append(self, unit: list[Named]) -> None:
+        names, window, see = self._names, self._window, self._check.see
+        number = self._first + len(window)
+        for name, tensor in unit:
+            see(name, tensor)
+            if number < len(names) and names[number] == name:
+                window.append(tensor.detach().clone() if self._lends_memory else tensor.detach())
+                number += 1
+            elif name in self._known:
+                expected = names[number] if number < len(names) else "nothing more"
+                raise RuntimeError(
+                    f"expected tensor {expected}, got {name}; the model changed, make a new plan"
+                )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from fastsft.weight_sync.engine_state import state_of
+from fastsft.weight_sync.formats import WrittenFile, temporary_name
 
 _FOLDER = "huggingface"
 
@@ -33,19 +33,19 @@ def huggingface_files(engine: Any, config: Any) -> dict[str, bytes]:
     return state.huggingface_files[1]
 
 
-def write_huggingface_files(directory: Path, files: dict[str, bytes]) -> None:
-    """Each under its name whole or not at all; durable on return."""
+def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) -> list[WrittenFile]:
+    """Durable under temporary names; their folders are there on return."""
     from fastsft import _C
 
-    for name, content in files.items():
-        path = directory / _FOLDER / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".fastsft-tmp-{path.name}-{os.getpid()}")
-        temporary.write_bytes(content)
-        _C.sync_file(str(temporary))
-        os.replace(temporary, path)
-        _C.sync_directory(str(path.parent))
-    _C.sync_directory(str(directory))
+    written = []
+    for relative, content in files.items():
+        name = f"{_FOLDER}/{relative}"
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        temporary = temporary_name(name, tag)
+        (directory / temporary).write_bytes(content)
+        _C.sync_file(str(directory / temporary))
+        written.append(WrittenFile(temporary, name, len(content), _C.crc32c(content)))
+    return written
 
 
 def _save_config(config: Any, folder: str) -> None:

@@ -10,6 +10,7 @@ CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 STATE_DICT_FILE = "latest_state_dict_iteration.txt"
 FULL_MARKER = ".full_checkpoint"
 MANIFEST = "manifest.json"
+REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"  # while a save puts its files in the place of others
 
 _STEP = re.compile(r"global_step_(\d+)")
 _LOGGER = logging.getLogger(__name__)
@@ -41,6 +42,11 @@ def is_complete(step_directory: Path) -> bool:
     """Whether every part of the step has a manifest whose sizes match."""
     parts = components(step_directory)
     return bool(parts) and not any(problems(part) for part in parts)
+
+
+def is_half_replaced(directory: Path) -> bool:
+    """Whether a save over an earlier one ended before its manifest: the files may be of both."""
+    return (directory / REPLACED_MANIFEST).exists() and not (directory / MANIFEST).exists()
 
 
 def read_iteration(path: Path) -> int | None:

@@ -98,6 +98,9 @@ class CheckpointMonitor:
         with self._lock:
             self._pending[is_state_dict][step] -= 1
             self._failures[step] = why
+            if step in (self.latest_checkpoint_step, self.latest_state_dict_step):
+                # Saved again, and half replaced perhaps: what is published must be complete.
+                self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
 
     def failures(self) -> dict[int, str]:
         """step -> why its last save failed."""
@@ -194,8 +197,11 @@ def _recover(job: Path) -> tuple[int, int]:
 
 
 def _usable(step: int | None, steps: dict[int, Path]) -> int:
-    """The step, unless its directory is gone or has a manifest that does not fit; 0 then."""
+    """The step, unless its directory is gone, half replaced or has a manifest that does not fit; 0 then."""
     if step is None or step not in steps:
         return 0
-    with_manifest = [part for part in layout.components(steps[step]) if (part / layout.MANIFEST).exists()]
+    parts = layout.components(steps[step])
+    if any(layout.is_half_replaced(part) for part in parts):
+        return 0
+    with_manifest = [part for part in parts if (part / layout.MANIFEST).exists()]
     return 0 if any(layout.problems(part) for part in with_manifest) else step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,32 +26,34 @@ class SyncPlan:
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
         self.native: Any = _C.SyncPlan(given, sorted((tied or {}).items()))
+        # Lists, made once: what a sync looks up for every tensor may not cost a list of all.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
+        self._cuts: dict[tuple[str, int], list[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.tensors)
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """In the order in which they are sent."""
         return [name for name, _, _ in self.tensors]
 
-    @property
+    @functools.cached_property
     def dtype_names(self) -> list[str]:
         """torch's names without prefix ("bfloat16"), as vLLM and SGLang take them."""
         return [dtype for _, dtype, _ in self.tensors]
 
-    @property
+    @functools.cached_property
     def shapes(self) -> list[list[int]]:
         """Of each tensor."""
         return [shape for _, _, shape in self.tensors]
 
-    @property
+    @functools.cached_property
     def sizes(self) -> list[int]:
         """Bytes of each tensor."""
         return list(self.native.sizes)
 
-    @property
+    @functools.cached_property
     def tied(self) -> dict[str, str]:
         """Names that are not sent, and which of the sent tensors each is."""
         return dict(self.native.tied)
@@ -60,7 +63,7 @@ class SyncPlan:
         """Of all tensors."""
         return int(self.native.total_bytes)
 
-    @property
+    @functools.cached_property
     def hash(self) -> str:
         """32 hex digits that change with every name, dtype, shape, tied name, and their order."""
         return str(self.native.hash)
@@ -93,12 +96,24 @@ class SyncPlan:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a plan: {error!r}; expected the text of SyncPlan.to_json()") from error
 
+    @functools.cached_property
+    def dtypes(self) -> list[torch.dtype]:
+        """Of each tensor."""
+        import torch
+
+        return [getattr(torch, dtype) for dtype in self.dtype_names]
+
     def empty(self, index: int, device: Any = "cpu") -> torch.Tensor:
         """Room for tensor number `index`."""
         import torch
 
-        _, dtype, shape = self.tensors[index]
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+        return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
+
+    def buckets(self, cut: str, size: int) -> list[Any]:
+        """`native.<cut>(size)`, made once: "native_buckets", "vllm_chunks" or "tensor_batches"."""
+        if (cut, size) not in self._cuts:
+            self._cuts[cut, size] = getattr(self.native, cut)(size)
+        return self._cuts[cut, size]
 
 
 def check_same_plan(hashes: Sequence[str]) -> None:

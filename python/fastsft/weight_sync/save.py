@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.formats import save_format
+from fastsft.weight_sync.opening import ranks_of
 from fastsft.weight_sync.reported import raise_once
-from fastsft.weight_sync.save_job import SaveJob
+from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.sources import WeightSource, state_source
 from fastsft.weight_sync.staging import Staging
-from fastsft.weight_sync.verdicts import Verdicts
+from fastsft.weight_sync.verdicts import Verdicts, skip
 
 if TYPE_CHECKING:
     import torch
@@ -64,25 +65,28 @@ def fsdp_save_state_dict(
     Contract: weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
+        skip("save")
         return None
-    writer, dtype = save_format(format), parameter_dtype(save_dtype)
     directory = Path(local_path)
-    directory.mkdir(parents=True, exist_ok=True)
-    with exclusive(engine, deadline_s) as state:
-        before = _wait_for_the_last(state, deadline_s)
-        source = state_source(engine, state)
-        verdicts = Verdicts(source.rank, source.world_size, deadline_s)
-        try:
+    rank, world_size = ranks_of(engine)
+    # Before anything that can fail on one rank alone: the others must hear of it, and count alike.
+    verdicts = Verdicts("save", KINDS, rank, world_size, deadline_s)
+    done: Future[None] = Future()
+    try:
+        writer, dtype = save_format(format), parameter_dtype(save_dtype)
+        directory.mkdir(parents=True, exist_ok=True)
+        with exclusive(engine, deadline_s) as state:
+            before = _wait_for_the_last(state, deadline_s)
+            source = state_source(engine, state)
             snapshot, error = state.staging.staging.take(source, dtype, global_step)
             files = _small_files(engine, source)
-        except BaseException as failure:
-            verdicts.post("written", error=str(failure))
-            raise
-        job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
-        done: Future[None] = Future()
-        state.staging.last = done
+            job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
+            state.staging.last = done
+    except BaseException as failure:
+        tell_failure(verdicts, rank, str(failure))
+        raise
     try:
-        _dispatch(_Run(job, done), coordinator, source.rank, global_step)
+        _dispatch(_Run(job, done), coordinator, rank, global_step)
     finally:
         logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, global_step)
     if before is not None:

@@ -54,7 +54,7 @@ class Staging:
             number = index.get(row.name)
             if number is None:
                 continue
-            buffer = self._buffer(number, getattr(torch, plan.tensors[number][1]), row.tensor)
+            buffer = self._buffer(number, plan.dtypes[number], row.tensor)
             buffer.copy_(row.tensor.detach(), non_blocking=True)
             on_device = on_device or row.tensor.is_cuda
             parts[number] = Rows(row.name, buffer, row.begin, row.is_sharded)

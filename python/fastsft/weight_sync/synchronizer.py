@@ -74,7 +74,7 @@ def unpacked(plan: SyncPlan, bucket_bytes: int, buffers: Sequence[Any]) -> dict[
     """The tensors of a plan as views of `buffers`, cut as `SyncPlan.native.tensor_batches(bucket_bytes)`."""
     import torch
 
-    batches = plan.native.tensor_batches(bucket_bytes)
+    batches = plan.buckets("tensor_batches", bucket_bytes)
     sizes = [batch.bytes for batch in batches]
     if [len(buffer) for buffer in buffers] != sizes:
         raise ValueError(f"packed weights: expected arrays of {sizes} bytes, got {[len(b) for b in buffers]}")
@@ -84,10 +84,9 @@ def unpacked(plan: SyncPlan, bucket_bytes: int, buffers: Sequence[Any]) -> dict[
         flat = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in buffers]
     for batch, data in zip(batches, flat, strict=True):
         for piece in batch.pieces:
-            name, dtype, shape = plan.tensors[piece.tensor]
-            state_dict[name] = _view(
-                data[piece.offset : piece.offset + piece.bytes], getattr(torch, dtype), shape
-            )
+            number = piece.tensor
+            view = data[piece.offset : piece.offset + piece.bytes]
+            state_dict[plan.names[number]] = _view(view, plan.dtypes[number], plan.shapes[number])
     return {name: state_dict[name] for name in plan.names}
 
 

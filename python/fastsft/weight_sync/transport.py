@@ -22,7 +22,7 @@ class WeightGroup:
 
     store: a `torch.distributed` store that all members reach. rank 0 sends. backend: "gloo", "nccl", or
     "shared_memory" for processes of one host and tensors on its CPU. timeout_s: of an operation for which
-    nobody set a deadline. Collective over the members.
+    nobody set a deadline. Collective over the members. ValueError for a rank that another member has.
     """
 
     def __init__(
@@ -30,6 +30,8 @@ class WeightGroup:
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend: expected one of {', '.join(_BACKENDS)}, got {backend!r}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank: expected 0 to {world_size - 1} in a group of {world_size}, got {rank}")
         self._store, self._rank, self._world_size = store, rank, world_size
         self._backend, self._timeout = backend, timedelta(seconds=timeout_s)
         self.generation = 0
@@ -44,6 +46,12 @@ class WeightGroup:
     def _make(self) -> Any:
         dist: Any = importlib.import_module("torch.distributed")
         store = dist.PrefixStore(f"weights/{self.generation}", self._store)
+        if store.add(f"joined/{self._rank}", 1) > 1:
+            raise ValueError(
+                f"rank {self._rank} has joined generation {self.generation} of this group before: two "
+                "members have one rank, or this one was started again; make a group over another store, or "
+                "rebuild it on every member"
+            )
         if self._backend == "shared_memory":
             from fastsft.weight_sync.shared_memory import SharedMemoryGroup
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.engine_state import exclusive
 from fastsft.weight_sync.feed import Feed
+from fastsft.weight_sync.opening import Opening
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.sources import state_source
+from fastsft.weight_sync.verdicts import skip
 from fastsft.weight_sync.vote import check_grows, settle
 
 if TYPE_CHECKING:
@@ -38,17 +40,21 @@ def fsdp_upload_state_dict(
     tensor; any other `set_model_state_dict(dict of CPU tensors, step)`.
 
     save_dtype: of parameters; None keeps each tensor's own. deadline_s: how long rank 0 waits for an actor's
-    answer. ValueError when the step is not newer than the last one; RuntimeError (ValueError where that was
-    the failure) on every rank when one failed. Contract: weight_sync.md, sections 1.2 and 4.3.
+    answer, and ranks for each other before anything moves. ValueError when the step is not newer than the
+    last one, or when ranks have different steps or models, naming the first difference; RuntimeError
+    (ValueError where that was the failure) on every rank when one failed. Contract: weight_sync.md, sections
+    1.2 and 4.3.
     """
     if global_step == 0:
+        skip("upload")
         return
     what = f"uploading step {global_step}"
-    dtype = parameter_dtype(save_dtype)
-    with exclusive(engine, deadline_s) as state:
+    with Opening(engine, "upload", what, deadline_s) as opening, exclusive(engine, deadline_s) as state:
         check_grows(what, global_step, state.uploaded)
+        opening.agree({"step": global_step})
         source = state_source(engine, state)
-        plan = source.plan(dtype)
+        plan = source.plan(parameter_dtype(save_dtype))
+        opening.agree_on_plan(plan)
         error: BaseException | None = None
         feed = Feed(source, plan)
         try:
@@ -90,12 +96,10 @@ def _send(feed: Feed, plan: SyncPlan, receiving: _Receiving, bucket_bytes: int) 
 
 
 def _whole(feed: Feed, plan: SyncPlan) -> dict[str, torch.Tensor]:
-    import torch
-
     state_dict = {}
-    for number, (name, dtype, _) in enumerate(plan.tensors):
+    for number, name in enumerate(plan.names):
         (tensor,) = feed.take(number, number)
-        state_dict[name] = tensor.to("cpu", getattr(torch, dtype), copy=True).contiguous()
+        state_dict[name] = tensor.to("cpu", plan.dtypes[number], copy=True).contiguous()
     return state_dict
 
 
@@ -105,7 +109,7 @@ def _packed(feed: Feed, plan: SyncPlan, bucket_bytes: int) -> list[Any]:
     from fastsft import _C
 
     buffers = []
-    for bucket in plan.native.tensor_batches(bucket_bytes):
+    for bucket in plan.buckets("tensor_batches", bucket_bytes):
         tensors = feed.take(bucket.first, bucket.last)
         buffer = torch.empty(bucket.bytes, dtype=torch.uint8)
         _C.pack_bucket(plan.native, bucket, bucket.first, tensors, buffer)

@@ -33,8 +33,8 @@ class WrittenFile:
 
 
 def temporary_name(name: str, tag: str) -> str:
-    """Of a file that is renamed when all ranks have written theirs."""
-    return f"{TEMPORARY}{name}-{tag}"
+    """Of a file that is renamed when all ranks have written theirs; in no folder, whatever `name` is in."""
+    return f"{TEMPORARY}{name.replace('/', '--')}-{tag}"
 
 
 def written_file(directory: Path, name: str, tag: str) -> WrittenFile:

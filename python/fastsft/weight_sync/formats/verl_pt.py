@@ -28,8 +28,6 @@ class VerlPt:
     name = "verl_pt"
 
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> list[WrittenFile]:
-        import torch
-
         from fastsft import _C
 
         name = f"model_world_size_{snapshot.world_size}_rank_{snapshot.rank}.pt"
@@ -39,7 +37,7 @@ class VerlPt:
             for number, (tensor_name, _, shape) in enumerate(snapshot.plan.tensors)
         }
         temporary = directory / temporary_name(name, tag)
-        torch.save(state, temporary)
+        _save(state, temporary)
         _C.sync_file(str(temporary))
         return [written_file(directory, name, tag)]
 
@@ -53,6 +51,43 @@ class VerlPt:
         with torch.serialization.safe_globals(_dtensor_classes()):
             loaded = [torch.load(directory / name, weights_only=True, mmap=True) for _, name in shards]
         return {name: _join([shard[name] for shard in loaded]) for name in loaded[0]}
+
+
+class _Writer:
+    """A file whose first error is kept: torch.save says "unexpected pos" where a disk is full."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        total = len(left)
+        try:
+            while len(left):
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self.error = self.error or error
+            raise
+        return total
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    """torch.save. OSError names the path where it cannot be written."""
+    import torch
+
+    with open(path, "wb", buffering=0) as file:
+        writer = _Writer(file)
+        try:
+            torch.save(state, writer)  # type: ignore[arg-type]
+        except (OSError, RuntimeError) as error:
+            reason = writer.error
+            if reason is None:
+                raise
+            raise OSError(reason.errno, f"cannot write: {reason.strerror}", str(path)) from error
 
 
 def _mesh(rank: int, world_size: int) -> Any:

@@ -34,6 +34,7 @@ class Mode(Protocol):
 
     name: str
     handshakes: bool  # always; other modes do where both ends are ours and ask for it
+    every_rank: bool  # each trainer rank sends its own rows, in a group of its own with the receivers
 
     def send(self, feed: Feed, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
         """On the sender, once for all tensors."""

@@ -24,9 +24,10 @@ class Native:
 
     name = "native"
     handshakes = True
+    every_rank = False
 
     def send(self, feed: Feed, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
-        buckets = plan.native.native_buckets(options.bucket_bytes)
+        buckets = plan.buckets("native_buckets", options.bucket_bytes)
         buffers = _buffers(buckets, transport)
         before: tuple[str, Any, dict[str, Any]] | None = None
         for index, bucket in enumerate(buckets):
@@ -42,7 +43,7 @@ class Native:
         transport.vote(_last_word(feed), f"version {options.version}")
 
     def receive(self, plan: SyncPlan, transport: Transport, options: SyncOptions, load: Load) -> None:
-        buckets = plan.native.native_buckets(options.bucket_bytes)
+        buckets = plan.buckets("native_buckets", options.bucket_bytes)
         buffers = _buffers(buckets, transport)
         arriving: dict[int, torch.Tensor] = {}
         note = _loaded(

@@ -25,9 +25,10 @@ class SGLang:
 
     name = "sglang"
     handshakes = False
+    every_rank = False
 
     def send(self, feed: Feed, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
-        batches = plan.native.tensor_batches(options.bucket_bytes)
+        batches = plan.buckets("tensor_batches", options.bucket_bytes)
         for index, batch in enumerate(batches):
             numbers = [piece.tensor for piece in batch.pieces]
             if options.announce is not None:
@@ -49,7 +50,7 @@ class SGLang:
                 if not size
             ]
         )
-        for batch in plan.native.tensor_batches(options.bucket_bytes):
+        for batch in plan.buckets("tensor_batches", options.bucket_bytes):
             numbers = [piece.tensor for piece in batch.pieces]
             tensors = [(plan.names[number], plan.empty(number, transport.device)) for number in numbers]
             works = [(transport.broadcast(tensor), name) for name, tensor in tensors]

@@ -23,6 +23,7 @@ class Trinity:
 
     name = "trinity"
     handshakes = False
+    every_rank = False
 
     def send(self, feed: Feed, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
         under_way: deque[tuple[Any, str]] = deque()
@@ -43,9 +44,7 @@ class Trinity:
 
 def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transport) -> torch.Tensor:
     """The tensor as the plan says it is sent. RuntimeError when it has another shape by now."""
-    import torch
-
-    name, dtype, shape = plan.tensors[number]
-    if list(tensor.shape) != shape:
+    if list(tensor.shape) != plan.shapes[number]:
+        name = plan.names[number]
         raise RuntimeError(f"tensor {name} changed its shape after the plan was made; make a new plan")
-    return tensor.to(transport.device, getattr(torch, dtype)).contiguous()
+    return tensor.to(transport.device, plan.dtypes[number]).contiguous()

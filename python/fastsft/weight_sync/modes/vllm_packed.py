@@ -20,6 +20,7 @@ class VllmPacked:
 
     name = "vllm_packed"
     handshakes = False
+    every_rank = False
 
     def send(self, feed: Feed, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
         import torch
@@ -27,7 +28,7 @@ class VllmPacked:
         from fastsft import _C
 
         before: tuple[Any, str, torch.Tensor] | None = None
-        for index, chunk in enumerate(plan.native.vllm_chunks(options.bucket_bytes)):
+        for index, chunk in enumerate(plan.buckets("vllm_chunks", options.bucket_bytes)):
             tensors = feed.take(chunk.first, chunk.last)
             buffer = torch.empty(chunk.bytes, dtype=torch.uint8, device=transport.device)
             _C.pack_bucket(plan.native, chunk, chunk.first, tensors, buffer)
@@ -42,7 +43,7 @@ class VllmPacked:
 
         from fastsft import _C
 
-        for index, chunk in enumerate(plan.native.vllm_chunks(options.bucket_bytes)):
+        for index, chunk in enumerate(plan.buckets("vllm_chunks", options.bucket_bytes)):
             buffer = torch.empty(chunk.bytes, dtype=torch.uint8, device=transport.device)
             transport.wait(transport.broadcast(buffer), f"chunk {index}")
             numbers = range(chunk.first, chunk.last + 1)

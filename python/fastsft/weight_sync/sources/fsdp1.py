@@ -10,13 +10,8 @@ from torch import nn
 from torch.distributed.fsdp import FlatParameter
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-from fastsft.weight_sync.sources.modules import (
-    check_is_tensor,
-    clean_name,
-    declared_ties,
-    full_tensor,
-    unwrapped,
-)
+from fastsft.weight_sync.sources.gathering import full_tensor
+from fastsft.weight_sync.sources.modules import check_is_tensor, clean_name, declared_ties, unwrapped
 from fastsft.weight_sync.sources.source import Described, Named, Rows, WeightSource, rows_of_whole
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
+from fastsft.weight_sync.sources.gathering import full_tensor, is_dtensor, whole_tensors
 from fastsft.weight_sync.sources.source import (
     BroadcastSource,
     Described,
@@ -29,6 +31,7 @@ def is_fsdp1(module: Any) -> bool:
     return wrapper is not None and any(isinstance(part, wrapper) for part in module.modules())
 
 
+@functools.cache
 def clean_name(name: str) -> str:
     """A name without what wrappers put into it."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
@@ -74,19 +77,13 @@ class TensorSource(WeightSource):
         ]
 
     def whole(self) -> Iterator[list[Named]]:
-        for name, tensor in self._state():
-            yield [(name, full_tensor(tensor))]
+        yield from whole_tensors(self._state())
 
     def rows(self) -> Iterator[Rows]:
         parameters = {id(p) for p in self._module.parameters()}
         meshes: dict[int, bool] = {}
         for name, tensor in self._state():
-            local = own_rows(tensor, self.rank, self.world_size, meshes)
-            if local is not None:
-                yield Rows(name, local, chunk_of(tensor.shape, self.rank, self.world_size)[0], True)
-            else:
-                whole, is_buffer = full_tensor(tensor), id(tensor) not in parameters
-                yield rows_of_whole(name, whole, is_buffer, self.rank, self.world_size)
+            yield rows_of(name, tensor, id(tensor) not in parameters, self.rank, self.world_size, meshes)
 
     def declared_ties(self) -> dict[str, str]:
         return declared_ties(self._module)
@@ -117,8 +114,12 @@ class NamedTensorSource(BroadcastSource):
         ]
 
     def whole(self) -> Iterator[list[Named]]:
+        yield from whole_tensors(self._named())
+
+    def rows(self) -> Iterator[Rows]:
+        meshes: dict[int, bool] = {}
         for name, tensor in self._named():
-            yield [(name, full_tensor(tensor))]
+            yield rows_of(name, tensor, False, self.rank, self.world_size, meshes)
 
     def declared_ties(self) -> dict[str, str]:
         return declared_ties(self._module)
@@ -141,22 +142,14 @@ def check_is_tensor(name: str, value: Any) -> None:
         raise ValueError(f"{name}: on the meta device, without values; materialise the model first")
 
 
-def is_dtensor(tensor: Any) -> bool:
-    """Without importing torch.distributed.tensor, which nobody needed if it is not there."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and bool(isinstance(tensor, module.DTensor))
-
-
-def full_tensor(tensor: Any) -> torch.Tensor:
-    """The whole values; collective for a DTensor."""
-    tensor = tensor.detach()
-    if not is_dtensor(tensor):
-        return cast(torch.Tensor, tensor)
-    mesh_device = tensor.device_mesh.device_type
-    if tensor.device.type != mesh_device:  # offloaded, while its group communicates on the device
-        tensor = tensor.to(mesh_device)
-    whole: torch.Tensor = tensor.full_tensor()
-    return whole
+def rows_of(
+    name: str, tensor: Any, is_buffer: bool, rank: int, world_size: int, meshes: dict[int, bool]
+) -> Rows:
+    """This rank's rows, without a gather where it holds them; collective where it does not."""
+    local = own_rows(tensor, rank, world_size, meshes)
+    if local is not None:
+        return Rows(name, local, chunk_of(tensor.shape, rank, world_size)[0], True)
+    return rows_of_whole(name, full_tensor(tensor), is_buffer, rank, world_size)
 
 
 def own_rows(tensor: Any, rank: int, world_size: int, meshes: dict[int, bool]) -> torch.Tensor | None:

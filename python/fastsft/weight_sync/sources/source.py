@@ -50,8 +50,9 @@ class BroadcastSource(ABC):
         joined = dist.is_available() and dist.is_initialized()
         self.engine = engine
         self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
-        self._described: list[Described] | None = None
+        self._resolution: tuple[list[Described], dict[str, str]] | None = None
         self._ties: dict[str, str] = {}
+        self._plans: dict[tuple[Any, bool], SyncPlan] = {}
 
     @abstractmethod
     def describe(self) -> list[Described]:
@@ -61,15 +62,22 @@ class BroadcastSource(ABC):
     def whole(self) -> Iterator[list[Named]]:
         """The whole tensors, unit by unit, on every rank; valid until the next unit is asked for."""
 
+    @abstractmethod
+    def rows(self) -> Iterator[Rows]:
+        """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory. Collective."""
+
     def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
         """What is sent or saved: parameters in `dtype` (None: their own), buffers in their own dtype.
 
         Names tied to another one are left out and listed as such, where the configuration ties.
         """
-        kept, tied = self._resolved()
         everything = buffers or self.chooses_tensors
-        sent = [each for each in kept if everything or not each.is_buffer]
-        return SyncPlan([(each.name, _wire(each, dtype), each.shape) for each in sent], tied)
+        key = (dtype, everything)
+        if key not in self._plans:
+            kept, tied = self._resolved()
+            sent = [each for each in kept if everything or not each.is_buffer]
+            self._plans[key] = SyncPlan([(each.name, _wire(each, dtype), each.shape) for each in sent], tied)
+        return self._plans[key]
 
     def wire_device(self, group: Any) -> Any:
         """Where `group` communicates: this process's GPU for NCCL, else the CPU."""
@@ -84,15 +92,19 @@ class BroadcastSource(ABC):
         return self._ties
 
     def _resolved(self) -> tuple[list[Described], dict[str, str]]:
-        if self._described is None:
-            self._described = self.describe()
+        """(what is sent, name -> owner of what is not); made once."""
+        if self._resolution is None:
+            self._resolution = self._resolve(self.describe())
+        return self._resolution
+
+    def _resolve(self, described: list[Described]) -> tuple[list[Described], dict[str, str]]:
         if ties_words(self.config) is False:
-            return self._described, {}
-        apart = self._tied_by_configuration()
+            return described, {}
+        apart = self._tied_by_configuration(described)
         kept: list[Described] = []
         tied: dict[str, str] = {}
         owners: dict[int, str] = {}
-        for each in self._described:
+        for each in described:
             owner = owners.setdefault(each.identity, each.name)
             if owner == each.name and each.name not in apart:
                 kept.append(each)
@@ -101,11 +113,11 @@ class BroadcastSource(ABC):
         self._ties = {name: owner for name, owner in apart.items() if tied.get(name) == owner}
         return kept, tied
 
-    def _tied_by_configuration(self) -> dict[str, str]:
+    def _tied_by_configuration(self, described: list[Described]) -> dict[str, str]:
         """name -> owner, where the model's class says so and the module holds two tensors."""
         if ties_words(self.config) is not True:
             return {}
-        known = {each.name: each.identity for each in self._described or []}
+        known = {each.name: each.identity for each in described}
         return {
             name: owner
             for name, owner in self.declared_ties().items()
@@ -118,11 +130,7 @@ class BroadcastSource(ABC):
 
 
 class WeightSource(BroadcastSource):
-    """Also yields each rank's own part: what a save needs."""
-
-    @abstractmethod
-    def rows(self) -> Iterator[Rows]:
-        """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory. Collective."""
+    """Yields the state dict, whatever an engine would send: what a save needs."""
 
 
 def ties_words(config: Any) -> bool | None:
@@ -151,21 +159,26 @@ class TieCheck:
     """Names that are sent once must hold one value: compares them as they pass by."""
 
     def __init__(self, pairs: dict[str, str]) -> None:
-        self._pairs = pairs
+        self._partners: dict[str, list[tuple[str, str]]] = {}  # name -> (tied, owner) pairs it is in
+        for tied, owner in pairs.items():
+            for name in (tied, owner):
+                self._partners.setdefault(name, []).append((tied, owner))
         self._held: dict[str, Any] = {}
         self.error: str | None = None
 
     def see(self, name: str, tensor: torch.Tensor) -> None:
         """Called with every tensor, also with those of other names."""
+        if name in self._partners:
+            self._compare(name, tensor)
+
+    def _compare(self, name: str, tensor: torch.Tensor) -> None:
         import torch
 
-        for tied, owner in self._pairs.items():
-            if name not in (tied, owner):
-                continue
+        for tied, owner in self._partners[name]:
             other = owner if name == tied else tied
             if other not in self._held:
                 self._held[name] = tensor.detach().clone()
-            elif not torch.equal(self._held.pop(other), tensor.detach()):
+            elif not torch.equal(self._held[other], tensor.detach()):
                 self.error = (
                     f"{tied} and {owner} are tied by config.json but hold different values; tie them in the "
                     'module, or set "tie_word_embeddings" to false'

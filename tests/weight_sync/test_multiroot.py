@@ -1,0 +1,82 @@
+"""native_multiroot: every trainer rank sends its own rows; receivers join them, or all hear why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fastsft.weight_sync import SyncPlan, WeightReceiver
+from fastsft.weight_sync.share import Joining, Share
+from ranks import run_ranks
+from weight_sync_parts import multiroot_world
+
+KINDS = {2: ("plain", "fsdp1"), 3: ("fsdp2",)}
+
+
+@pytest.mark.parametrize("world_size", KINDS)
+def test_receivers_have_the_models_weights(tmp_path: Path, world_size: int) -> None:
+    ranks = run_ranks(world_size, multiroot_world.everything, str(tmp_path), KINDS[world_size])
+    for case, seen in ranks[0].items():
+        assert [rank[case]["sent"] for rank in ranks] == ["nothing"] * world_size
+        assert len(seen["ends"]) == multiroot_world.RECEIVERS
+        for heard, version, dirty, tensors in seen["ends"]:
+            assert (heard, version, dirty) == ("nothing", 1, False), case
+            assert len(tensors) == len(seen["names"])
+            for name, tensor in tensors:
+                assert torch.equal(tensor, seen["expected"][name]), (case, name)
+
+
+def test_fastsfts_own_engine(tmp_path: Path) -> None:
+    from tiny_models import write_model
+
+    model = str(write_model(tmp_path / "model", "untied"))
+    (sent, expected, ends), second = run_ranks(2, multiroot_world.own_engine, str(tmp_path), model)
+    assert sent == second[0] == "nothing" and len(ends) == 2
+    for heard, tensors in ends:
+        received = dict(tensors)
+        assert heard == "nothing" and received.keys() == expected.keys()
+        assert all(torch.equal(received[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_failure_in_one_group_is_heard_by_all(tmp_path: Path) -> None:
+    first, second = run_ranks(2, multiroot_world.faults, str(tmp_path))
+    words = {"load": "receiver 2: OSError: out of memory", "plan": "tensor embed.weight is float32 [12, 4]"}
+    for name, message in words.items():
+        sent, ends = first[name]
+        for heard in (sent, second[name][0], ends[1][0]):
+            assert message in heard, (name, heard)
+        assert [end[2] for end in ends] == [0, 0]
+    assert all(end[1] for end in first["load"][1])  # dirty: some rows had been loaded
+    assert not any(end[1] for end in first["plan"][1])
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_shares_cover_every_row_once(world_size: int) -> None:
+    plan = SyncPlan(
+        [("a", "float32", [7, 2]), ("b", "int64", []), ("c", "uint8", [0, 3]), ("d", "bfloat16", [2])]
+    )
+    values = [torch.arange(14.0).view(7, 2), torch.tensor(3), torch.empty(0, 3, dtype=torch.uint8)]
+    values.append(torch.tensor([1.0, 2.0], dtype=torch.bfloat16))
+    loaded: list[Any] = []
+    joining, sent = Joining(plan, loaded.extend), 0
+    for rank in reversed(range(world_size)):
+        share = Share(plan, rank, world_size)
+        rows = dict(zip(plan.names, values, strict=True))
+        for name, begin in share.begins.items():
+            count = share.plan.shapes[share.plan.names.index(name)][:1]
+            part = rows[name] if begin is None else rows[name][begin : begin + count[0]]
+            joining.loader(share)([(name, part)])
+        sent += share.plan.total_bytes
+    assert sent == plan.total_bytes
+    assert {name: tensor.tolist() for name, tensor in loaded} == {
+        name: tensor.tolist() for name, tensor in zip(plan.names, values, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("mode", "group"), [("native_multiroot", object()), ("native", [object()])])
+def test_the_wrong_kind_of_group_is_refused(mode: str, group: Any) -> None:
+    with pytest.raises(ValueError, match=r"group: expected (a list of groups|one group)"):
+        WeightReceiver(group, SyncPlan([("a", "uint8", [1])]), print, mode=mode)
