@@ -202,10 +202,11 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("rollouts"))
     parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--every", type=int, default=3, help="steps between syncs")
+    parser.add_argument("--backend", choices=["gloo", "shared_memory"], default="gloo", help="of broadcasts")
     args = parser.parse_args()
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
     try:
-        events = run(args.output_dir, args.steps, args.every)
+        events = run(args.output_dir, args.steps, args.every, args.backend)
     finally:
         ray.shutdown()
     assert all(same for _, _, same, _ in events), "the actor has other weights than the trainer"

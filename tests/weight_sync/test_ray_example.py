@@ -16,7 +16,8 @@ SECONDS = 600
 pytestmark = pytest.mark.chaos
 
 
-def test_an_actor_follows_the_trainer_three_ways(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "shared_memory"])
+def test_an_actor_follows_the_trainer_three_ways(tmp_path: Path, backend: str) -> None:
     command = [
         sys.executable,
         str(EXAMPLE),
@@ -26,6 +27,8 @@ def test_an_actor_follows_the_trainer_three_ways(tmp_path: Path) -> None:
         "3",
         "--every",
         "1",
+        "--backend",
+        backend,
     ]
     environment = {**os.environ, "RAY_worker_niceness": "0"}  # else a busy machine leaves actors nothing
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.weight_sync import remote
-from fastsft.weight_sync.reported import raise_once
+from fastsft.weight_sync.reported import ReplacedError, raise_once
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0
@@ -111,6 +111,8 @@ class CheckpointCoordinator:
     def _keep_failure(self, name: str, work: Callable[[], Any]) -> None:
         try:
             work()
+        except ReplacedError as replaced:
+            _LOGGER.info("%s", replaced)
         except BaseException as error:
             _LOGGER.exception("save %s failed", name)
             self._failures.append(error)

@@ -20,7 +20,7 @@ class EngineState:
     uploaded: int = 0
     broadcast: int = 0
     sources: dict[str, Any] = field(default_factory=dict)
-    staging: Any = None
+    saves: Any = None
     huggingface_files: tuple[Any, dict[str, bytes]] | None = None
 
 

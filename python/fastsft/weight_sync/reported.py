@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+
+class ReplacedError(RuntimeError):
+    """A save that a later one took the place of before it began: no failure, and nothing was written."""
+
+
 _MARK = "_fastsft_reported"
 
 

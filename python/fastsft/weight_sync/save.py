@@ -13,14 +13,12 @@ from fastsft.weight_sync.formats import save_format
 from fastsft.weight_sync.opening import ranks_of
 from fastsft.weight_sync.reported import raise_once
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
+from fastsft.weight_sync.save_queue import SaveQueue, SaveRun
 from fastsft.weight_sync.sources import WeightSource, state_source
-from fastsft.weight_sync.staging import Staging
 from fastsft.weight_sync.verdicts import Verdicts, skip
 
 if TYPE_CHECKING:
     import torch
-
-_NAME = "model_state_dict"
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ def fsdp_save_state_dict(
     format: str = "verl_pt",
     save_dtype: str | None = None,
     deadline_s: float = 1800.0,
+    replace_pending: bool = False,
 ) -> SaveTicket | None:
     """Save the sharded weights of `engine.module`, frozen as they are now; collective.
 
@@ -61,7 +60,10 @@ def fsdp_save_state_dict(
     (a safetensors file a rank). save_dtype: of parameters; None keeps each tensor's own. deadline_s: seconds
     after which a silent rank fails the save, and an earlier save that does not end is given up. A failed save
     is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the next call, whose own save
-    is under way nevertheless.
+    is under way nevertheless. replace_pending: for saves of which only the newest matters: while a save is
+    being written the call returns, and its own save waits for its turn; the next call takes the place of one
+    that has not begun, whose ticket raises that. Costs host memory for a second copy, and needs fastsft's
+    coordinator.
     Contract: weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
@@ -71,53 +73,41 @@ def fsdp_save_state_dict(
     rank, world_size = ranks_of(engine)
     # Before anything that can fail on one rank alone: the others must hear of it, and count alike.
     verdicts = Verdicts("save", KINDS, rank, world_size, deadline_s)
-    done: Future[None] = Future()
     try:
         writer, dtype = save_format(format), parameter_dtype(save_dtype)
         directory.mkdir(parents=True, exist_ok=True)
         with exclusive(engine, deadline_s) as state:
-            before = _wait_for_the_last(state, deadline_s)
+            queue = _queue(state, coordinator, replace_pending)
+            slot, before = (
+                queue.replacing(global_step, deadline_s) if replace_pending else queue.free(deadline_s)
+            )
             source = state_source(engine, state)
-            snapshot, error = state.staging.staging.take(source, dtype, global_step)
+            snapshot, error = slot.staging.take(source, dtype, global_step)
             files = _small_files(engine, source)
             job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
-            state.staging.last = done
+            run = slot.run = SaveRun(job, deadline_s, queue.other(slot))
     except BaseException as failure:
         tell_failure(verdicts, rank, str(failure))
         raise
     try:
-        _dispatch(_Run(job, done), coordinator, rank, global_step)
+        _dispatch(run, slot.name, coordinator, rank, global_step)
     finally:
         logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, global_step)
     if before is not None:
         raise_once(before)
-    return SaveTicket(directory, global_step, done)
+    return SaveTicket(directory, global_step, run.done)
 
 
-@dataclass
-class _Saves:
-    """Of one engine: its host buffers, and the save that reads them."""
-
-    staging: Staging
-    last: Future[None] | None = None
-
-
-def _wait_for_the_last(state: EngineState, deadline_s: float) -> BaseException | None:
-    """At most one save is in flight: its buffers are needed. Returns why it failed.
-
-    One that does not end keeps its buffers, and blocks no later save.
-    """
-    if state.staging is None:
-        state.staging = _Saves(Staging())
-    last = state.staging.last
-    try:
-        return None if last is None else last.exception(deadline_s)
-    except TimeoutError:
-        state.staging = _Saves(Staging())
-        return RuntimeError(
-            f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, or "
-            "its disk is stuck"
+def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQueue:
+    if replace_pending and not hasattr(coordinator, "attach"):
+        raise ValueError(
+            "replace_pending: expected fastsft's CheckpointCoordinator, which waits for the save that waits; "
+            f"got {type(coordinator).__name__}"
         )
+    if state.saves is None:
+        state.saves = SaveQueue()
+    queue: SaveQueue = state.saves
+    return queue
 
 
 def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
@@ -126,32 +116,13 @@ def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
     return huggingface_files(engine, source.config) if source.rank == 0 else {}
 
 
-class _Run:
-    """What a coordinator calls once on a thread, or abandons: either way `done` gets an outcome."""
-
-    def __init__(self, job: SaveJob, done: Future[None]) -> None:
-        self._job, self._done = job, done
-
-    def __call__(self) -> None:
-        try:
-            self._job.run()
-        except BaseException as error:
-            self._done.set_exception(error)
-            raise
-        self._done.set_result(None)
-
-    def abandon(self, error: BaseException) -> None:
-        self._done.set_exception(error)
-        self._job.abandon(f"{type(error).__name__}: {error}")
-
-
-def _dispatch(run: _Run, coordinator: Any, rank: int, step: int) -> None:
+def _dispatch(run: SaveRun, name: str, coordinator: Any, rank: int, step: int) -> None:
     if rank == 0:
-        coordinator.save_async(_NAME, run, step, is_state_dict=True)
+        coordinator.save_async(name, run, step, is_state_dict=True)
     elif hasattr(coordinator, "attach"):
-        coordinator.attach(_NAME, run)
+        coordinator.attach(name, run)
     else:  # Trinity's: other ranks never talk to it
-        threading.Thread(target=_quietly, args=(run,), name=f"save-{_NAME}").start()
+        threading.Thread(target=_quietly, args=(run,), name=f"save-{name}").start()
 
 
 def _quietly(run: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastsft.weight_sync.formats import SaveFormat, WrittenFile, temporary_name,
 from fastsft.weight_sync.huggingface_files import write_huggingface_files
 from fastsft.weight_sync.opening import other_model
 from fastsft.weight_sync.plan import SyncPlan
+from fastsft.weight_sync.reported import ReplacedError
 from fastsft.weight_sync.staging import Snapshot
 from fastsft.weight_sync.verdicts import Verdicts
 
@@ -45,6 +47,7 @@ class SaveJob:
         self._files: list[WrittenFile] = []
         self._tag = ""
         self._same_plan = True
+        self._fate: Future[bool] = Future()  # whether rank 0 replaced it
 
     def run(self) -> None:
         """Returns when the step is durable on all ranks. RuntimeError when any rank failed or was silent."""
@@ -54,16 +57,48 @@ class SaveJob:
                 self._lead()
             else:
                 self._follow()
+        except ReplacedError:
+            raise
         except Exception as error:
             self._remove_temporary()
-            where = f"saving step {self._snapshot.step} to {self._directory}"
-            raise RuntimeError(f"{where}: {error}") from error
+            raise RuntimeError(f"saving {self.what}: {error}") from error
         finally:
+            if not self._fate.done():
+                self._fate.set_result(False)
             self._commit.close()
             self._verdicts.leave()
 
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return f"step {self._snapshot.step} to {self._directory}"
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which says what becomes of the save."""
+        return self._snapshot.rank == 0
+
+    def replace(self, step: int) -> ReplacedError:
+        """On rank 0, in place of `run`: the other ranks hear that `step` takes the place of this save."""
+        self._verdicts.post("tag", replaced=step)
+        self._verdicts.leave()
+        return self._replaced_by(step)
+
+    def was_replaced(self, deadline_s: float) -> bool:
+        """On another rank, once rank 0's word is here. RuntimeError when it does not come."""
+        try:
+            return self._fate.result(deadline_s)
+        except TimeoutError as error:
+            raise RuntimeError(
+                f"saving {self.what}: rank 0 has neither begun nor replaced it for {deadline_s:g} seconds"
+            ) from error
+
+    def _replaced_by(self, step: int) -> ReplacedError:
+        return ReplacedError(f"saving {self.what}: replaced by step {step} before it began")
+
     def abandon(self, why: str) -> None:
         """In place of `run`: tells the other ranks that this one will not write."""
+        self._fate.set_result(False)
         tell_failure(self._verdicts, self._snapshot.rank, why)
 
     def _write(self) -> None:
@@ -78,6 +113,8 @@ class SaveJob:
             if self._snapshot.rank == 0:
                 self._files += self._write_small_files()
             self._verdicts.post("written", files=[file.as_json() for file in self._files])
+        except ReplacedError:
+            raise
         except Exception as error:
             if self._snapshot.rank == 0 and not self._tag:
                 self._verdicts.post("tag", error=f"rank 0 failed: {error}")
@@ -92,6 +129,9 @@ class SaveJob:
             self._verdicts.post("tag", tag=self._tag, hash=self._snapshot.plan.hash, **mine)
             return
         first = self._verdicts.collect("tag", [0])[0]
+        self._fate.set_result("replaced" in first)
+        if "replaced" in first:
+            raise self._replaced_by(first["replaced"])
         self._tag = str(first["tag"])
         for name, value in mine.items():
             if first[name] != value:
