@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from fastsft.rank_store import own_store
 from fastsft.weight_sync import (
     CheckpointCoordinator,
     Synchronizer,
@@ -16,7 +17,6 @@ from fastsft.weight_sync import (
     fsdp_upload_state_dict,
     sync_plan,
 )
-from fastsft.rank_store import own_store
 from weight_sync_parts.modules import make_engine, make_model, wrap
 from weight_sync_parts.receivers import sync
 from weight_sync_parts.save_world import LOGGER

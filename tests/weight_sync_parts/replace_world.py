@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fastsft.rank_store import own_store
 from fastsft.weight_sync import CheckpointCoordinator, CheckpointMonitor, fsdp_save_state_dict, layout
 from fastsft.weight_sync.formats.native import Native
-from fastsft.weight_sync.verdicts import own_store
 from weight_sync_parts.agreement_world import heard
 from weight_sync_parts.modules import make_engine, wrap
 from weight_sync_parts.save_world import LOGGER
