@@ -1,11 +1,12 @@
 """fastsft.weight_sync against the original functions: two FSDP2 ranks and a receiver on gloo, in alternation.
 
-    python benchmarks/bench_weight_sync.py [--pairs 5]
+    PYTHONPATH=python:tests:benchmarks python benchmarks/bench_weight_sync.py [--pairs 5]
 
-Save: seconds that a call blocks each rank, and until every rank's file is complete (ours also synced to the
-disk, checksummed and committed; the original's is not). Broadcast: seconds until rank 0 is done, for many
-small tensors and for few large ones, fitted as tensors * per_op + bytes / bandwidth. What was received is
-compared with what was sent.
+Host: microseconds of processor time a tensor, of a repeated sync with nothing on the wire. Save: seconds
+that a call blocks each rank, and until every rank's file is complete (ours also synced to the disk,
+checksummed and committed; the original's is not). Broadcast: seconds until rank 0 is done, for many small
+tensors and for few large ones, fitted as tensors * per_op + bytes / bandwidth; per_op holds the gather and
+both ends. What was received is compared with what was sent.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from fastsft.weight_sync import (
     sync_plan,
 )
 from harness import Ratio, Run, ratios, write_result
+from sync_host_cost import COUNTS, host_cost_us
 
 SHAPES = {"many": (800, 32), "few": (16, 1024)}  # tensors, rows and columns of each
 MODES = ("original", "trinity", "vllm_packed", "native")
@@ -96,8 +98,8 @@ def bench_sync(engine: Any, group: Any, shape: str, pairs: int) -> dict[str, lis
     return {mode: values[1:] for mode, values in seconds.items()}
 
 
-def trainer(rank: int, folder: str, pairs: int) -> None:
-    store = dist.FileStore(f"{folder}/trainers", RANKS)
+def trainer(rank: int, folder: str, pairs: int, port: int) -> None:
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
     found: dict[str, Any] = {}
     for shape in SHAPES:
@@ -137,10 +139,10 @@ def receiver(folder: str, pairs: int) -> None:
                 assert {name: t.double().sum().item() for name, t in loaded.items()} == sums, mode
 
 
-def process(number: int, folder: str, pairs: int) -> None:
+def process(number: int, folder: str, pairs: int, port: int) -> None:
     torch.set_num_threads(1)
     if number < RANKS:
-        trainer(number, folder, pairs)
+        trainer(number, folder, pairs, port)
     else:
         receiver(folder, pairs)
 
@@ -155,7 +157,7 @@ def fit(seconds: dict[str, float]) -> dict[str, float]:
     return {"per_op_us": 1e6 * per_op, "bandwidth_mb_s": 1e-6 / per_byte}
 
 
-def report(folder: str, pairs: int) -> None:
+def report(folder: str, pairs: int, host: dict[str, Any]) -> None:
     found = [torch.load(f"{folder}/rank{rank}.pt") for rank in range(RANKS)]
     results: dict[str, Ratio] = {}
     for shape in SHAPES:
@@ -176,7 +178,10 @@ def report(folder: str, pairs: int) -> None:
     fitted = {mode: fit(seconds) for mode, seconds in medians.items()}
     for mode, values in fitted.items():
         print(f"{mode:<12} {values['per_op_us']:8.1f} us a tensor, {values['bandwidth_mb_s']:8.0f} MB/s")
-    settings = {"pairs": pairs, "shapes": SHAPES, "bucket_bytes": BUCKET_BYTES, "fit": fitted}
+    settings = {
+        "pairs": pairs, "shapes": SHAPES, "bucket_bytes": BUCKET_BYTES, "ranks": RANKS, "fit": fitted,
+        "seconds": medians, "host": host, "host_tensors": COUNTS,
+    }  # fmt: skip
     write_result("weight_sync", results, settings)
 
 
@@ -184,9 +189,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, default=5)
     pairs = parser.parse_args().pairs
+    torch.set_num_threads(1)
+    host = {mode: host_cost_us(mode, 4 * pairs) for mode in MODES[1:]}
+    for mode, cost in host.items():
+        print(
+            f"{mode:<12} {cost['us_per_tensor']:8.2f} us a tensor of the sender's host, nothing on the wire"
+        )
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(process, (folder, pairs), nprocs=RANKS + 1, start_method="fork")
-        report(folder, pairs)
+        mp.start_processes(process, (folder, pairs, store.port), nprocs=RANKS + 1, start_method="spawn")
+        report(folder, pairs, host)
 
 
 if __name__ == "__main__":

@@ -50,12 +50,13 @@ class Feed:
         self._check.settle()
 
     def _append(self, unit: list[Named]) -> None:
-        names, window, see = self._names, self._window, self._check.see
+        names, window, apart = self._names, self._window, self._check.names
         number = self._first + len(window)
         for name, tensor in unit:
-            see(name, tensor)
+            if name in apart:
+                self._check.see(name, tensor)
             if number < len(names) and names[number] == name:
-                window.append(tensor.detach().clone() if self._lends_memory else tensor.detach())
+                window.append(tensor.detach().clone() if self._lends_memory else tensor)
                 number += 1
             elif name in self._known:
                 expected = names[number] if number < len(names) else "nothing more"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fastsft.weight_sync.sources.gathering import full_tensor, is_dtensor, whole_tensors
+from fastsft.weight_sync.sources.gathering import full_tensor, is_dtensor, row_mesh, whole_tensors
 from fastsft.weight_sync.sources.source import (
     BroadcastSource,
     Described,
@@ -157,15 +157,13 @@ def own_rows(tensor: Any, rank: int, world_size: int, meshes: dict[int, bool]) -
 
     meshes: by identity, whether a mesh is all ranks in order, which takes a mesh a while to say.
     """
-    if not is_dtensor(tensor) or tensor.dim() == 0:
+    mesh = row_mesh(tensor) if is_dtensor(tensor) else None
+    if mesh is None:
         return None
-    from torch.distributed.tensor import Shard
-
-    mesh = tensor.device_mesh
     if id(mesh) not in meshes:
         meshes[id(mesh)] = mesh.mesh.tolist() == list(range(world_size))
-    if not meshes[id(mesh)] or tuple(tensor.placements) != (Shard(0),):
+    if not meshes[id(mesh)]:
         return None
-    local: torch.Tensor = tensor.detach().to_local()
+    local: torch.Tensor = tensor._local_tensor
     begin, end = chunk_of(tensor.shape, rank, world_size)
     return local if local.shape[0] == end - begin else None

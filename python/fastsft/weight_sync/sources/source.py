@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,15 +166,16 @@ class TieCheck:
         self._held: dict[str, Any] = {}
         self.error: str | None = None
 
-    def see(self, name: str, tensor: torch.Tensor) -> None:
-        """Called with every tensor, also with those of other names."""
-        if name in self._partners:
-            self._compare(name, tensor)
+    @property
+    def names(self) -> Collection[str]:
+        """Those whose tensors count; the others need not be shown."""
+        return self._partners.keys()
 
-    def _compare(self, name: str, tensor: torch.Tensor) -> None:
+    def see(self, name: str, tensor: torch.Tensor) -> None:
+        """Called with every tensor of `names`, in any order; others do no harm."""
         import torch
 
-        for tied, owner in self._partners[name]:
+        for tied, owner in self._partners.get(name, ()):
             other = owner if name == tied else tied
             if other not in self._held:
                 self._held[name] = tensor.detach().clone()
