@@ -152,11 +152,26 @@ class CheckpointMonitor:
         full = step in self._announced[False] and self._pending[False][step] == 0
         if full and step > self.latest_checkpoint_step:
             self.latest_checkpoint_step = step
-            layout.write_iteration(self._job / layout.CHECKPOINT_FILE, step)
+            self._write(layout.CHECKPOINT_FILE, step)
         of_full = step in self._announced[False] and step in self._weights_finished
         if (full or of_full or step in self._announced[True]) and step > self.latest_state_dict_step:
             self.latest_state_dict_step = step
-            layout.write_iteration(self._job / layout.STATE_DICT_FILE, step)
+            self._write(layout.STATE_DICT_FILE, step)
+        elif step < self.latest_state_dict_step:
+            _LOGGER.warning(
+                "%s: step %d is saved, and not published: step %d is",
+                self._job,
+                step,
+                self.latest_state_dict_step,
+            )
+
+    def _write(self, name: str, step: int) -> None:
+        """Never backwards, also where another trainer's monitor has published into this directory."""
+        named = layout.read_iteration(self._job / name)
+        if named is not None and named > step and (self._job / f"global_step_{named}").is_dir():
+            _LOGGER.warning("%s names step %d: step %d is not published", self._job / name, named, step)
+            return
+        layout.write_iteration(self._job / name, step)
 
     @classmethod
     def get_actor(

@@ -65,7 +65,10 @@ class Synchronizer:
     def _store(self, plan: SyncPlan, state_dict: dict[str, torch.Tensor], step: int) -> None:
         with self._changed:
             if step <= self.model_version:
-                raise ValueError(f"version {step} is not newer than {self.model_version}")
+                raise ValueError(
+                    f"version {step} is not newer than {self.model_version}, which this Synchronizer holds; "
+                    "after a resume from an older step start a new Synchronizer"
+                )
             self._plan, self._state_dict, self.model_version = plan, state_dict, step
             self._changed.notify_all()
 

@@ -52,6 +52,18 @@ class WeightGroup:
                 "members have one rank, or this one was started again; make a group over another store, or "
                 "rebuild it on every member"
             )
+        try:
+            return self._connect(dist, store)
+        except RuntimeError as error:
+            missing = [r for r in range(self._world_size) if not store.check([f"joined/{r}"])]
+            if not missing:
+                raise
+            raise RuntimeError(
+                f"rank {', '.join(map(str, missing))} has not joined generation {self.generation} of this "
+                f"group within {self._timeout.total_seconds():g} seconds: {str(error).splitlines()[0]}"
+            ) from error
+
+    def _connect(self, dist: Any, store: Any) -> Any:
         if self._backend == "shared_memory":
             from fastsft.weight_sync.shared_memory import SharedMemoryGroup
 
