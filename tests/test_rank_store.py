@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,19 +26,19 @@ def served(monkeypatch):
     """Rank 1's store, as the default one, and the process of rank 0."""
     from torch.distributed import PrefixStore, distributed_c10d
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-c", SERVER, str(port)], stdout=subprocess.PIPE, text=True)
+    held = rank_store.HeldPort()
+    command = [sys.executable, "-c", SERVER, str(held.number)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout.readline() == "there\n"
-        store = PrefixStore("default", rank_store.loopback_store(1, 2, timedelta(seconds=1800), port))
+        store = PrefixStore("default", rank_store.loopback_store(1, 2, timedelta(seconds=1800), held.number))
         monkeypatch.setattr(distributed_c10d, "_get_default_store", lambda: store)
         monkeypatch.setattr(rank_store, "_own", None)
         yield store, server
     finally:
         server.kill()
         server.wait(30)
+        held.close()
 
 
 def test_one_connection_of_its_own(served):
