@@ -30,6 +30,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
     if processes > 1 and config.option.dist == "no" and is_whole_suite(config):
         config.option.numprocesses, config.option.dist = processes, "loadfile"
+        config.option.loadscopereorder = False  # files of few tests are often the longest: not all last
 
 
 @pytest.fixture(scope="session")
