@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +14,14 @@ import torch.distributed as dist
 
 from fastsft import _C, rank_pulse
 from fastsft.hub_uploads import HubUploads
-from fastsft.rank_store import loopback_store
+from fastsft.rank_store import HeldPort, loopback_store
 from ranks import run_ranks
-from warm_ranks import free_port
 
 COLLECTIVE, STANDSTILL, UPLOAD = 0.5, 1.5, 2.2  # seconds
 
 
 def upload(groups: dict[str, str], directory: str, port: int, fails: bool) -> str:
     """`HubUploads.model` with limits that the upload exceeds; what it returned or raised."""
-    place = {"RANK": dist.get_rank(), "LOCAL_RANK": dist.get_rank(), "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-    os.environ.update({name: str(value) for name, value in place.items()})
     rank_pulse._WAIT_SECONDS = rank_pulse._BEAT_SECONDS = 0.1
     # The store of these ranks is a file, which counts whole seconds.
     store = loopback_store(dist.get_rank(), 2, timedelta(seconds=60), port)
@@ -51,13 +48,20 @@ def upload(groups: dict[str, str], directory: str, port: int, fails: bool) -> st
             return str(error)
 
 
+def on_two_ranks(directory: Path, fails: bool) -> list[str]:
+    (directory / "README.md").write_text("my own words")
+    with closing(HeldPort()) as port:
+        outcomes: list[str] = run_ranks(
+            2, upload, str(directory), port.number, fails, launched=True, seconds=100
+        )
+    return outcomes
+
+
 def test_a_long_upload_ends_nobody(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("my own words")
-    assert run_ranks(2, upload, str(tmp_path), free_port(), False, seconds=100) == ["commit", "None"]
+    assert on_two_ranks(tmp_path, fails=False) == ["commit", "None"]
 
 
 def test_a_failed_upload_fails_everywhere(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("my own words")
-    first, other = run_ranks(2, upload, str(tmp_path), free_port(), True, seconds=100)
+    first, other = on_two_ranks(tmp_path, fails=True)
     assert "is saved, but not uploaded: no route" in first
     assert "rank 0 failed" in other and "no route" in other
