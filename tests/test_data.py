@@ -289,6 +289,13 @@ def test_report_adds_up_and_max_dropped_stops_above_its_value(
         data.make_supervised_data_module(tokenizer, arguments(path, max_dropped=1.0))
 
 
+def test_a_file_without_records(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text("[]")
+    with pytest.raises(data_errors.DataError, match=r"expected conversations, got none$"):
+        data.make_supervised_data_module(ours(LEGACY, 64), arguments(path))
+
+
 def test_report_is_printed_by_one_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,4 +317,7 @@ def test_a_bad_record_of_a_file_names_the_file(tmp_path: Path) -> None:
         data.make_supervised_data_module(ours(LEGACY, 64), arguments(path))
     byte = path.read_text().index('{"from": "tool"')
     where = f'[line 1, byte {byte}: {{"from": "tool"}}]}}]]'
-    assert str(caught.value) == f'{path}: record 1 (id z), message 0: role "tool" is not human or gpt {where}'
+    assert str(caught.value) == (
+        f'{path}: record 1 (id z), message 0: role "tool" is not human or gpt {where}; --role_map '
+        "NAME=user (or =assistant) tells what a role is, --on_bad_sample skip leaves such records out"
+    )

@@ -115,6 +115,17 @@ def test_arguments_that_callbacks_change_wait_for_the_next_run(tmp_path):
         run.train()
 
 
+def test_a_file_in_place_of_the_output_directory(tmp_path):
+    run = trainer(tmp_path)
+    (tmp_path / "file").write_text("x")
+    for name, got in (("file", "a file"), ("file/sub", "Not a directory")):
+        run.args.output_dir = str(tmp_path / name)
+        with pytest.raises(
+            ValueError, match=f"--output_dir: .*{name}: expected a directory .*, got: {got}; "
+        ):
+            run.train()
+
+
 class Notes(TrainerCallback):
     """The arguments that each event came with."""
 

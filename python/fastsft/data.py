@@ -247,6 +247,8 @@ def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
         if report.num_learned == 0
         else f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     )
+    if total == 0:
+        raise DataError(f"{path}: expected conversations, got none")
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
 

@@ -45,12 +45,30 @@ _KINDS: dict[str, type[DataError]] = {
 def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
     """Raise the fault that FastChat would meet first: it renders every text before it tokenises one.
 
-    num_faults: of all records, when `faults` are only the first of them.
+    num_faults: of all records of a file, of which `faults` are the first; the message then names the flags
+    that help.
     """
     if not faults:
         return
     fault = next((f for f in faults if f.kind != "RuntimeError"), faults[0])
-    count = len(faults) if num_faults is None else num_faults
-    more = f" ({count} records are at fault; --report_bad FILE lists them)" if count > 1 else ""
     source = getattr(fault, "file", "")
-    raise _KINDS[fault.kind](f"{source}: {fault}{more}" if source else f"{fault}{more}")
+    told = f"{source}: {fault}" if source else str(fault)
+    if num_faults is not None:
+        told += _ways_out(fault)
+        if num_faults > 1:
+            told += f" ({num_faults} records are at fault; --report_bad FILE lists them)"
+    elif len(faults) > 1:
+        told += f" ({len(faults)} records are at fault)"
+    raise _KINDS[fault.kind](told)
+
+
+def _ways_out(fault: Any) -> str:
+    """What a run can do about a record of a file."""
+    if fault.always_stops:
+        return ""
+    named = (
+        "--role_map NAME=user (or =assistant) tells what a role is, "
+        if fault.remark == "unknown_role"
+        else ""
+    )
+    return f"; {named}--on_bad_sample skip leaves such records out"

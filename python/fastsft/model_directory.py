@@ -152,9 +152,10 @@ def _try_writing(directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
+        got = "a file" if directory.is_file() else error.strerror
         raise ValueError(
-            f"--output_dir: {directory}: expected a directory to write into, got: {error.strerror}; choose "
-            "another --output_dir"
+            f"--output_dir: {directory}: expected a directory to write into, got: {got}; choose another "
+            "--output_dir"
         ) from error
 
 

@@ -12,7 +12,7 @@ import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from fastsft.flag_file import flag_defaults, read_flag_file
 from fastsft.parser_options import nearest, options_of, spellings, word_type
@@ -91,6 +91,10 @@ class DataclassParser(ArgumentParser):
                 f"{remaining}{nearest(remaining, self._option_string_actions)}"
             )
         return tuple(outputs)
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with status 2; without argparse's usage, which would be hundreds of lines."""
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help lists all flags\n")
 
     def parse_values(
         self,

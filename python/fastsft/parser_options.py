@@ -113,11 +113,13 @@ def nearest(words: Sequence[str], options: Iterable[str]) -> str:
     """What to say about words that no option takes: the nearest known flag, and quotes for stray values."""
     known = [option for option in options if option.startswith("--")]
     hints = []
+    belongs_to_flag = False
     for word in words:
         flag = word.split("=")[0]
         near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), known, 1, 0.0)
         if flag.startswith("--") and near:
             hints.append(f"{flag}: the nearest known flag is {near[0]}")
-        elif not flag.startswith("-"):
+        elif not flag.startswith("-") and not belongs_to_flag:
             hints.append(f"{word!r} follows no flag; a value with spaces needs quotes")
+        belongs_to_flag = word.startswith("--") and "=" not in word
     return "; " + "; ".join(hints) if hints else ""

@@ -196,3 +196,26 @@ class TestFilesAndRest:
         made = dataclasses.make_dataclass("Made", [("value", int | float, 1)])
         with pytest.raises(ValueError, match="Optional"):
             parser(made)
+
+
+@pytest.mark.parametrize(
+    ("words", "hints"),
+    [
+        (["--lerning_rate", "1e-3"], ["--lerning_rate: the nearest known flag is --learning_rate"]),
+        (["--lerning_rate=1", "x"], ["the nearest known flag is --learning_rate", "'x' follows no flag"]),
+        (["x", "--seed", "1", "y"], ["'x' follows no flag; a value with spaces needs quotes", "'y' follows"]),
+    ],
+)
+def test_words_that_no_option_takes(words, hints):
+    with pytest.raises(ValueError, match="Some specified arguments are not used") as caught:
+        DataclassParser(TrainingArguments).parse_args_into_dataclasses(words, look_for_args_file=False)
+    assert all(hint in str(caught.value) for hint in hints)
+    assert "'1e-3'" not in str(caught.value).partition("]")[2]
+
+
+def test_a_mistake_is_one_line(capsys):
+    with pytest.raises(SystemExit) as left:
+        DataclassParser(TrainingArguments, prog="train.py").parse_args_into_dataclasses(["--seed", "x"])
+    assert left.value.code == 2
+    line = "train.py: error: argument --seed: invalid int value: 'x'; train.py --help lists all flags\n"
+    assert capsys.readouterr().err == line

@@ -28,9 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"fastsft {version()}")
-    parser.add_argument("command", choices=COMMANDS, help="one of the commands below")
+    parser.add_argument("command", choices=COMMANDS, metavar="command", help="one of the commands below")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="its arguments; fastsft <command> --help")
-    parsed = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
+    parsed = parser.parse_args(words)
     module = importlib.import_module(COMMANDS[parsed.command][0])
     return int(module.main(parsed.rest))
 
