@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
+from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.trainer import Trainer
 from loaded_model_run import train_to_the_best
@@ -74,6 +75,16 @@ def test_a_model_that_no_directory_holds(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), module.parameters(), strict=True))
 
 
+def test_a_compiled_model_is_the_one_inside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_said", set())
+    module = LlamaForCausalLM.from_pretrained(write_model(tmp_path / "model", "untied"))
+    trainer = make_trainer(torch.compile(module), tmp_path / "out")
+    assert trainer.model.module is module
+    assert "torch.compile of the model has no effect" in caplog.text
+
+
 def test_training_again_goes_on_from_the_trained_weights(tmp_path: Path) -> None:
     directory = write_model(tmp_path / "model", "untied")
     module = LlamaForCausalLM.from_pretrained(directory)
@@ -89,6 +100,8 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"one of LlamaForCausalLM.*got LlamaForSequenceClassification"):
         make_trainer(LlamaForSequenceClassification(config), tmp_path)
+    with pytest.raises(ValueError, match=r"got DataParallel; take a wrapper off \(model\.module of"):
+        make_trainer(torch.nn.DataParallel(LlamaForCausalLM(config)), tmp_path)
     frozen = LlamaForCausalLM(config)
     frozen.model.embed_tokens.requires_grad_(False)
     with pytest.raises(ValueError, match=r"model\.embed_tokens\.weight is frozen"):

@@ -230,6 +230,7 @@ def test_names_that_scripts_ask_for(tmp_path):
         ("get_train_dataloader", r"Trainer\.get_train_dataloader would never be called.*as train_dataset"),
         ("optimizer", "Trainer: optimizer has no place here"),
         ("lr_scheduler", "Trainer: lr_scheduler has no place here"),
+        ("compute_loss_func", "Trainer: compute_loss_func has no place here"),
     ],
 )
 @pytest.mark.parametrize("on_class", [False, True])
@@ -239,6 +240,35 @@ def test_what_a_script_puts_in_place_of_the_step_is_refused(tmp_path, monkeypatc
     with pytest.raises(ValueError, match=message):
         run.train()
     assert run.engine.steps == []
+
+
+@pytest.mark.parametrize("with_time", [False, True])
+def test_a_log_of_ones_own_in_the_old_form_and_the_new(tmp_path, with_time):
+    class Old(Trainer):
+        def log(self, logs):
+            super().log({**logs, "mine": 1})
+
+    class New(Trainer):
+        def log(self, logs, start_time=None):
+            super().log({**logs, "mine": 1}, start_time)
+
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, max_steps=2, logging_steps=1, save_strategy="no", plot_loss=False,
+        include_num_input_tokens_seen=True, model_max_length=32,
+    )  # fmt: skip
+    run = (New if with_time else Old)(Model(Engine()), args, train_dataset=ROWS)
+    run.train()
+    assert [entry["mine"] for entry in run.state.log_history] == [1, 1, 1]
+    assert ("train_tokens_per_second" in run.state.log_history[0]) is with_time
+
+
+def test_outside_of_a_run_no_step_is_told(tmp_path, capsys):
+    run = trainer(tmp_path)
+    run.evaluate()
+    told = capsys.readouterr().out
+    assert "evaluating 11 rows" in told and " step " not in told
+    run.train()
+    assert "step 1/6, evaluating" in capsys.readouterr().out
 
 
 def test_the_configuration_saves_itself(tmp_path):

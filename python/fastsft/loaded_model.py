@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.model import CausalLM, ModelConfig
+from fastsft.notices import warn_once
 from fastsft.rank_agreement import Agreement
 
 
@@ -14,6 +15,9 @@ def as_model(model: Any) -> Any:
     """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers."""
     if isinstance(model, str | Path):
         return CausalLM.from_pretrained(str(model))
+    if hasattr(model, "_orig_mod"):
+        warn_once("torch.compile of the model has no effect: the engine is compiled")
+        model = model._orig_mod
     if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
         return LoadedModel(model)
     return model

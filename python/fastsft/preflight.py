@@ -45,8 +45,8 @@ def check_before_training(model: Any, args: TrainingArguments, eval_dataset: Any
     """ValueError for a model that is none of ours, and for evaluation without data."""
     if not hasattr(model, "build"):
         raise ValueError(
-            f"Trainer: expected model to be a fastsft.model.CausalLM or a directory, got "
-            f"{type(model).__name__}; CausalLM.from_pretrained(directory) makes one"
+            f"Trainer: expected model to be a directory, a Llama-family model of transformers or a "
+            f"fastsft.CausalLM, got {type(model).__name__}; take a wrapper off (model.module of DataParallel)"
         )
     if eval_dataset is None and (args.eval_strategy != "no" or args.eval_on_start):
         wanted = "eval_on_start" if args.eval_on_start else f"eval_strategy {args.eval_strategy}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -168,7 +169,10 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
-        check_own_step(self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler)
+        check_own_step(
+            self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler,
+            model_init=self.model_init, compute_loss_func=self.compute_loss_func,
+        )  # fmt: skip
         self._take_changes("train")
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
@@ -244,6 +248,13 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         self.log(metrics)
         self.fire("on_train_end")
         return TrainOutput(self.state.global_step, train_loss, metrics)
+
+    def log_step(self, logs: dict[str, float]) -> None:
+        """`log`, with the time of start unless a derived class has it in the form of old releases."""
+        if len(inspect.signature(self.log).parameters) > 1:
+            self.log(logs, self.start_time)
+        else:
+            self.log(logs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the epoch, keep the values unrounded in `state.log_history`, and tell the callbacks.

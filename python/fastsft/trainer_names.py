@@ -30,6 +30,8 @@ class TrainerNames:
     is_world_process_zero: Callable[[], bool]
     optimizer: Any = None
     lr_scheduler: Any = None
+    model_init: Any = None
+    compute_loss_func: Any = None
 
     @property
     def deepspeed(self) -> Any:

@@ -202,7 +202,7 @@ class TrainingLoop:
         if control.should_log or control.should_evaluate or control.should_save:
             self.take_results(all=True)
         if control.should_log and self.state.global_step > self.losses.logged_step:
-            trainer.log(self.losses.take(self.state.global_step), trainer.start_time)
+            trainer.log_step(self.losses.take(self.state.global_step))
         if trainer.control.should_evaluate:
             self._evaluate()
         if trainer.control.should_save:

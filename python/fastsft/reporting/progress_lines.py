@@ -44,7 +44,8 @@ class ProgressLines:
 
 
 def _place(status: Status) -> str:
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} step {status.step}/{status.max_steps}"
+    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # none outside of `train`
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')}{step}"
 
 
 def _speed(status: Status) -> list[str]:
