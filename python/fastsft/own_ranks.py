@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastsft.cpu_choice import chooses_cpu
+from fastsft.early_arguments import chooses_cpu
 from fastsft.launcher import launch
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"

@@ -137,15 +137,22 @@ class DataclassParser(ArgumentParser):
 
     def parse_dict(self, args: dict[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed."""
-        unused = set(args)
+        if not allow_extra_keys:
+            self.check_names(args)
         outputs = []
         for kind in self.dataclass_types:
             names = {f.name for f in dataclasses.fields(kind) if f.init}
             outputs.append(kind(**{name: value for name, value in args.items() if name in names}))
-            unused -= names
-        if unused and not allow_extra_keys:
-            raise ValueError(f"Some keys are not used by the HfArgumentParser: {sorted(unused)}")
         return tuple(outputs)
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """ValueError for names that are no fields, with the nearest ones."""
+        known = {f.name for kind in self.dataclass_types for f in dataclasses.fields(kind) if f.init}
+        unused = sorted(set(names) - known)
+        if unused:
+            near = nearest([f"--{name}" for name in unused], [f"--{name}" for name in known])
+            hints = near.replace("--", "").replace("flag", "name")
+            raise ValueError(f"Some keys are not used by the HfArgumentParser: {unused}{hints}")
 
     def parse_json_file(self, json_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """`parse_dict` on a JSON file."""

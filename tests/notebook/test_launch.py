@@ -204,6 +204,11 @@ def test_the_traceback_of_the_guilty_rank_and_an_end_for_the_others(tmp_path, ca
         ({"data_path": "-"}, {}, "no standard input"),
         ([], {"script": "nowhere.py"}, "not a file"),
         ({"seed": 1}, {"num_processes": -1}, "at least 1"),
+        (
+            {"lerning_rate": 1},
+            {},
+            r"\['lerning_rate'\]; lerning_rate: the nearest known name is learning_rate",
+        ),
     ],
 )
 def test_calls_that_no_rank_could_answer(arguments, options, message):

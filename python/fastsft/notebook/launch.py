@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.cpu_choice import chooses_cpu
+from fastsft.early_arguments import check_names, chooses_cpu
 from fastsft.notebook.course import Course
 from fastsft.notebook.failure import failure_of, is_error
 from fastsft.notebook.ranks import Ranks
@@ -113,6 +113,7 @@ def _job(
         if str(values.get("data_path")) == "-":
             raise ValueError("data_path='-': the ranks of fastsft.launch have no standard input; name a file")
         values = {name: os.fspath(v) if hasattr(v, "__fspath__") else v for name, v in values.items()}
+        check_names(values)
     return {
         "arguments": [] if script is not None and not values else values,
         "script": None if script is None else str(script),

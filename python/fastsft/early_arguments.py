@@ -1,4 +1,4 @@
-"""Whether a run is told to use the CPU: known before its ranks are started, since it says how many."""
+"""What is read of a run's arguments before its ranks are started: names, and whether it uses the CPU."""
 
 from __future__ import annotations
 
@@ -17,16 +17,27 @@ def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | 
     All that the run itself reads is read, by its own rules: a file of --config, and `args_file`, which
     stands before the words. ValueError for words that the parser does not take.
     """
-    from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+    from fastsft.arguments import TrainingArguments
     from fastsft.arguments.values import checked_value
 
-    parser = _Parser((ModelArguments, DataArguments, TrainingArguments), add_help=False)
+    parser = _parser()
     if isinstance(arguments, Mapping):
         config = arguments.get("config")
         values = {**(parser.file_values(str(config)) if config is not None else {}), **arguments}
     else:
         values = vars(parser.parse_values(arguments, [] if args_file is None else [args_file])[0])
     return any(checked_value(TrainingArguments, name, values.get(name, False)) for name in _NAMES)
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """ValueError for names that are no arguments of training, with the nearest ones."""
+    _parser().check_names(set(values) - {"config"})
+
+
+def _parser() -> DataclassParser:
+    from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+
+    return _Parser((ModelArguments, DataArguments, TrainingArguments), add_help=False)
 
 
 class _Parser(DataclassParser):
