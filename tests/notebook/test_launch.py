@@ -52,7 +52,7 @@ def test_an_interrupt_leaves_a_checkpoint_and_no_process_and_the_same_call_resum
     assert len(processes_with(mark)) >= 2
     # As a notebook's server does it: the signal goes to the whole process group of the kernel.
     os.killpg(driver.pid, signal.SIGINT)
-    out, err = driver.communicate(timeout=60)
+    out, err = driver.communicate(timeout=150)
     assert processes_with(mark) == []
     assert "the ranks save a checkpoint and leave" in out and "the same command resumes from it" in out
     assert "KeyboardInterrupt: after step" in err.splitlines()[-1]
