@@ -232,13 +232,14 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> SupervisedDatase
         for line in rows.report.warnings:
             rank0_print(line)
     tell(f"{path}: {rows.report.summary()}")
-    _check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
         return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: read_records(data_files(str(path))))
     return SupervisedDataset.from_rows(rows)
 
 
-def _check_dropped(path: str, report: Any, max_dropped: float) -> None:
+def check_dropped(path: str, report: Any, max_dropped: float) -> None:
+    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
     missing, total = report.num_without_labels, report.num_records
     if report.num_learned > 0 and missing <= max_dropped * total:
         return

@@ -53,7 +53,7 @@ def _local_directory(name: str) -> Path:
 
 
 def _load_pickled(loader: Any, directory: Path) -> list[str]:
-    files = list(_pickled_files(directory))
+    files = list(pickled_files(directory))
     warnings.warn(
         f"{directory}: no safetensors, reading {_PICKLED} with weights_only; converting the model to "
         "safetensors is safer and faster",
@@ -66,7 +66,8 @@ def _load_pickled(loader: Any, directory: Path) -> list[str]:
     return names
 
 
-def _pickled_files(directory: Path) -> Iterator[Path]:
+def pickled_files(directory: Path) -> Iterator[Path]:
+    """The files of pickled weights, by their index where there is one. ValueError when there are none."""
     from fastsft import _C
 
     if (directory / _PICKLED).exists():

@@ -6,6 +6,8 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft.launcher import launch
@@ -14,8 +16,33 @@ _log = logging.getLogger("fastsft")
 _said: set[str] = set()
 
 
+@dataclass
+class Notices:
+    """What was said while `collected` listened."""
+
+    warned: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+
+_collecting: Notices | None = None
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[Notices]:
+    """Notices inside go into the object instead of log and output, also those that were said before."""
+    global _collecting
+    before, _collecting = _collecting, Notices()
+    try:
+        yield _collecting
+    finally:
+        _collecting = before
+
+
 def warn_once(text: str) -> None:
     """Log `text` as a warning of the logger `fastsft`, once a process and on global rank 0 only."""
+    if _collecting is not None:
+        _collecting.warned += [] if text in _collecting.warned else [text]
+        return
     if text in _said:
         return
     _said.add(text)
@@ -26,6 +53,9 @@ def warn_once(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print on global rank 0, in library use too."""
+    if _collecting is not None:
+        _collecting.told.append(text)
+        return
     if launch().rank == 0:
         with _above_bars():
             print(text, flush=True)

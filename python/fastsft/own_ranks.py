@@ -13,13 +13,15 @@ from fastsft.launcher import launch
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 
 
-def ranks_to_start(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
+def ranks_to_start(
+    words: Sequence[str], environ: Mapping[str, str] | None = None, args_file: Path | None = None
+) -> int:
     """How many ranks this process should start instead of training itself; 1: none but itself.
 
     As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees, and one where
     use_cpu is chosen (on the command line, in a file of --config, in the .args file) or words cannot be
     parsed, which this process alone then reports. Always 1 for a process that a launcher started, and for
-    --help. ValueError for a number below 1.
+    --help. args_file: default the one beside this program. ValueError for a number below 1.
     """
     env = os.environ if environ is None else environ
     if "RANK" in env or launch(env).world_size > 1 or _asks_for_help(words):
@@ -30,7 +32,8 @@ def ranks_to_start(words: Sequence[str], environ: Mapping[str, str] | None = Non
             raise ValueError(f"{COUNT_VARIABLE}: expected a number of ranks, at least 1, got {chosen!r}")
         return int(chosen)
     try:
-        on_cpu = chooses_cpu(words, Path(sys.argv[0]).with_suffix(".args") if sys.argv[0] else None)
+        own = Path(sys.argv[0]).with_suffix(".args") if sys.argv[0] else None
+        on_cpu = chooses_cpu(words, args_file or own)
     except (ValueError, OSError):
         return 1
     return 1 if on_cpu else _visible_gpus()

@@ -93,7 +93,7 @@ class Ranks:
     def messages(self) -> Iterator[tuple[str, Any]]:
         """("line", text) of rank 0 and ("event", object) as they come, until every rank has left."""
         while True:
-            is_over = self._watch()
+            is_over = self.watch()
             try:
                 yield self._messages.get(timeout=0.1)
             except queue.Empty:
@@ -115,7 +115,7 @@ class Ranks:
             for rank in self.ranks:
                 rank.process.wait(max(0.0, end - time.monotonic()))
 
-    def _watch(self) -> bool:
+    def watch(self) -> bool:
         """Note who failed, and see to it that the others leave, too; whether all have left."""
         for rank in self.ranks:
             status = rank.process.poll()
