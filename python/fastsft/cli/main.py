@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
+    "doctor": ("fastsft.cli.doctor", "check flags, model, data, disk, memory and ranks before a run"),
     "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
     "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),

@@ -1,0 +1,80 @@
+"""`fastsft doctor`: configuration, data, disk, memory and communication of a run, before it begins."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+
+from fastsft.cli.inspect import complain, say
+from fastsft.doctor.result import FAILED, Result
+from fastsft.launcher import launch
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0: all ok, or only warnings; 1: something failed; 2: words that the trainer does not take."""
+    from fastsft.doctor.configuration import args_file, parse_words
+    from fastsft.doctor.examination import examine_installation, examine_run
+    from fastsft.doctor.run import Run
+    from fastsft.own_ranks import ranks_to_start
+
+    own, words = parse(arguments)
+    try:
+        if not words:
+            return _print(examine_installation(own.skip))
+        values = parse_words(words)
+        ranks = launch().world_size
+        ranks = ranks if ranks > 1 else ranks_to_start(words, args_file=args_file())
+    except (ValueError, OSError) as error:
+        if launch().rank == 0:
+            complain("doctor", error)
+        return 2
+    results = examine_run(Run(values, ranks, own.records), own.skip)
+    if launch().rank != 0:
+        _take_part(results)
+        return 0
+    return _print(results)
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The doctor's own options, which are written out in full, and the words of training."""
+    from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN
+
+    parser = argparse.ArgumentParser(
+        prog="fastsft doctor",
+        description=__doc__,
+        usage="fastsft doctor [--records N] [--skip CHECK,...] [flags of python -m fastsft.train]",
+        epilog="Without flags of training the installation is checked.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--records", type=int, default=200, help="of each data file that are labelled; default %(default)s"
+    )
+    names = [name for name in [*OF_RUN, *OF_INSTALLATION] if name != "configuration"]
+    parser.add_argument("--skip", default="", help=f"checks to leave out: {', '.join(names)}")
+    own, words = parser.parse_known_args(arguments)
+    own.skip = [name.strip().replace("_", " ") for name in own.skip.split(",") if name.strip()]
+    unknown = [name for name in own.skip if name not in names]
+    if unknown:
+        parser.error(f"--skip: expected some of {', '.join(names)}, got {', '.join(unknown)}")
+    if own.records < 1:
+        parser.error(f"--records: expected at least 1, got {own.records}")
+    return own, words
+
+
+def _take_part(results: Iterable[Result]) -> None:
+    """Up to the first result: the ranks have met by then, and rank 0 looks at the rest."""
+    next(iter(results), None)
+
+
+def _print(results: Iterable[Result]) -> int:
+    from fastsft.doctor.lines import count_text, result_text
+    from fastsft.reporting.columns import page_width
+    from fastsft.reporting.terminal_text import has_colour
+
+    seen = []
+    for result in results:
+        seen.append(result)
+        say(result_text(result, page_width(), has_colour(sys.stdout)))
+    say(count_text(seen))
+    return 1 if any(result.mark == FAILED for result in seen) else 0

@@ -1,0 +1,91 @@
+"""The words of a command line: parsed, settled and refused by the code that the run itself uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.meaning import default_of
+from fastsft.doctor.result import ProblemError
+from fastsft.doctor.run import Run
+from fastsft.parser import DataclassParser
+from fastsft.parser_options import nearest
+from fastsft.preflight import check_before_training, leave_out_evaluation
+
+CLASSES: tuple[Any, ...] = (ModelArguments, DataArguments, TrainingArguments)
+_MOST_REFUSALS = 20
+
+
+def args_file() -> Path | None:
+    """The file of flags that `python -m fastsft.train` puts before its words."""
+    found = importlib.util.find_spec("fastsft.train")
+    return Path(found.origin).with_suffix(".args") if found and found.origin else None
+
+
+def parse_words(words: Sequence[str]) -> dict[str, Any]:
+    """Every flag's value. ValueError for words that training does not take; OSError for a --config."""
+    parser = _Parser(CLASSES, add_help=False)
+    file = args_file()
+    values, unknown = parser.parse_values(words, [file] if file is not None else [])
+    if unknown:
+        close = nearest(unknown, parser._option_string_actions)
+        raise ValueError(f"no flag of training takes: {' '.join(unknown)}{close}")
+    return vars(values)
+
+
+class _Parser(DataclassParser):
+    def error(self, message: str) -> NoReturn:
+        """Instead of the usage of all flags, and an exit."""
+        raise ValueError(message)
+
+
+def check_configuration(run: Run) -> str:
+    """All refusals, each with the flags before it taken back; the other checks go on without those flags."""
+    refusals: list[str] = []
+    run.model_args, run.data_args, run.args = (_settled(kind, run.values, refusals) for kind in CLASSES)
+    if run.args is not None and not refusals:
+        _check_evaluation(run, refusals)
+    if refusals:
+        rest = "" if run.args is None else "; the checks below are of the run without these flags"
+        raise ProblemError("\n".join(refusals) + rest, "change or leave out what is refused")
+    given = sum(_is_given(kind, run.values) for kind in CLASSES)
+    return f"{given} flag{'' if given == 1 else 's'} with a value of their own, none refused"
+
+
+def _settled(kind: Any, values: dict[str, Any], refusals: list[str]) -> Any:
+    """An instance; None when no flag can be found to blame."""
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    own = {name: values[name] for name in fields}
+    for _ in range(_MOST_REFUSALS):
+        try:
+            return kind(**own)
+        except ValueError as error:
+            refusals.append(str(error))
+            named = [name for name in re.findall(r"--(\w+)", str(error)) if name in fields]
+            guilty = next((name for name in named if own[name] != default_of(fields[name])), None)
+            if guilty is None:
+                return None
+            own[guilty] = default_of(fields[guilty])
+    return None
+
+
+def _check_evaluation(run: Run, refusals: list[str]) -> None:
+    from fastsft.model import CausalLM
+
+    path = run.data_args.eval_data_path
+    if path is None:
+        leave_out_evaluation(run.args)
+    try:
+        check_before_training(CausalLM, run.args, path)
+    except ValueError as error:
+        refusals.append(str(error))
+
+
+def _is_given(kind: Any, values: dict[str, Any]) -> int:
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    return sum(values[field.name] != default_of(field) for field in fields)

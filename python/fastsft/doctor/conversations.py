@@ -1,0 +1,88 @@
+"""The data: every file opens, and its first records become labels as in training."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastsft.data import check_dropped
+from fastsft.data_errors import DataError, raise_first
+from fastsft.data_sources import DataFile, data_files
+from fastsft.doctor.data_head import head_of
+from fastsft.doctor.result import NotCheckedError, ProblemError
+from fastsft.doctor.run import Run
+from fastsft.token_rows import TokenRows
+
+_SECONDS = 3.0
+
+
+def check_data(run: Run) -> str:
+    """Of --data_path."""
+    path = run.need("data_args", "the configuration").data_path
+    if path is None:
+        raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
+    labelled, is_all, text = _label(run, "data_path", path)
+    run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.args.model_max_length), is_all
+    run.rows.check_ids(run.model.config.get("vocab_size", 0))
+    return text
+
+
+def check_eval_data(run: Run) -> str:
+    """Of --eval_data_path."""
+    path = run.need("data_args", "the configuration").eval_data_path
+    if path is None:
+        return "none is named, none is needed"
+    labelled, _, text = _label(run, "eval_data_path", path)
+    TokenRows(labelled.dataset, run.args.model_max_length).check_ids(run.model.config.get("vocab_size", 0))
+    return text
+
+
+def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
+    """The labelled records, whether they are all, and what they came to."""
+    from fastsft import _C
+
+    try:
+        files = data_files(path)
+    except ValueError as error:
+        raise ValueError(f"--{flag}: {error}") from None
+    if any(file.is_stream for file in files):
+        raise NotCheckedError(f"--{flag} {path}: standard input and pipes can be read once, by the run")
+    heads = _heads(files, run)
+    labeller = run.need("labeller", "a tokenizer and a chat template")
+    labelled = _C.label_inputs([head for head, _ in heads], labeller)
+    raise_first(labelled.faults, num_faults=labelled.num_faults)
+    is_all = len(heads) == len(files) and all(whole for _, whole in heads)
+    text = _text(run, files, heads, labelled)
+    try:
+        check_dropped(path, labelled.report, run.data_args.max_dropped)
+    except DataError as error:
+        if is_all:
+            raise
+        raise ProblemError(
+            f"of the records looked at: {error}", "fastsft inspect --only dropped shows them", "warning"
+        ) from None
+    return labelled, is_all, text
+
+
+def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
+    """Of every file while there is time, the rest is opened only."""
+    heads, end = [], time.monotonic() + _SECONDS
+    for file in files:
+        if time.monotonic() < end:
+            heads.append(head_of(file, run.records))
+        else:
+            with open(file.path, "rb") as opened:
+                opened.read(1)
+    return heads
+
+
+def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: Any) -> str:
+    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+    left = len(files) - len(heads)
+    whole = all(is_whole for _, is_whole in heads)
+    first = f"the first {run.records} records{' of each' if len(files) > 1 else ''}"
+    looked = "all records" if whole and not left else first
+    rest = f", {left} files opened only" if left else ""
+    total = max(labelled.report.num_records, 1)
+    cut = labelled.report.num_truncated / total
+    return f"{count}, {looked}{rest}, {cut:.1%} of them cut off: {labelled.report.summary()}"

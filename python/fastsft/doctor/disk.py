@@ -1,0 +1,199 @@
+"""The disk: whether the run may write, what it would find, how much it needs and how fast that is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+from fastsft.device_memory import size_text
+from fastsft.doctor.result import NotCheckedError, ProblemError
+from fastsft.doctor.run import Run
+
+_LOCK_NAME = ".fastsft-lock"
+_TESTED_BYTES, _TESTED_SECONDS = 1 << 26, 2.0
+_CHUNK = bytes(1 << 24)
+_SPARED = 1 << 28  # nothing is written to a disk with less than this free
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def nearest_directory(path: Path) -> Path:
+    """`path`, or the first of its parents that exists: the run makes the rest."""
+    found = path.absolute()
+    while not os.path.lexists(found):
+        found = found.parent
+    return found
+
+
+def _place(run: Run) -> Path:
+    """The directory, or the one that it will be made in. NotCheckedError where it cannot be made."""
+    there = nearest_directory(run.output_dir)
+    if not there.is_dir():
+        raise NotCheckedError(f"needs an --output_dir, and {there} is a file")
+    return there
+
+
+def check_output(run: Run) -> str:
+    """--output_dir can be made and written to, is not the model's own, and no run holds it."""
+    from fastsft.model_directory import check_output_directory
+
+    folder = run.output_dir
+    there = nearest_directory(folder)
+    if not there.is_dir():
+        raise ProblemError(f"--output_dir {folder}: {there} is a file", "choose another --output_dir")
+    if run.model is not None:
+        check_output_directory(run.model.source_directory, folder)
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise ProblemError(
+            f"--output_dir {folder}: {there} takes no files: {error.strerror}", "choose another --output_dir"
+        ) from None
+    holder = lock_holder(folder)
+    if holder is not None:
+        raise ProblemError(
+            f"{folder} is in use by another run ({holder})",
+            "wait for it, stop it, or choose another --output_dir",
+        )
+    made = "" if folder.is_dir() else ", the run makes it"
+    return f"{folder} can be written to{made}; no run holds it"
+
+
+def lock_holder(folder: Path) -> str | None:
+    """Host, process and start of the run that holds `folder`; None when none does. The lock is not taken."""
+    try:
+        descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
+        if struct.unpack("hhqqi4x", answer)[0] == fcntl.F_UNLCK:
+            return None
+        said = os.read(descriptor, 512).decode(errors="replace").partition("\n")[0]
+        return said or "a run that has not said who it is"
+    finally:
+        os.close(descriptor)
+
+
+def check_checkpoints(run: Run) -> str:
+    """What a start with these flags would do with the checkpoints that are there."""
+    from fastsft import _C
+
+    _place(run)
+    folder, args = run.output_dir, run.args
+    wanted = args.resume_from_checkpoint
+    if isinstance(wanted, str):
+        return f"resumes from {wanted}: {_usable(Path(wanted))}"
+    names = list(_C.list_checkpoints(str(folder))) if folder.is_dir() else []
+    if args.no_resume:
+        return f"starts afresh; {len(names)} checkpoints are put aside" if names else "starts afresh"
+    if not names:
+        if wanted is True:
+            raise ProblemError(f"--resume_from_checkpoint True: none in {folder}", "leave the flag out")
+        return "none there: starts afresh"
+    reasons = []
+    for name in reversed(names):
+        try:
+            usable = _usable(folder / name)
+        except ProblemError as error:
+            reasons.append(str(error))
+            continue
+        text = f"{_finished(folder)}resumes from {name} of {len(names)} there: {usable}"
+        if reasons:
+            raise ProblemError("\n".join([text, *reasons]), "newer ones cannot be used", "warning")
+        return text
+    raise ProblemError(
+        "\n".join(["none of those there can be used", *reasons]),
+        "remove or repair them, choose another --output_dir, or start afresh with --no_resume True",
+    )
+
+
+def _usable(path: Path) -> str:
+    """ProblemError with the reasons when the run would not take it."""
+    from fastsft import _C
+    from fastsft.run_identity import holds_only_model
+
+    problems = list(_C.verify_directory(str(path), checksums=False)) if path.is_dir() else ["no directory"]
+    if not problems and holds_only_model(path):
+        problems = ["it holds a model without optimizer state (--save_only_model True)"]
+    if problems:
+        raise ProblemError(f"{path}: {'; '.join(problems)}", "choose another checkpoint")
+    return "complete; checksums, and whether it is of this run, are not checked"
+
+
+def _finished(folder: Path) -> str:
+    from fastsft.finished_run import RECORD_NAME
+
+    try:
+        step = json.loads((folder / RECORD_NAME).read_text("utf-8"))["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f"a run ended there at step {step}, and the same run would return at once; another one "
+
+
+def checkpoint_bytes(run: Run) -> tuple[int, int]:
+    """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
+    run.need("model", "a readable model")
+    args = run.args
+    count = sum(math.prod(shape) for _, shape in run.shapes)
+    auto = args.save_dtype == "auto"
+    dtype = run.need("weights_dtype", "weights that can be read") if auto else args.save_dtype
+    weights = count * _WIDTHS[dtype]
+    state = 0 if args.save_only_model else count * (4 + 2 * _WIDTHS[args.optim_dtype])
+    return weights, weights + state
+
+
+def check_space(run: Run) -> str:
+    """Free bytes against --save_total_limit + 1 checkpoints and the final model."""
+    from fastsft import _C
+
+    weights, checkpoint = checkpoint_bytes(run)
+    place = _place(run)
+    folder, args = run.output_dir, run.args
+    free = int(_C.available_bytes(str(place)))
+    there = len(_C.list_checkpoints(str(folder))) if folder.is_dir() else 0
+    saves = args.save_strategy != "no"
+    limit = args.save_total_limit if args.save_total_limit and args.save_total_limit > 0 else None
+    kept = max(0, (limit or 1) + 1 - (0 if args.no_resume else there)) if saves else 1
+    needed = kept * checkpoint + weights
+    each = f"a checkpoint {size_text(checkpoint)}, the model {size_text(weights)}, {size_text(free)} free"
+    if free < needed:
+        raise ProblemError(
+            f"{kept} checkpoints and the model need {size_text(needed)}: {each}",
+            "free some space, choose another --output_dir, or lower --save_total_limit",
+        )
+    if saves and limit is None:
+        fit = (free - weights) // max(checkpoint, 1)
+        raise ProblemError(
+            f"all checkpoints are kept, {fit:,} fit: {each}", "--save_total_limit bounds them", "warning"
+        )
+    more = f"{kept} more checkpoint{'' if kept == 1 else 's'}"
+    return f"{more} and the model need {size_text(needed)}: {each}"
+
+
+def check_write_rate(run: Run) -> str:
+    """Writes and syncs 16 MiB up to four times, until 2 s are over, into a file without a name."""
+    from fastsft import _C
+
+    there = _place(run)
+    if _C.available_bytes(str(there)) < _SPARED:
+        raise NotCheckedError(f"less than {size_text(_SPARED)} are free in {there}")
+    written, start = 0, time.monotonic()
+    with tempfile.TemporaryFile(dir=there, buffering=0) as file:
+        while written < _TESTED_BYTES and time.monotonic() - start < _TESTED_SECONDS:
+            written += file.write(_CHUNK)
+            os.fsync(file.fileno())  # each time: a slow disk would take all at once, and sync for long
+    rate = written / max(time.monotonic() - start, 1e-6)
+    text = f"{size_text(written)} written and synced at {size_text(rate)}/s"
+    try:
+        seconds = checkpoint_bytes(run)[1] / rate
+    except NotCheckedError:
+        return text
+    return f"{text}: about {seconds:,.1f} s for a checkpoint"

@@ -1,0 +1,80 @@
+"""The memory plan of the run beside what this machine has."""
+
+from __future__ import annotations
+
+from fastsft.device_memory import available_host_memory, size_text, usable_memory
+from fastsft.doctor.result import ProblemError
+from fastsft.doctor.run import Run
+from fastsft.launcher import launch
+from fastsft.memory_plan import MemoryPlan, Room, Wish, Workload, choose_plan, plan_of_run
+from fastsft.reporting.memory_table import how_held
+
+
+def check_memory(run: Run) -> str:
+    """As the run plans it by the records looked at; whether rows of --model_max_length fit, too."""
+    model, args = run.need("model", "a readable model"), run.args
+    setting, room = model.memory_setting(args), room_of(args)
+    beside = f"{how_held(setting)}, {'CPU' if args.device == 'cpu' else args.device}"
+    if run.rows is None or not len(run.rows):
+        plan = _longest(run, room)
+        return f"{beside}, {_sizes(plan, room)}; planned for rows of --model_max_length, without the data"
+    if not run.has_all_rows and not _makes_a_step(run):
+        plan = _longest(run, room)
+        return f"{beside}, {_sizes(plan, room)}; planned for rows of --model_max_length"
+    plan = plan_of_run(args, setting, run.rows, model.conversation_cost(), room)
+    text = f"{beside}, {_sizes(plan, room)}"
+    if run.has_all_rows:
+        return text
+    try:
+        _longest(run, room)
+    except ValueError as error:
+        raise ProblemError(
+            f"{text}; planned by the records looked at; with rows of --model_max_length: {error}",
+            "lower --model_max_length, or take what would fit",
+            "warning",
+        ) from None
+    return f"{text}; planned by the records looked at, and rows of --model_max_length fit, too"
+
+
+def _makes_a_step(run: Run) -> bool:
+    """Some of the rows may be too few where all are not: --dataloader_drop_last."""
+    from fastsft.run_plan import RunPlan
+
+    try:
+        RunPlan.of(run.args, len(run.rows))
+    except ValueError:
+        return False
+    return True
+
+
+def room_of(args: object) -> Room:
+    """Of a rank on this machine, without asking the others."""
+    device = str(getattr(args, "device", "cpu"))
+    host = usable_memory("cpu", available_host_memory() // launch().local_world_size)
+    if device == "cpu":
+        return Room(host)
+    import torch
+
+    free = int(torch.cuda.mem_get_info(device)[0])
+    return Room(usable_memory("cuda", free), host if getattr(args, "offload", False) else None)
+
+
+def _longest(run: Run, room: Room) -> MemoryPlan:
+    args = run.args
+    longest = args.model_max_length
+    step = longest * args.train_batch_size * args.gradient_accumulation_steps
+    wish = Wish(args.recompute_mode, args.micro_batch_tokens, longest, step)
+    return choose_plan(
+        run.model.memory_setting(args),
+        wish,
+        lambda budget: Workload.full(max(budget, longest), longest),
+        room,
+    )
+
+
+def _sizes(plan: MemoryPlan, room: Room) -> str:
+    host = f" and {size_text(plan.host)} of the host" if plan.host else ""
+    return (
+        f"a rank takes at most {size_text(plan.total)} of {size_text(room.device)}{host}, micro-batches of "
+        f"{plan.token_budget:,} tokens, recompute {plan.recompute}"
+    )

@@ -1,0 +1,158 @@
+"""The model directory: configuration, headers of the weights, tokenizer and chat template."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fastsft.doctor.result import NotCheckedError, ProblemError
+from fastsft.doctor.run import Run
+
+_READABLE = ("F32", "F16", "BF16", "F64")
+_MOST_NAMED = 5
+
+
+def check_model(run: Run) -> str:
+    """config.json describes a model that fastsft trains."""
+    from fastsft import _C
+    from fastsft.model import CausalLM, stretch_positions
+
+    args = run.need("args", "the configuration")
+    name = run.need("model_args", "the configuration").model_name_or_path or ""
+    model = CausalLM.from_pretrained(str(local_directory(name, args.cache_dir)))
+    stretched = stretch_positions(model.config, args.model_max_length)
+    run.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
+    run.model = model
+    count = sum(math.prod(shape) for _, shape in run.shapes)
+    longer = f"; {stretched}" if stretched else ""
+    return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters{longer}"
+
+
+def local_directory(name: str, cache_dir: str | None) -> Path:
+    """Of a model on this machine. Nothing is fetched: NotCheckedError for a hub model that is not here."""
+    from fastsft.model import model_directory
+
+    path = Path(name).expanduser()
+    if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        return model_directory(name)
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, local_files_only=True))
+    except errors.HFValidationError as error:
+        raise ValueError(f"--model_name_or_path: {name} is no directory and no hub name: {error}") from None
+    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError):
+        raise NotCheckedError(
+            f"{name} is no directory here; the run would fetch it from the hub, the doctor fetches nothing"
+        ) from None
+
+
+def check_weights(run: Run) -> str:
+    """Every weight file is there, as long as its header says, and holds what config.json describes."""
+    from fastsft import _C
+    from fastsft.model_config import has_safetensors
+
+    folder = run.need("model", "a readable model").source_directory
+    if not has_safetensors(folder):
+        _refuse_pickled(run, folder)
+    seen: dict[str, Any] = {}
+    problems: list[str] = []
+    files = [Path(path) for path in _C.weight_files(str(folder))]
+    for path in files:
+        try:
+            tensors = _C.SafetensorsReader(str(path)).tensors
+        except (ValueError, RuntimeError, OSError) as error:
+            problems.append(str(error))
+            continue
+        problems += [f"{path}: {each.name} is in two files" for each in tensors if each.name in seen]
+        seen.update({each.name: each for each in tensors})
+    if not problems:
+        problems = _differences(run, seen)
+    if problems:
+        raise ProblemError(
+            _listed(problems),
+            f"copy or download the weights of {folder} again, whole, with their config.json",
+        )
+    run.weights_dtype = run.model.weights_dtype()
+    dtypes = ", ".join(sorted({each.dtype for each in seen.values()}))
+    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+    return f"{count}, {len(seen)} tensors, {dtypes}; headers and lengths checked, values not read"
+
+
+def _differences(run: Run, seen: dict[str, Any]) -> list[str]:
+    expected = dict(run.shapes)
+    problems = [f"missing: {name}" for name in expected if name not in seen]
+    for name, entry in seen.items():
+        if name not in expected:
+            if name != "lm_head.weight" and not name.endswith("rotary_emb.inv_freq"):
+                problems.append(f"config.json has no place for {name}")
+        elif list(entry.shape) != list(expected[name]):
+            problems.append(f"{name}: expected shape {list(expected[name])}, got {list(entry.shape)}")
+        elif entry.dtype not in _READABLE:
+            problems.append(f"{name}: expected one of {', '.join(_READABLE)}, got {entry.dtype}")
+    return problems
+
+
+def _refuse_pickled(run: Run, folder: Path) -> None:
+    from fastsft.model_weights import pickled_files
+
+    files = list(pickled_files(folder))
+    missing = [str(path) for path in files if not path.is_file()]
+    if missing:
+        raise ProblemError(f"missing: {', '.join(missing)}", "copy or download the weights again")
+    run.weights_dtype = run.model.weights_dtype()
+    raise NotCheckedError(
+        f"{folder}: {len(files)} pickled weight files are there; they cannot be looked into without loading "
+        "them, safetensors can"
+    )
+
+
+def _listed(problems: list[str]) -> str:
+    more = len(problems) - _MOST_NAMED
+    return "\n".join(problems[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")
+
+
+def check_tokenizer_files(run: Run) -> str:
+    """The tokenizer loads, and the model has a row for each of its ids."""
+    from fastsft.data import check_tokenizer
+    from fastsft.tokenizer import Tokenizer
+
+    model, args = run.need("model", "a readable model"), run.args
+    tokenizer = Tokenizer.from_pretrained(
+        str(model.source_directory),
+        model_max_length=args.model_max_length,
+        padding_side=run.model_args.padding_side,
+    )
+    spans = run.data_args.mask_policy == "spans"
+    if not spans and tokenizer.pad_token != tokenizer.unk_token:
+        tokenizer.pad_token = tokenizer.unk_token
+    check_tokenizer(tokenizer, any_pad=spans)
+    run.tokenizer = tokenizer
+    rows = model.config.get("vocab_size", 0)
+    if tokenizer.vocab_size > rows:
+        raise ProblemError(
+            f"{tokenizer.vocab_size:,} tokens, but the model has rows for {rows:,}",
+            "a run stops at the first token without one; take the tokenizer of this model",
+            "warning",
+        )
+    return f"{tokenizer.vocab_size:,} tokens, rows of {args.model_max_length:,}"
+
+
+def check_chat_template(run: Run) -> str:
+    """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
+    from fastsft.data import check_tokenizer
+    from fastsft.data_pages import note_stop_token
+    from fastsft.labelling import LabelSettings, describe, make_labeller
+
+    tokenizer = run.need("tokenizer", "a tokenizer")
+    settings = LabelSettings.from_arguments(run.data_args)
+    width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
+    run.labeller = make_labeller(
+        tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True
+    )
+    made = describe(run.labeller)
+    note_stop_token(run.model, tokenizer, made)
+    return f"{made['template']} ({made['mask_policy']}): replies are learned up to {made['stop_token']}"

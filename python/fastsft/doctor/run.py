@@ -1,0 +1,65 @@
+"""The run that is examined, as far as the checks know it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastsft.doctor.result import NotCheckedError
+from fastsft.launcher import launch
+
+
+@dataclass
+class Run:
+    """values: of every flag as parsed. ranks: that will train. records: of each data file that are looked at.
+
+    Each check fills in what later ones need; what is None could not be made.
+    """
+
+    values: dict[str, Any]
+    ranks: int = 1
+    records: int = 200
+    model_args: Any = None
+    data_args: Any = None
+    args: Any = None
+    model: Any = None
+    shapes: list[tuple[str, list[int]]] = field(default_factory=list)
+    weights_dtype: str | None = None
+    tokenizer: Any = None
+    labeller: Any = None
+    rows: Any = None  # TokenRows of the records that were looked at
+    has_all_rows: bool = False
+
+    def need(self, name: str, what: str) -> Any:
+        """The attribute `name`; NotCheckedError when an earlier check could not make it."""
+        value = getattr(self, name)
+        if value is None:
+            raise NotCheckedError(f"needs {what}")
+        return value
+
+    @property
+    def output_dir(self) -> Path:
+        return Path(self.need("args", "the configuration").output_dir or ".")
+
+
+@contextmanager
+def as_first_of(ranks: int) -> Iterator[None]:
+    """Inside, this process looks to all code like rank 0 of a run that it would start itself."""
+    if ranks == 1 or launch().world_size > 1:
+        yield
+        return
+    count = str(ranks)
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    before = dict(os.environ)
+    os.environ.update(place)
+    try:
+        yield
+    finally:
+        for name in place:
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
