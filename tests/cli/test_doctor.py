@@ -101,6 +101,7 @@ def test_a_sound_run(patient: Patient, tmp_path: Path) -> None:
     assert patient.text.splitlines()[-1] == "13 ok, 0 warnings, 0 failed"
     parameters = sum(int(size) for size in [2 * 32000 * 16, 4 * 16 * 16, 3 * 16 * 24, 3 * 16])
     for name, part in (
+        ("configuration", "7 flags set"),
         ("model", f"{parameters:,} parameters"),
         ("weights", "F32"),
         ("template", "vicuna_v1.1 (fastchat): replies are learned up to </s>"),

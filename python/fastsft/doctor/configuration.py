@@ -53,8 +53,8 @@ def check_configuration(run: Run) -> str:
     if refusals:
         rest = "" if run.args is None else "; the checks below are of the run without these flags"
         raise ProblemError("\n".join(refusals) + rest, "change or leave out what is refused")
-    given = sum(_is_given(kind, run.values) for kind in CLASSES)
-    return f"{given} flag{'' if given == 1 else 's'} with a value of their own, none refused"
+    given = _num_given(run.values)
+    return f"{given} flag{'' if given == 1 else 's'} set, none refused"
 
 
 def _settled(kind: Any, values: dict[str, Any], refusals: list[str]) -> Any:
@@ -86,6 +86,7 @@ def _check_evaluation(run: Run, refusals: list[str]) -> None:
         refusals.append(str(error))
 
 
-def _is_given(kind: Any, values: dict[str, Any]) -> int:
-    fields = [field for field in dataclasses.fields(kind) if field.init]
-    return sum(values[field.name] != default_of(field) for field in fields)
+def _num_given(values: dict[str, Any]) -> int:
+    """Flags whose value is another than without words."""
+    unset = vars(_Parser(CLASSES, add_help=False).parse_values([])[0])
+    return sum(value != unset[name] for name, value in values.items())
