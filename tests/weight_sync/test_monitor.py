@@ -168,7 +168,7 @@ def test_a_writer_that_died_does_not_block_for_ever() -> None:
     writers.enter("n", "dead", 0.2)
     began = time.monotonic()
     writers.enter("n", "alive", 30.0)
-    assert 0.15 < time.monotonic() - began < 2.0
+    assert 0.15 < time.monotonic() - began < 25.0  # of the 30 that it may wait
     waiting = enter_in_thread(writers, "n", "next")
     writers.renew("n", "alive", 30.0)
     assert not waiting.wait(0.1)
