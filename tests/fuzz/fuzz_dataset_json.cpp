@@ -46,9 +46,9 @@ Outcome read_all(std::string_view text, size_t block_size) {
   return outcome;
 }
 
-// What the excerpt shows ends with its block.
+// What the excerpt shows ends with its block; it may name columns itself.
 std::string without_excerpt(const std::string& error) {
-  const size_t column = error.rfind(", column ");
+  const size_t column = error.find(", column ");
   return column == error.npos ? error : error.substr(0, error.find(':', column));
 }
 
