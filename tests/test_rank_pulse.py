@@ -17,7 +17,7 @@ from fastsft.hub_uploads import HubUploads
 from fastsft.rank_store import HeldPort, loopback_store
 from ranks import run_ranks
 
-COLLECTIVE, STANDSTILL, UPLOAD = 0.5, 1.5, 2.2  # seconds
+COLLECTIVE, STANDSTILL, UPLOAD = 1.0, 4.0, 5.0  # seconds
 
 
 def upload(groups: dict[str, str], directory: str, port: int, fails: bool) -> str:

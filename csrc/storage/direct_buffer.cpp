@@ -17,7 +17,8 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kBlock = 4096;  // of a disk, and alignment of memory: every disk takes it
+// Of a disk, every disk takes it; and whole pages, so that none is also written through the cache.
+const size_t kBlock = std::max<size_t>(4096, static_cast<size_t>(::sysconf(_SC_PAGESIZE)));
 constexpr size_t kCapacity = size_t{4} << 20;
 constexpr size_t kWorthIt = size_t{256} << 10;
 constexpr long kXfsMagic = 0x58465342;  // linux/magic.h has it only since 5.x

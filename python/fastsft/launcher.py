@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastsft.interfaces import interface_towards
-from fastsft.rank_store import is_one_machine, loopback_store, own_store
+from fastsft.rank_store import forget_own_store, is_one_machine, loopback_store, own_store
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ def _prepare_environment(place: Launch) -> None:
 def leave() -> None:
     """Close the groups, after the last collective."""
     _groups.clear()
+    forget_own_store()
     if launch().world_size > 1:
         import torch.distributed as dist
 

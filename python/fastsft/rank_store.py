@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 _LOOPBACK = "127.0.0.1"
 _CONNECT_SECONDS = 10.0  # tried twice by torch
 _own: tuple[Any, Any] | None = None  # the default store, and our connection to it
+_making = threading.Lock()
 
 
 class HeldPort:
@@ -60,24 +62,32 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
 def own_store() -> Any:
     """This process's second connection to the store of its process group, for threads behind the training.
 
-    On the first connection whoever waits keeps all others out; on this one every call must be a quick one. It
-    is made once, by `join`: a connection made later waits for a lost rank 0 as long as a collective may take.
+    On the first connection whoever waits keeps all others out; on this one every call must be a quick one.
+    It is made once: with the groups of `join`, or by the first call where somebody else made the group. One
+    made with the store's usual timeout would wait for a lost rank 0 as long as a collective may take.
     RuntimeError when the store is gone.
     """
     from torch.distributed import distributed_c10d
 
     global _own
-    default: Any = distributed_c10d._get_default_store()
-    if _own is None or _own[0] is not default:
-        usual = default.timeout
-        default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
-        try:
-            made = default.clone()
-        finally:
-            default.set_timeout(usual)
-        made.set_timeout(usual)
-        _own = default, made
-    return _own[1]
+    with _making:
+        default: Any = distributed_c10d._get_default_store()
+        if _own is None or _own[0] is not default:
+            usual = default.timeout
+            default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
+            try:
+                made = default.clone()
+            finally:
+                default.set_timeout(usual)
+            made.set_timeout(usual)
+            _own = default, made
+        return _own[1]
+
+
+def forget_own_store() -> None:
+    """With the group: a connection keeps its store, which on rank 0 listens at a port."""
+    global _own
+    _own = None
 
 
 def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str, str] | None = None) -> bool:

@@ -59,7 +59,7 @@ class ReportBox:
             yield
         finally:
             over.set()
-            pulse.join()
+            pulse.join(_SILENCE)
 
     def _beat(self, over: threading.Event) -> None:
         assert self._store is not None

@@ -3,12 +3,13 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsft import _C
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_combined_checksums_are_those_of_the_whole(first, second):
     combined = _C.crc32c_combine(_C.crc32c(first), _C.crc32c(second), len(second))
@@ -31,6 +32,7 @@ def ranges_of(name, content, cuts):
     ]
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=200), st.lists(st.integers(0, 200), max_size=6), st.randoms())
 def test_ranges_in_any_order_are_a_file(content, cuts, random):
     ranges = [

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from fastsft.weight_sync import read_state_dict
+import pytest
+import torch.distributed as dist
+
+from fastsft.weight_sync import opening, read_state_dict, verdicts
 from ranks import run_ranks
 from weight_sync_parts import agreement_world
 
@@ -40,3 +49,33 @@ def test_ranks_that_differ_are_told_and_can_go_on(tmp_path: Path) -> None:
     assert "rank 1 did not report within 1 seconds" in first["upload alone"]
     assert second["upload alone"] == "nothing"
     assert read_state_dict(tmp_path / "save", checksums=True)
+
+
+def test_a_rank_late_with_its_plan_does_not_go_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds that the other has gone, not the hash that the other had posted before."""
+    store, gone = dist.HashStore(), threading.Event()
+    monkeypatch.setattr(verdicts, "own_store", lambda: store)
+    monkeypatch.setattr(verdicts, "_numbers", defaultdict(lambda: itertools.repeat(0)))
+    monkeypatch.setattr(opening, "ranks_of", lambda engine: (engine, 2))
+    plan: Any = SimpleNamespace(hash="the same")
+
+    def late() -> None:
+        with opening.Opening(1, "test", "sync", 30.0) as own:
+            own.agree({"version": 1})
+            assert gone.wait(30)
+            own.agree_on_plan(plan)
+
+    def early() -> None:
+        with opening.Opening(0, "test", "sync", 1.0) as own:
+            own.agree({"version": 1})
+            own.agree_on_plan(plan)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(late)
+        try:
+            with pytest.raises(RuntimeError, match="rank 1 did not"):
+                early()
+        finally:
+            gone.set()
+        with pytest.raises(RuntimeError, match="rank 0 failed: RuntimeError: sync: rank 1 did not"):
+            other.result(60)

@@ -6,6 +6,7 @@ the store: whoever cannot begin says why, and everybody raises that.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -45,6 +46,7 @@ class Opening:
         hashes = [post["hash"] for post in self._exchange("hash", hash=plan.hash)]
         other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
         if other is not None:
+            self._expected = ["plan"]
             posts = self._exchange("plan", plan=plan.to_json() if self._rank in (0, other) else None)
             first, second = (SyncPlan.from_json(posts[rank]["plan"]) for rank in (0, other))
             raise ValueError(f"{self._what}: {other_model(first, second, other)}")
@@ -53,19 +55,23 @@ class Opening:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._expected:
-            failed = [isinstance(error, ValueError), f"{type(error).__name__}: {error}"]
-            self._verdicts.post(self._expected[0], failed=failed)
-        self._verdicts.leave()
+        if error is None:
+            return self._verdicts.leave()
+        failed = [isinstance(error, ValueError), f"{type(error).__name__}: {error}"]
+        with contextlib.suppress(RuntimeError):  # of a store that is gone: the error itself says more
+            for expected in self._expected:
+                self._verdicts.post(expected, failed=failed)
+            self._verdicts.leave()
 
     def _exchange(self, kind: str, **content: Any) -> list[dict[str, Any]]:
         """Everybody's post, when none of them failed."""
         self._verdicts.post(kind, **content)
-        self._expected = self._expected[1:]
         try:
             posts = self._verdicts.collect_all(kind)
         except RuntimeError as error:
+            # A late rank finds that this one has gone, not what it posted.
             raise RuntimeError(f"{self._what}: {error}") from error
+        self._expected = self._expected[1:]
         self._check_failures(posts)
         return posts
 

@@ -30,8 +30,9 @@ class Verdicts:
     ) -> None:
         self._kinds, self._rank, self._world_size = kinds, rank, world_size
         self._deadline_s, self._left = deadline_s, False
-        self._store: Any = own_store() if world_size > 1 else _Memory()
+        # Counted first: where the store cannot be reached, the ranks go on counting alike.
         self._prefix = f"fastsft/{occasion}/{next(_numbers[occasion])}"
+        self._store: Any = own_store() if world_size > 1 else _Memory()
 
     def post(self, kind: str, **content: Any) -> None:
         """Tell the others; `error` in the content says that this rank failed."""
