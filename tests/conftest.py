@@ -48,6 +48,12 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_terminal() -> None:
+    """Pages are as wide as without a terminal, whoever looks on; processes of pytest-xdist have its COLUMNS."""
+    os.environ.pop("COLUMNS", None)
+
+
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
     """transformers' arguments write accelerate's variables, which other tests and programs must not meet."""
