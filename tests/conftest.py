@@ -50,7 +50,7 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_terminal() -> None:
-    """Pages are as wide as without a terminal, whoever looks on; processes of pytest-xdist have its COLUMNS."""
+    """Pages are as wide as without a terminal, also where pytest-xdist hands COLUMNS on."""
     os.environ.pop("COLUMNS", None)
 
 
