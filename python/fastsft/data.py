@@ -243,13 +243,11 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     missing, total = report.num_without_labels, report.num_records
     if report.num_learned > 0 and missing <= max_dropped * total:
         return
-    reason = (
-        "nothing in this file is learned"
-        if report.num_learned == 0
-        else f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
-    )
     if total == 0:
         raise DataError(f"{path}: expected conversations, got none")
+    reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
+    if report.num_learned == 0:
+        reason = "nothing in this file is learned"
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
 
