@@ -20,7 +20,7 @@ from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.data import make_supervised_data_module
 from fastsft.model import CausalLM
-from fastsft.parser import DataclassParser
+from fastsft.parsing.parser import DataclassParser
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 from harness import peak_resident_bytes

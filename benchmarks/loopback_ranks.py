@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fastsft.rank_store import HeldPort
+from fastsft.ranks.store import HeldPort
 
 ROOT = Path(__file__).parents[1]
 

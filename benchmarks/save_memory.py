@@ -41,7 +41,7 @@ def measured(save: Any, base: int) -> dict[str, int]:
 
 def ours(model: Path, folder: Path, mode: str) -> dict[str, Any]:
     from fastsft import _C, launcher, saving
-    from fastsft.save_place import file_system_of
+    from fastsft.ranks.save_place import file_system_of
     from saving_run import make_trainer
     from tiny_models import train
 

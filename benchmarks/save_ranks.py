@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fastsft import _C, checkpoint_saver, launcher, saving
-from fastsft.model_directory import ModelForm
-from fastsft.save_place import file_system_of
+from fastsft import _C, launcher, saving
+from fastsft.checkpoints import saver as checkpoint_saver
+from fastsft.models.directory import ModelForm
+from fastsft.ranks.save_place import file_system_of
 from saving_run import make_trainer
 
 CHUNK = 8 << 20
@@ -111,7 +112,7 @@ class Dcp:
         )
 
     def done(self) -> bool:
-        from fastsft.rank_agreement import on_any_rank
+        from fastsft.ranks.agreement import on_any_rank
 
         assert self.future is not None
         return not on_any_rank(not self.future.done())

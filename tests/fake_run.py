@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
-from fastsft.memory_plan import Setting
 from fastsft.model import ModelConfig
+from fastsft.planning.memory_plan import Setting
 from fastsft.trainer import Trainer
 
 

@@ -30,9 +30,9 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Shard
 
 from fastsft import saving
-from fastsft.foreign_distributed_tensor import DistributedTensor
-from fastsft.foreign_flat_units import FlatUnit
-from fastsft.foreign_state import PlainTensor, unwrapped
+from fastsft.foreign.distributed_tensor import DistributedTensor
+from fastsft.foreign.flat_units import FlatUnit
+from fastsft.foreign.state import PlainTensor, unwrapped
 
 SMALL = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3,

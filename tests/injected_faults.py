@@ -148,7 +148,7 @@ def record(rank: int, folder: str) -> None:
         original(*args, **kwargs)
         _C.save_training_state(args[0].engine, folder)
 
-    around("fastsft.run_plan:EpochGroups.plan", plan)
+    around("fastsft.planning.run_plan:EpochGroups.plan", plan)
     around("fastsft.trainer:resume", resumed)
 
 
@@ -174,4 +174,4 @@ def deviate(rank: int, only_rank: int) -> None:
         args[0].set_parameter(name, torch.zeros(args[0].parameter_shapes[name]))
         return original(*args, **kwargs)
 
-    around("fastsft.training_loop:check_replicas", act)
+    around("fastsft.training.loop:check_replicas", act)

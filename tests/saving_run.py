@@ -7,9 +7,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from fastsft import checkpoint_content, launcher, saving
+from fastsft import launcher, saving
 from fastsft.arguments import TrainingArguments
-from fastsft.checkpoint_saver import CheckpointSaver
+from fastsft.checkpoints import content as checkpoint_content
+from fastsft.checkpoints.saver import CheckpointSaver
 from fastsft.model import CausalLM
 from fastsft.trainer import Trainer
 from tiny_models import conversations

@@ -11,7 +11,7 @@ import pytest
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.cli.args import main
-from fastsft.parser import DataclassParser
+from fastsft.parsing.parser import DataclassParser
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import fastsft
-from fastsft.rank_store import HeldPort
+from fastsft.ranks.store import HeldPort
 
 TESTS = Path(__file__).parent
 TRAINER = TESTS / "golden" / "trainer"

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CausalLM": "model",
     "DataArguments": "arguments",
-    "EarlyStoppingCallback": "early_stopping",
+    "EarlyStoppingCallback": "training.early_stopping",
     "ModelArguments": "arguments",
     "Tokenizer": "tokenizer",
     "Trainer": "trainer",

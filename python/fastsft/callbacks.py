@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
-from fastsft.state import TrainerState
+from fastsft.training.state import TrainerState
 
 
 @dataclass

@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import Dataset
 
 from fastsft import _C
-from fastsft.data_errors import DataError, raise_first
-from fastsft.data_sources import data_files, read_records
-from fastsft.label_files import FileOptions, label_files
-from fastsft.labelling import LabelSettings, describe, make_labeller
-from fastsft.native_tokenizer import called_tokenizer, native_of
+from fastsft.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.dataset.errors import DataError, raise_first
+from fastsft.dataset.label_files import FileOptions, label_files
+from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
+from fastsft.tokenizers.native_tokenizer import called_tokenizer, native_of
 
 IGNORE_TOKEN_ID = -100
 Tensors = dict[str, torch.Tensor]

@@ -8,9 +8,9 @@ import traceback
 from collections.abc import Callable
 
 from fastsft import launcher
-from fastsft.own_ranks import ranks_to_start, start_ranks
+from fastsft.ranks.own_ranks import ranks_to_start, start_ranks
 from fastsft.run_errors import RunStoppedError
-from fastsft.signals import EXIT_BASE, StartGuard
+from fastsft.training.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
 EXIT_PEER_LOST = 3
@@ -19,7 +19,7 @@ EXIT_PEER_LOST = 3
 def run_script(script: Callable[[], object]) -> None:
     """Call `script` and close the process groups; leaves with the statuses of docs/signals.md.
 
-    Without a launcher several GPUs get a rank each first (own_ranks.py).
+    Without a launcher several GPUs get a rank each first (ranks/own_ranks.py).
 
     ValueError: its message on stderr, status 1. Ranks that lost each other, or whose peer failed: status 3
     and one line. Other exceptions: the traceback of the rank that raised, status 1. On several ranks each

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
 from fastsft.data import check_tokenizer
-from fastsft.data_sources import JsonArray, data_files, open_input
+from fastsft.dataset.sources import JsonArray, data_files, open_input
 from fastsft.inspected_record import InspectedRecord
-from fastsft.labelling import LabelSettings, describe, make_labeller, parse_role_map
-from fastsft.native_tokenizer import native_of
 from fastsft.reporting.label_progress import LabelProgress
 from fastsft.tokenizer import Tokenizer
+from fastsft.tokenizers.native_tokenizer import native_of
 
 DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 

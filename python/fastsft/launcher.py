@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastsft.interfaces import interface_towards
-from fastsft.rank_store import forget_own_store, is_one_machine, loopback_store, own_store
+from fastsft.ranks.store import forget_own_store, is_one_machine, loopback_store, own_store
 
 
 @dataclass(frozen=True)

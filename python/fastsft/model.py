@@ -12,9 +12,9 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.fsdp_context import has_settings_of_fsdp
 from fastsft.launcher import Groups, threads_per_rank
-from fastsft.memory_plan import Setting
 from fastsft.notices import warn_once
-from fastsft.sharding_arguments import warn_of_other_layer_class
+from fastsft.planning.memory_plan import Setting
+from fastsft.planning.sharding_arguments import warn_of_other_layer_class
 
 
 class ModelConfig(dict[str, Any]):
@@ -179,13 +179,13 @@ class CausalLM:
 
     def weights_dtype(self) -> str:
         """float32, bfloat16 or float16: the type of the weights that training starts from."""
-        from fastsft.model_config import source_dtype
+        from fastsft.models.config import source_dtype
 
         return source_dtype(self.source_directory, self.config)
 
     def generation_settings(self) -> dict[str, Any] | None:
         """generation_config.json of the source; None without."""
-        from fastsft.model_config import read_generation_config
+        from fastsft.models.config import read_generation_config
 
         return read_generation_config(self.source_directory)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from fastsft.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
-from fastsft.checkpoint import (
+from fastsft.checkpoints.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
+from fastsft.checkpoints.checkpoint import (
     check_checkpoint,
     load_checkpoint,
     newest_checkpoint,
     put_abandoned_aside,
     put_checkpoints_aside,
 )
-from fastsft.checkpoint_saver import CheckpointSaver, save_checkpoint
-from fastsft.foreign_trainer import trainer_save_model_safe
-from fastsft.model_directory import check_output_directory, prepare_output_directory, save_model_directory
-from fastsft.model_weights import load_weights
+from fastsft.checkpoints.saver import CheckpointSaver, save_checkpoint
+from fastsft.foreign.trainer import trainer_save_model_safe
+from fastsft.models.directory import check_output_directory, prepare_output_directory, save_model_directory
+from fastsft.models.weights import load_weights
 
 __all__ = [
     "CheckpointSaver",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.json_tokenizer import load_json_tokenizer
-from fastsft.tokenizer_settings import read_chat_template, read_settings
+from fastsft.tokenizers.json_tokenizer import load_json_tokenizer
+from fastsft.tokenizers.settings import read_chat_template, read_settings
 
 # What a saved directory takes over from the one that was read (trainer_semantics.md, section 23).
 _FILES = (

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.call_arguments import read_arguments
+from fastsft.checkpoints.finished_run import finished_output, record_end
 from fastsft.data import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
@@ -18,29 +18,29 @@ from fastsft.data import (
     make_supervised_data_module,
     preprocess,
 )
-from fastsft.data_pages import show_data
+from fastsft.dataset.pages import show_data
 from fastsft.devices import use_device
 from fastsft.entry import run_script
-from fastsft.finished_run import finished_output, record_end
 from fastsft.launcher import join
 from fastsft.model import CausalLM, stretch_positions
 from fastsft.notices import rank0_print
-from fastsft.parser import DataclassParser
+from fastsft.parsing.call_arguments import read_arguments
+from fastsft.parsing.parser import DataclassParser
 from fastsft.phase_timeouts import deadline
 from fastsft.preflight import leave_out_evaluation
+from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.pages import end_page, start_page
 from fastsft.reporting.results import save_results
-from fastsft.run_lock import run_lock
 from fastsft.saving import (
     newest_checkpoint,
     prepare_output_directory,
     put_checkpoints_aside,
     trainer_save_model_safe,
 )
-from fastsft.signals import SignalGuard
-from fastsft.state import TrainOutput
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
+from fastsft.training.signals import SignalGuard
+from fastsft.training.state import TrainOutput
 
 # `python -m fastsft.train` runs this file as __main__; an import of fastsft.train then gets this module.
 sys.modules.setdefault("fastsft.train", sys.modules[__name__])

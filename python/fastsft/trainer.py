@@ -14,45 +14,45 @@ import numpy as np
 from fastsft import launcher
 from fastsft.accelerator import Accelerator
 from fastsft.arguments.adopt import as_arguments
-from fastsft.bad_steps import BadSteps
-from fastsft.best_model import BestModel
 from fastsft.callbacks import CallbackHandler, DefaultFlow
-from fastsft.checkpoint import put_abandoned_aside
-from fastsft.collators import only_stacks
+from fastsft.checkpoints.checkpoint import put_abandoned_aside
+from fastsft.checkpoints.finished_run import forget_end
+from fastsft.dataset.collators import only_stacks
 from fastsft.devices import use_device
-from fastsft.due import Due
-from fastsft.finished_run import forget_end
-from fastsft.hub_uploads import HubUploads
-from fastsft.loaded_model import as_model
 from fastsft.log_level import use_log_level
-from fastsft.model_directory import prepare_output_directory
+from fastsft.models.directory import prepare_output_directory
+from fastsft.models.loaded_model import as_model
 from fastsft.phase_timeouts import deadline
-from fastsft.prediction import EvalPrediction, Preprocess
 from fastsft.preflight import check_before_training, check_metrics, check_own_step
+from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
 from fastsft.reporting.progress import Progress
 from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.trackers.registry import make_trackers
-from fastsft.resume import check_resumable, checkpoint_to_resume, resume
-from fastsft.run_lock import run_lock
-from fastsft.signals import SignalGuard
-from fastsft.state import TrainerState, TrainOutput
-from fastsft.token_counter import TokenCounter, rate_of_run
-from fastsft.trainer_callbacks import TrainerCallbacks
-from fastsft.trainer_data import TrainerData
-from fastsft.trainer_evaluation import TrainerEvaluation
-from fastsft.trainer_files import TrainerFiles
-from fastsft.trainer_names import TrainerNames
-from fastsft.trainer_plan import TrainerPlan
-from fastsft.training_loop import TrainingLoop
+from fastsft.training.bad_steps import BadSteps
+from fastsft.training.best_model import BestModel
+from fastsft.training.due import Due
+from fastsft.training.hub_uploads import HubUploads
+from fastsft.training.loop import TrainingLoop
+from fastsft.training.prediction import EvalPrediction, Preprocess
+from fastsft.training.resume import check_resumable, checkpoint_to_resume, resume
+from fastsft.training.signals import SignalGuard
+from fastsft.training.state import TrainerState, TrainOutput
+from fastsft.training.token_counter import TokenCounter, rate_of_run
+from fastsft.training.trainer_callbacks import TrainerCallbacks
+from fastsft.training.trainer_data import TrainerData
+from fastsft.training.trainer_evaluation import TrainerEvaluation
+from fastsft.training.trainer_files import TrainerFiles
+from fastsft.training.trainer_names import TrainerNames
+from fastsft.training.trainer_plan import TrainerPlan
 
 
 class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData, TrainerNames):
     """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
 
     model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
-    weights when `train` returns (loaded_model.py). args: fastsft's TrainingArguments or transformers'.
+    weights when `train` returns (models/loaded_model.py). args: fastsft's TrainingArguments or transformers'.
     The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
     the final rows, each alone, once (collators.py). tokenizer or processing_class: saved beside the weights.
     compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
@@ -163,7 +163,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
         it is True, checkpoints of `output_dir` that the run leaves behind are put aside (checkpoint.py).
         ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
-        engine was made for (trainer_plan.py); others are planned again. RunStoppedError for bad
+        engine was made for (training/trainer_plan.py); others are planned again. RunStoppedError for bad
         numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
         number.
         """
@@ -270,7 +270,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
     def save_checkpoint(self) -> Path:
         """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
 
-        It is written behind the training, until `saver.wait()` returns (checkpoint_saver.py).
+        It is written behind the training, until `saver.wait()` returns (checkpoints/saver.py).
         """
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
         self.best_model.saving(self.state.global_step)

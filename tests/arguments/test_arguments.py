@@ -14,7 +14,7 @@ from fastchat.train.train import TrainingArguments as TheirTrainingArguments
 
 from fastsft import notices
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.parser import DataclassParser
+from fastsft.parsing.parser import DataclassParser
 
 OURS = (ModelArguments, DataArguments, TrainingArguments)
 THEIRS = (TheirModelArguments, TheirDataArguments, TheirTrainingArguments)

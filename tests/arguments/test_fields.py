@@ -13,7 +13,7 @@ import transformers
 from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.meaning import meaning_of
-from fastsft.parser import DataclassParser
+from fastsft.parsing.parser import DataclassParser
 
 LINES = (Path(__file__).parents[1] / "golden" / "training_arguments.tsv").read_text().splitlines()
 ROWS = [dict(zip(LINES[0].split("\t"), line.split("\t"), strict=True)) for line in LINES[1:]]

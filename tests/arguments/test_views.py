@@ -12,7 +12,7 @@ from transformers.training_args import ParallelMode
 
 from fastsft.arguments import TrainingArguments
 from fastsft.log_level import use_log_level
-from fastsft.parser import DataclassParser
+from fastsft.parsing.parser import DataclassParser
 
 SETS = [
     {},

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.labelling import make_labeller
-from fastsft.native_tokenizer import called_tokenizer
+from fastsft.chat.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
+from fastsft.tokenizers.native_tokenizer import called_tokenizer
 from golden_text import (
     CONVERSATIONS,
     GOLDEN,

@@ -15,10 +15,11 @@ from chat_tokenizers import (
     llama_with_specials,
     named,
 )
-from fastsft import _C, template_check
-from fastsft.chat_template import ModelTemplate
-from fastsft.labelling import LabelSettings, make_labeller
-from fastsft.template_choice import choose_template, digest_of
+from fastsft import _C
+from fastsft.chat import template_check
+from fastsft.chat.labelling import LabelSettings, make_labeller
+from fastsft.chat.template import ModelTemplate
+from fastsft.chat.template_choice import choose_template, digest_of
 from golden_text import GOLDEN, human_gpt
 
 NAMES = _C.chat_templates()

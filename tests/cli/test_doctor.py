@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d
 from fastsft import _C
 from fastsft.cli import main as cli
 from fastsft.cli.random_model import small_config, write_random_model
-from fastsft.data_sources import DataFile
+from fastsft.dataset.sources import DataFile
 from fastsft.doctor import communication, data_head, disk, exchange, memory
 from fastsft.doctor.result import ProblemError
 from fastsft.launcher import Groups, Launch

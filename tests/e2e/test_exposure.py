@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.command_line import TRAINER, command_and_environment
-from fastsft.rank_store import HeldPort, is_one_machine
+from fastsft.ranks.store import HeldPort, is_one_machine
 
 SHORT = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
 TWO_RANKS = {**SHORT, "per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap", "max_steps": 2}

@@ -15,7 +15,7 @@ import torch
 
 from e2e.command_line import PACKAGE, TRAINER, log_history, tensors, words
 from e2e.fastchat_scripts import OLDER, fastchat_script
-from fastsft.rank_store import HeldPort
+from fastsft.ranks.store import HeldPort
 from warm_ranks import WarmRanks, losses
 
 FLAGS = {

@@ -13,9 +13,9 @@ from e2e.command_line import TRAINER
 from fastsft import _C
 from fastsft.arguments import DataArguments, TrainingArguments
 from fastsft.data import make_supervised_data_module
+from fastsft.dataset.token_rows import TokenRows
 from fastsft.model import CausalLM
-from fastsft.run_plan import EpochGroups, step_source
-from fastsft.token_rows import TokenRows
+from fastsft.planning.run_plan import EpochGroups, step_source
 from fastsft.tokenizer import Tokenizer
 from ranks import run_ranks
 

@@ -22,7 +22,7 @@ from fastsft.reporting.loss_panels import drawing, panels
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.svg_chart import LEFT, RIGHT, WIDTH
-from fastsft.state import TrainerState
+from fastsft.training.state import TrainerState
 
 STEPS_PER_EPOCH = 10
 

@@ -25,7 +25,7 @@ from fastsft.reporting.progress import Progress, phases_left
 from fastsft.reporting.progress_bar import bar_format
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.reporting.status import Status, status_text
-from fastsft.state import TrainerState
+from fastsft.training.state import TrainerState
 
 LOGS = {"loss": 1.23456789, "grad_norm": 0.123456789, "learning_rate": 1.9e-05, "epoch": 0.333333}
 FULL = Status(

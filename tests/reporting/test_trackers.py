@@ -20,7 +20,7 @@ from fastsft.model import ModelConfig
 from fastsft.reporting.trackers import registry
 from fastsft.reporting.trackers.tensorboard import TensorBoardTracker
 from fastsft.reporting.trackers.tracker import Tracker, tracker_names
-from fastsft.state import TrainerState
+from fastsft.training.state import TrainerState
 
 LOGS = [
     (1, {"loss": 2.5, "grad_norm": 0.75, "learning_rate": 1e-05, "epoch": 0.25}),

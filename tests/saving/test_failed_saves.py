@@ -4,7 +4,8 @@ import resource
 
 import pytest
 
-from fastsft import checkpoint_content, saving
+from fastsft import saving
+from fastsft.checkpoints import content as checkpoint_content
 from saving_run import make_trainer
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fastsft import _C, run_identity, saving
+from fastsft import _C, saving
+from fastsft.checkpoints import run_identity
 from saved_runs import OPTIMIZER, copy
 from saving_run import make_trainer
 

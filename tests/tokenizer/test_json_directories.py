@@ -11,8 +11,8 @@ import pytest
 
 from byte_level_files import content, json_text, write_directory
 from fastsft import data
-from fastsft.native_tokenizer import native_of
 from fastsft.tokenizer import Tokenizer
+from fastsft.tokenizers.native_tokenizer import native_of
 from golden_text import CONVERSATIONS, read_records, read_texts
 
 END = "<|endoftext|>"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fastsft.rank_store import own_store
+from fastsft.ranks.store import own_store
 from fastsft.weight_sync import (
     CheckpointCoordinator,
     Synchronizer,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from fastsft.rank_store import own_store
+from fastsft.ranks.store import own_store
 from fastsft.weight_sync import CheckpointCoordinator, CheckpointMonitor, fsdp_save_state_dict, layout
 from fastsft.weight_sync.formats.native import Native
 from weight_sync_parts.agreement_world import heard

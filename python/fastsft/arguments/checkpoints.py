@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fastsft.arguments.cadence import SaveInterval, settle_cadence
 from fastsft.arguments.meaning import used
-from fastsft.model_directory import parse_size
+from fastsft.models.directory import parse_size
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments

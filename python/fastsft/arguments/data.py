@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastsft.arguments.meaning import used
-from fastsft.data_sources import data_files
+from fastsft.dataset.sources import data_files
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fastsft.arguments.meaning import inert, refused, used
 from fastsft.launcher import launch
 from fastsft.notices import warn_once
-from fastsft.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
+from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments

@@ -14,7 +14,7 @@ from fastsft.arguments.deepspeed import DeepSpeedPlan
 from fastsft.arguments.given import Record
 from fastsft.arguments.place import DeviceName, DistributedState, LogLevel, ParallelMode, process_log_level
 from fastsft.launcher import barrier, launch
-from fastsft.sharding_arguments import fsdp_tokens, node_size, strategy_of
+from fastsft.planning.sharding_arguments import fsdp_tokens, node_size, strategy_of
 
 
 class ArgumentViews:

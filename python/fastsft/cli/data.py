@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
-from fastsft.data_sources import data_files
+from fastsft.dataset.sources import data_files
 from fastsft.reporting.terminal_text import has_colour
 
 

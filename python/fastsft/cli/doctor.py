@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     from fastsft.doctor.configuration import args_file, parse_words
     from fastsft.doctor.examination import examine_installation, examine_run
     from fastsft.doctor.run import Run
-    from fastsft.own_ranks import ranks_to_start
+    from fastsft.ranks.own_ranks import ranks_to_start
 
     own, words = parse(arguments)
     try:

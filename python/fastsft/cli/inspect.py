@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
-from fastsft.data_sources import data_files
+from fastsft.dataset.sources import data_files
 from fastsft.reporting.terminal_text import has_colour, visible
 
 

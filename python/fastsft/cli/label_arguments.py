@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fastsft.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection import DEFAULT_MAX_LENGTH, InspectionSetup, prepare
-from fastsft.labelling import LabelSettings, parse_role_map
 
 
 def add_label_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,12 @@ import json
 import sys
 from collections.abc import Sequence
 
-from fastsft.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.launcher import Launch
-from fastsft.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
-from fastsft.model_directory import parse_size
+from fastsft.models.directory import parse_size
+from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
+from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
+from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.reporting.memory_table import how_held, memory_table
-from fastsft.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,13 +7,13 @@ import signal
 import time
 from pathlib import Path
 
-from fastsft.device_memory import size_text
 from fastsft.doctor.exchange import CAME, DONE, exchange
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
 from fastsft.launcher import launch, leave
 from fastsft.notebook.failure import last_words
 from fastsft.notebook.ranks import Rank, Ranks
+from fastsft.planning.device_memory import size_text
 
 DEADLINE_SECONDS = 30.0
 _WAY_OUT = (

@@ -13,8 +13,8 @@ from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.meaning import default_of
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.parser import DataclassParser
-from fastsft.parser_options import nearest
+from fastsft.parsing.parser import DataclassParser
+from fastsft.parsing.parser_options import nearest
 from fastsft.preflight import check_before_training, leave_out_evaluation
 
 CLASSES: tuple[Any, ...] = (ModelArguments, DataArguments, TrainingArguments)

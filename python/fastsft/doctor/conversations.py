@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 from fastsft.data import check_dropped
-from fastsft.data_errors import DataError, raise_first
-from fastsft.data_sources import DataFile, data_files
+from fastsft.dataset.errors import DataError, raise_first
+from fastsft.dataset.sources import DataFile, data_files
+from fastsft.dataset.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.token_rows import TokenRows
 
 _SECONDS = 3.0
 

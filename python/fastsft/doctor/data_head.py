@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fastsft.data_errors import DataError
-from fastsft.data_sources import DataFile, open_reader
+from fastsft.dataset.errors import DataError
+from fastsft.dataset.sources import DataFile, open_reader
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 26

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from fastsft.device_memory import size_text
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.planning.device_memory import size_text
 
 _LOCK_NAME = ".fastsft-lock"
 _TESTED_BYTES, _TESTED_SECONDS = 1 << 26, 2.0
@@ -40,7 +40,7 @@ def _place(run: Run) -> Path:
 
 def check_output(run: Run) -> str:
     """--output_dir can be made and written to, is not the model's own, and no run holds it."""
-    from fastsft.model_directory import check_output_directory
+    from fastsft.models.directory import check_output_directory
 
     folder = run.output_dir
     there = nearest_directory(folder)
@@ -118,7 +118,7 @@ def check_checkpoints(run: Run) -> str:
 def _usable(path: Path) -> str:
     """ProblemError with the reasons when the run would not take it."""
     from fastsft import _C
-    from fastsft.run_identity import holds_only_model
+    from fastsft.checkpoints.run_identity import holds_only_model
 
     problems = list(_C.verify_directory(str(path), checksums=False)) if path.is_dir() else ["no directory"]
     if not problems and holds_only_model(path):
@@ -129,7 +129,7 @@ def _usable(path: Path) -> str:
 
 
 def _finished(folder: Path) -> str:
-    from fastsft.finished_run import RECORD_NAME
+    from fastsft.checkpoints.finished_run import RECORD_NAME
 
     try:
         step = json.loads((folder / RECORD_NAME).read_text("utf-8"))["step"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fastsft.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
 from fastsft.launcher import launch
-from fastsft.memory_plan import MemoryPlan, Room, Wish, Workload, choose_plan, plan_of_run
+from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
+from fastsft.planning.memory_plan import MemoryPlan, Room, Wish, Workload, choose_plan, plan_of_run
 from fastsft.reporting.memory_table import how_held
 
 
@@ -38,7 +38,7 @@ def check_memory(run: Run) -> str:
 
 def _makes_a_step(run: Run) -> bool:
     """Some of the rows may be too few where all are not: --dataloader_drop_last."""
-    from fastsft.run_plan import RunPlan
+    from fastsft.planning.run_plan import RunPlan
 
     try:
         RunPlan.of(run.args, len(run.rows))

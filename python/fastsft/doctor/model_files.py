@@ -53,7 +53,7 @@ def local_directory(name: str, cache_dir: str | None) -> Path:
 def check_weights(run: Run) -> str:
     """Every weight file is there, as long as its header says, and holds what config.json describes."""
     from fastsft import _C
-    from fastsft.model_config import has_safetensors
+    from fastsft.models.config import has_safetensors
 
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
@@ -97,7 +97,7 @@ def _differences(run: Run, seen: dict[str, Any]) -> list[str]:
 
 
 def _refuse_pickled(run: Run, folder: Path) -> None:
-    from fastsft.model_weights import pickled_files
+    from fastsft.models.weights import pickled_files
 
     files = list(pickled_files(folder))
     missing = [str(path) for path in files if not path.is_file()]
@@ -143,9 +143,9 @@ def check_tokenizer_files(run: Run) -> str:
 
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
+    from fastsft.chat.labelling import LabelSettings, describe, make_labeller
     from fastsft.data import check_tokenizer
-    from fastsft.data_pages import note_stop_token
-    from fastsft.labelling import LabelSettings, describe, make_labeller
+    from fastsft.dataset.pages import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
     settings = LabelSettings.from_arguments(run.data_args)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.early_arguments import check_names, chooses_cpu
 from fastsft.notebook.course import Course
 from fastsft.notebook.failure import failure_of, is_error
 from fastsft.notebook.ranks import Ranks
 from fastsft.notebook.result import TrainingResult
 from fastsft.notebook.view import View, view_for
+from fastsft.parsing.early_arguments import check_names, chooses_cpu
 
 
 def launch(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fastsft.rank_store import HeldPort
+from fastsft.ranks.store import HeldPort
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
 
 _KEPT_LINES = 400

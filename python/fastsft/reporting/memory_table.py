@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fastsft.device_memory import size_text
-from fastsft.memory_plan import MemoryPlan, Room, Setting
+from fastsft.planning.device_memory import size_text
+from fastsft.planning.memory_plan import MemoryPlan, Room, Setting
 
 
 def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fastsft.device_memory import size_text
+from fastsft.planning.device_memory import size_text
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width
 from fastsft.reporting.durations import duration_text

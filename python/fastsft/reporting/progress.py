@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback, TrainerControl
-from fastsft.device_memory import peak_memory
+from fastsft.planning.device_memory import peak_memory
 from fastsft.reporting.pace import Pace
 from fastsft.reporting.peak_flops import Work
 from fastsft.reporting.progress_bar import ProgressBar
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, ProgressEvents
 from fastsft.reporting.progress_lines import ProgressLines
 from fastsft.reporting.status import Run, Status
-from fastsft.state import TrainerState
+from fastsft.training.state import TrainerState
 
 _SECONDS_BETWEEN_SHOWS = 0.1
 

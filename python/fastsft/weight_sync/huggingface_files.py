@@ -52,7 +52,7 @@ def _save_config(config: Any, folder: str) -> None:
     if config is None:
         return
     if isinstance(config, dict):
-        from fastsft.model_config import json_text
+        from fastsft.models.config import json_text
 
         Path(folder, "config.json").write_text(json_text(config))
         return

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fastsft.rank_store import own_store
+from fastsft.ranks.store import own_store
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0002, 0.02
 _numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)

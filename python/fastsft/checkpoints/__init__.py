@@ -1,0 +1,1 @@
+"""Checkpoints: what is in one, writing, choosing, loading."""

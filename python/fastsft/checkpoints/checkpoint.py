@@ -1,0 +1,196 @@
+"""Checkpoints: absent, ignored, or complete and verified (reliability.md, sections 1 to 3)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastsft.checkpoints.random_state import restore_random_state
+from fastsft.checkpoints.run_identity import check_same_run, holds_only_model, read_run_state
+from fastsft.models.directory import finish_file_sets
+from fastsft.ranks.agreement import Agreement
+
+_LOGGER = logging.getLogger(__name__)
+_UNSAFE_SECONDS = 2.0
+_MANIFEST = "manifest.json"
+_Identity = list[tuple[str, int, int, int, int]]
+# Of checkpoints whose every byte this process has read: which files they were, and what is wrong with them.
+_verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
+
+
+def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
+    """Restore weights, optimizer, step count and random states of a checkpoint; collective.
+
+    Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
+    state from trainer_state.json. ValueError when the checkpoint does not verify, or belongs to another run.
+    """
+    from fastsft import _C
+
+    saved = check_checkpoint(trainer, directory)
+    agreement = Agreement(f"resuming from {directory}")
+    _C.load_training_state(trainer.engine, str(directory))
+    trainer.engine.step_count = saved["optimizer_step"]
+    if saved["world_size"] == agreement.world_size:
+        agreement.attempt(lambda: restore_random_state(directory, agreement.rank))
+        agreement.settle(None)
+    return saved
+
+
+def check_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
+    """Verify a checkpoint and that `trainer` continues it; collective. Returns fastsft_state.json.
+
+    Rank 0 reads every byte, once: what it has verified before is not read again. The trainer keeps the
+    checkpoint's micro-batches. ValueError when the checkpoint does not verify, or belongs to another run.
+    """
+    agreement = Agreement(f"resuming from {directory}")
+    saved = agreement.attempt(lambda: _check(trainer, directory, verify=agreement.rank == 0))
+    agreement.settle(None)
+    assert saved is not None
+    return saved
+
+
+def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str | None:
+    """The newest checkpoint of `output_dir` that verifies, the same on every rank; collective.
+
+    None when there is no directory called checkpoint-<step>. Rejected ones are logged with
+    what is wrong. `before`: of steps below it. ValueError, with the reason for each, when none verifies.
+    """
+    agreement = Agreement(f"looking for checkpoints in {output_dir}")
+    found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before) or "")
+    return agreement.settle_first(found) or None
+
+
+def put_checkpoints_aside(output_dir: str | Path) -> None:
+    """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>; collective.
+
+    For a run that starts afresh: those of an earlier run would count in its rotation and be taken by the next
+    resume. Nothing is deleted; rank 0 prints one line when there were any.
+    """
+    agreement = Agreement(f"putting the checkpoints of {output_dir} aside")
+    agreement.attempt_on_first(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True))
+    agreement.settle(None)
+
+
+def put_abandoned_aside(output_dir: str | Path, checkpoint: str | Path | None) -> None:
+    """The same of those that the run leaves behind which goes on from `checkpoint`; collective.
+
+    Those of later steps, or all of them where `checkpoint` is None (the run starts afresh) or not one of
+    `output_dir`: the next automatic resume would take one of them for the end of this run. What another
+    program wrote is left as it is.
+    """
+    agreement = Agreement(f"putting checkpoints of {output_dir} aside")
+    agreement.attempt_on_first(lambda: _put_abandoned_aside(Path(output_dir), checkpoint))
+    agreement.settle(None)
+
+
+def _put_abandoned_aside(output_dir: Path, checkpoint: str | Path | None) -> None:
+    path = Path(checkpoint or "")
+    own = checkpoint is not None and path.resolve().parent == output_dir.resolve()
+    step = _step_of(path.name) if own else None
+    why = "starting afresh" if checkpoint is None else f"going on from {checkpoint}"
+
+    def is_abandoned(name: str) -> bool:
+        newer = step is None or (_step_of(name) or 0) > step
+        return newer and (output_dir / name / _MANIFEST).is_file()
+
+    _put_aside(output_dir, why, is_abandoned)
+
+
+def _step_of(name: str) -> int | None:
+    """Of `checkpoint-<step>`; None for other names."""
+    prefix, _, number = name.rpartition("-")
+    return int(number) if prefix == "checkpoint" and number.isdigit() else None
+
+
+def _put_aside(output_dir: Path, why: str, is_meant: Callable[[str], bool]) -> None:
+    from fastsft import _C
+
+    there = _C.list_checkpoints(str(output_dir)) if output_dir.is_dir() else []
+    names = [name for name in there if is_meant(name)]
+    if not names:
+        return
+    stamp = time.strftime("previous-%Y%m%dT%H%M%SZ", time.gmtime())
+    tries = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    prefix = next(name for name in tries if not list(output_dir.glob(f"{name}-checkpoint-*")))
+    for name in names:
+        (output_dir / name).rename(output_dir / f"{prefix}-{name}")
+    _C.sync_directory(str(output_dir))
+    print(f"{why}: {', '.join(names)} in {output_dir} are now called {prefix}-*", flush=True)
+
+
+def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
+    from fastsft import _C
+
+    if verify:
+        problems, _ = _verify(Path(directory))
+    else:
+        problems = _C.verify_directory(str(directory), checksums=False)
+    if problems:
+        raise ValueError(f"{directory}: cannot be resumed: {'; '.join(problems)}")
+    saved = read_run_state(directory)
+    check_same_run(trainer, saved, directory)
+    return saved
+
+
+def _verify(directory: Path) -> tuple[list[str], bool]:
+    """What is wrong with a checkpoint, and whether all of it was read now; a line when nothing is wrong.
+
+    What this process has read is not read again while its files are the same ones. Files that changed less
+    than two seconds before could change again without showing it, and are.
+    """
+    from fastsft import _C
+
+    path, identity = directory.resolve(), _identity(directory)
+    known = _verdicts.get(path)
+    if known is not None and known[0] == identity:
+        return known[1], False
+    started, at = time.monotonic(), time.time()
+    problems = list(_C.verify_directory(str(directory)))
+    if not problems:
+        print(f"{directory} verified in {time.monotonic() - started:.1f} s", flush=True)
+    _verdicts.pop(path, None)
+    settled = at - max((item[-1] for item in identity), default=0) / 1e9 > _UNSAFE_SECONDS
+    if settled and identity == _identity(directory):
+        _verdicts[path] = identity, problems
+    return problems, True
+
+
+def _identity(directory: Path) -> _Identity:
+    """Of every file: what changes when another one takes its place, or it is written to."""
+    files = []
+    for path in sorted(directory.rglob("*")):
+        status = path.lstat()
+        files.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return files
+
+
+def _newest_verified(output_dir: Path, before: int | None) -> str | None:
+    from fastsft import _C
+
+    if not output_dir.is_dir():
+        return None
+    finish_file_sets(output_dir)
+    _C.restore_replaced(str(output_dir))
+    rejected: list[str] = []
+    for name in reversed(_C.list_checkpoints(str(output_dir))):
+        if before is not None and int(name.split("-")[1]) >= before:
+            continue
+        path = output_dir / name
+        problems, is_news = _verify(path)
+        if not problems and holds_only_model(path):
+            problems = ["it holds a model without optimizer state (--save_only_model True)"]
+        if not problems:
+            return str(path)
+        rejected.append(f"{path}: {'; '.join(problems)}")
+        if is_news:
+            _LOGGER.warning("%s cannot be used: %s", path, "; ".join(problems))
+    if rejected:
+        raise ValueError(
+            f"{output_dir}: holds checkpoints, but none can be used; remove or repair them, choose another "
+            "--output_dir, or start afresh with --no_resume True\n  " + "\n  ".join(rejected)
+        )
+    return None

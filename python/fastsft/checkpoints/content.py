@@ -1,0 +1,67 @@
+"""What a checkpoint says besides tensors, taken at the moment of the save and written later."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastsft.checkpoints.random_state import random_state_name, read_random_states
+from fastsft.checkpoints.run_identity import STATE_NAME, describe_run
+from fastsft.models.config import json_text
+from fastsft.models.directory import ModelForm, small_texts, write_texts, write_tokenizer
+
+
+@dataclass(frozen=True)
+class CheckpointContent:
+    """The small files of a checkpoint, and what its manifest needs to know."""
+
+    step: int
+    world_size: int
+    layout: str
+    best: str  # name of the checkpoint that rotation must keep, or ""
+    form: ModelForm
+    with_state: bool
+    texts: dict[str, Callable[[], str]]
+    random_states: dict[str, Any] | None
+    tokenizer: Any
+
+    @classmethod
+    def of(cls, trainer: Any) -> CheckpointContent:
+        """As `trainer` stands; a few milliseconds. The texts are made when they are written."""
+        form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
+        state = copy.copy(trainer.state)
+        state.log_history = list(state.log_history)
+        run = {**describe_run(trainer), "only_model": not with_state}
+        small = small_texts(trainer, form.dtype)
+        texts: dict[str, Callable[[], str]] = {name: partial(str, text) for name, text in small.items()}
+        texts["trainer_state.json"] = lambda: json_text(state.to_json())
+        texts[STATE_NAME] = lambda: json_text(run)
+        return cls(
+            step=trainer.state.global_step,
+            world_size=trainer.engine.world_size,
+            layout=hashlib.sha256("".join(trainer.engine.unit_hashes).encode()).hexdigest()[:16],
+            best=Path(getattr(trainer.state, "best_model_checkpoint", None) or "").name,
+            form=form,
+            with_state=with_state,
+            texts=texts,
+            random_states=read_random_states() if with_state else None,
+            tokenizer=getattr(trainer, "tokenizer", None),
+        )
+
+    def write_run_files(self, directory: str) -> list[Any]:
+        """The files that one rank writes for all: configuration, tokenizer, states. Their digests."""
+        digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
+        return digests + write_tokenizer(self.tokenizer, directory)
+
+    def write_random_state(self, directory: str, rank: int, states: Any = None) -> list[Any]:
+        """The random states of `rank`, its own when none are given. Their digest."""
+        states = self.random_states if states is None else states
+        if states is None:
+            return []
+        return write_texts({random_state_name(rank): json.dumps(states) + "\n"}, directory)

@@ -1,0 +1,118 @@
+"""Files of conversations to labelled rows: formats, token cache, ranks, progress, list of bad records."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.dataset.cache_directory import cache_directory
+from fastsft.dataset.errors import DataError, raise_first
+from fastsft.dataset.sources import DataFile, data_files, open_input
+from fastsft.dataset.token_cache import Labelled, cache_key, label_with_cache, open_cache, tokenizer_digest
+from fastsft.launcher import launch
+from fastsft.ranks.relay import relay
+from fastsft.reporting.label_progress import LabelProgress
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Where labelled rows are kept (`data_cache`) and where bad records are listed (`report_bad`)."""
+
+    data_cache: str | None = None
+    report_bad: str | None = None
+    show_progress: bool = True
+
+    @classmethod
+    def from_arguments(cls, data_args: Any) -> FileOptions:
+        """From DataArguments. An object of FastChat's own class has no cache."""
+        return cls(
+            getattr(data_args, "data_cache", "none"),
+            getattr(data_args, "report_bad", None),
+        )
+
+
+def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) -> Labelled:
+    """Rows of the files that `spec` names (dataset/sources.py), from the token cache where it can be.
+
+    Every rank calls it: rank 0 labels into the cache, the others wait without any collective and map its
+    file. Faults raise DataError, after --report_bad is written.
+    """
+    files = data_files(spec)
+    digest = tokenizer_digest(tokenizer)
+    directory = cache_directory(options.data_cache) if digest else None
+    if directory is None:
+        labelled = _label(files, labeller, None, options)
+    else:
+        job = _CachedJob(files, directory, str(digest), labeller, options)
+        labelled = relay(job.label, job.open) if launch().world_size > 1 else job.label()
+    if options.report_bad and launch().rank == 0:
+        _replace(Path(options.report_bad), labelled.bad_records)
+    raise_first(labelled.faults, num_faults=labelled.num_faults)
+    return labelled
+
+
+class _CachedJob:
+    def __init__(
+        self, files: list[DataFile], directory: Path, tokenizer: str, labeller: Any, options: FileOptions
+    ) -> None:
+        self._files, self._directory, self._tokenizer = files, directory, tokenizer
+        self._labeller, self._options = labeller, options
+        self._streams = [hashlib.sha256() for file in files if file.is_stream]
+
+    def label(self) -> Labelled:
+        """From the cache, or now."""
+        return label_with_cache(
+            self._directory,
+            self._key,
+            lambda writer: _label(self._files, self._labeller, writer, self._options, self._streams),
+            is_known_before=not self._streams,
+        )
+
+    def open(self, key: str) -> Labelled | None:
+        """What another rank made; None where its file cannot be seen."""
+        return open_cache(self._directory, key, verify=False)
+
+    def _key(self) -> str:
+        streams = [digest.hexdigest() for digest in self._streams]
+        options = self._labeller.options.fingerprint
+        return cache_key(self._files, self._directory, self._tokenizer, options, streams)
+
+
+def _label(
+    files: list[DataFile], labeller: Any, writer: Any, options: FileOptions, streams: Any = None
+) -> Labelled:
+    _check_streams(files, writer)
+    watches = iter(streams or [])
+    inputs = [
+        open_input(file, next(watches).update if streams and file.is_stream else None) for file in files
+    ]
+    total = None if any(file.is_stream for file in files) else sum(map(_size, files))
+    shown = options.show_progress and launch().rank == 0
+    progress = LabelProgress(total, shown=shown)
+    try:
+        return Labelled.of(_C.label_inputs(inputs, labeller, writer, progress))
+    finally:
+        progress.close()
+
+
+def _check_streams(files: list[DataFile], writer: Any) -> None:
+    place = launch()
+    if place.world_size > 1 and any(file.is_stream for file in files) and (place.rank or not writer):
+        raise DataError(
+            "standard input and pipes can be read once, by one rank; the others take the rows from the token "
+            "cache: use --data_cache with a directory that all ranks share, or a file"
+        )
+
+
+def _size(file: DataFile) -> int:
+    return os.path.getsize(file.path)
+
+
+def _replace(path: Path, content: memoryview) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)

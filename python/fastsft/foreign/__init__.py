@@ -1,0 +1,1 @@
+"""Models, trainers and data sharded or made by other libraries."""

@@ -1,0 +1,1 @@
+"""Model directories: configuration, weights, card."""

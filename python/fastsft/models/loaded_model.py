@@ -1,0 +1,133 @@
+"""A model that transformers has loaded: its weights are trained, and given back to the caller's object."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastsft.model import CausalLM, ModelConfig
+from fastsft.notices import warn_once
+from fastsft.ranks.agreement import Agreement
+
+
+def as_model(model: Any) -> Any:
+    """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers."""
+    if isinstance(model, str | Path):
+        return CausalLM.from_pretrained(str(model))
+    if hasattr(model, "_orig_mod"):
+        warn_once("torch.compile of the model has no effect: the engine is compiled")
+        model = model._orig_mod
+    if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
+        return LoadedModel(model)
+    return model
+
+
+class LoadedModel(CausalLM):
+    """`module`, a Llama-family model of transformers, wherever its parameters are.
+
+    The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their own
+    type. Until then they stand as they were. Names that a CausalLM lacks are the module's. ValueError for a
+    class the engine does not know, and for parameters that are frozen, quantised or not there (meta).
+    """
+
+    def __init__(self, module: Any) -> None:
+        _check(module)
+        self.module = module
+        self._seen = _config_of(module)
+        self._config = ModelConfig(self._seen)
+        name = str(getattr(module.config, "_name_or_path", "") or "")
+        in_memory = Path(f"{type(module).__name__} in memory")
+        super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
+
+    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            """What else scripts ask a model for (`generate`, `save_pretrained`, `device`) is the module's."""
+            if name == "module":  # not there yet
+                raise AttributeError(name)
+            return getattr(self.module, name)
+
+    @property
+    def config(self) -> ModelConfig:
+        """As it is saved; what the caller changes in the module's own configuration is taken over."""
+        now = _config_of(self.module)
+        for key in self._seen.keys() | now.keys():
+            if now.get(key) == self._seen.get(key) and (key in now) == (key in self._seen):
+                continue
+            if key in now:
+                self._config[key] = now[key]
+            else:
+                self._config.pop(key, None)
+        self._seen = now
+        return self._config
+
+    @config.setter
+    def config(self, config: ModelConfig) -> None:
+        self._config = config
+
+    def load_weights(self, engine: Any) -> None:
+        """The module's parameters into the engine's shards, tensor by tensor; collective."""
+        from fastsft import _C
+
+        where = str(self.source_directory)
+        agreement = Agreement(f"taking over {where}")
+        agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
+        agreement.settle(None)
+        _C.publish_weights(engine)
+
+    def _fill(self, loader: Any, where: str) -> None:
+        for name, parameter in self.module.named_parameters():
+            loader.set(name, parameter.detach().cpu().contiguous(), where)
+        ignored = loader.finish(where)
+        if ignored:
+            raise ValueError(f"{where}: parameters that the model's family does not have: {ignored}")
+
+    def give_back(self) -> None:
+        """Write the trained weights into the module, rounded to its type; collective.
+
+        Every rank's module gets them; they pass through the memory of each rank whole, in fp32.
+        """
+        import torch
+
+        trained = self.engine.named_parameters()
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                parameter.copy_(trained.pop(name))
+
+    def weights_dtype(self) -> str:
+        """The type of the module's first parameter."""
+        return str(next(self.module.parameters()).dtype).removeprefix("torch.")
+
+    def generation_settings(self) -> dict[str, Any] | None:
+        """The module's."""
+        own = getattr(self.module, "generation_config", None)
+        return None if own is None else dict(json.loads(own.to_json_string(use_diff=True)))
+
+
+def _config_of(module: Any) -> dict[str, Any]:
+    """config.json as save_pretrained would write it."""
+    return dict(json.loads(module.config.to_json_string(use_diff=True)))
+
+
+def _check(module: Any) -> None:
+    from fastsft import _C
+
+    prefix = _C.model_families().get(str(getattr(module.config, "model_type", None)))
+    if prefix is None or type(module).__name__ != f"{prefix}ForCausalLM":
+        known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
+        raise ValueError(
+            f"Trainer: expected model to be one of {known}, got {type(module).__name__}; take a wrapper off "
+            "(merge_and_unload() of adapters), or save the model and give its directory"
+        )
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            raise ValueError(
+                f"Trainer: {name} is frozen (requires_grad False), but fastsft trains all parameters; call "
+                "model.requires_grad_(True)"
+            )
+        if parameter.is_meta or not parameter.is_floating_point():
+            raise ValueError(
+                f"Trainer: {name} is {parameter.dtype} on {parameter.device}; load the model in float32, "
+                "bfloat16 or float16, without quantisation and device_map"
+            )

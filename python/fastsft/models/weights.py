@@ -1,0 +1,104 @@
+"""Reads the weights of a Hugging Face directory into the engine's shards."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastsft.models.config import has_safetensors
+from fastsft.ranks.agreement import Agreement
+
+_PICKLED = "pytorch_model.bin"
+_PICKLED_INDEX = "pytorch_model.bin.index.json"
+
+
+def load_weights(engine: Any, model_dir: str | Path) -> None:
+    """Fill the engine's master weights from a model directory or hub name; collective.
+
+    safetensors is preferred; `pytorch_model*.bin` is read with `torch.load(weights_only=True, mmap=True)` and
+    one warning, tensor by tensor. ValueError lists tensors that are missing, unknown or of another shape.
+    """
+    from fastsft import _C
+
+    directory = _local_directory(str(model_dir))
+    if has_safetensors(directory):
+        for note in _C.load_model(engine, str(directory)):
+            warnings.warn(note, stacklevel=2)
+        return
+    agreement = Agreement(f"loading {directory}")
+    ignored = agreement.attempt(lambda: _load_pickled(_C.WeightLoader(engine), directory))
+    agreement.settle(None)
+    _C.publish_weights(engine)
+    if ignored:
+        warnings.warn(
+            f"{directory}: tensors that the model does not use are ignored: {ignored}", stacklevel=2
+        )
+
+
+def _local_directory(name: str) -> Path:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ValueError(
+            f"{name}: expected a model directory or the name of a hub model, found no such directory"
+        )
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja"]
+    return Path(snapshot_download(name, allow_patterns=patterns))
+
+
+def _load_pickled(loader: Any, directory: Path) -> list[str]:
+    files = list(pickled_files(directory))
+    warnings.warn(
+        f"{directory}: no safetensors, reading {_PICKLED} with weights_only; converting the model to "
+        "safetensors is safer and faster",
+        stacklevel=4,
+    )
+    for path in files:
+        for name, tensor in _tensors(path):
+            loader.set(name, tensor.detach().contiguous(), str(path))
+    names: list[str] = loader.finish(str(directory))
+    return names
+
+
+def pickled_files(directory: Path) -> Iterator[Path]:
+    """The files of pickled weights, by their index where there is one. ValueError when there are none."""
+    from fastsft import _C
+
+    if (directory / _PICKLED).exists():
+        yield Path(_C.path_inside(str(directory), _PICKLED, str(directory)))
+        return
+    index = directory / _PICKLED_INDEX
+    if not index.exists():
+        raise ValueError(
+            f"{directory}: expected model.safetensors, model.safetensors.index.json, {_PICKLED} or "
+            f"{_PICKLED_INDEX}, found none"
+        )
+    content = json.loads(index.read_text(encoding="utf-8"))
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ValueError(f'{index}: expected an object with "weight_map": {{tensor: file}}')
+    for name in sorted(set(weight_map.values())):
+        yield Path(_C.path_inside(str(directory), name, str(index)))
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise ValueError(
+            f"{path}: not plain weights ({type(error).__name__}); convert the model to safetensors"
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a dictionary of tensors, got {type(content).__name__}")
+    for name, tensor in content.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{path}: {name}: expected a tensor, got {type(tensor).__name__}")
+        yield name, tensor

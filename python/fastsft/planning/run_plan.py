@@ -1,0 +1,139 @@
+"""How long a run is, and which rows each optimizer step takes (trainer_semantics.md, sections 3 to 6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.dataset.epoch_order import epoch_order
+from fastsft.dataset.token_rows import TokenRows
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Counts of a run: micro-batches and optimizer steps an epoch, steps and epochs in all."""
+
+    micro_batches: int
+    steps_per_epoch: int
+    max_steps: int
+    num_epochs: int
+    num_samples: float
+
+    @classmethod
+    def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
+        """From the arguments and the size of the data set. ValueError when there is nothing to train on."""
+        batch, accumulation = args.train_batch_size, args.gradient_accumulation_steps
+        micro_batches = _C.micro_batch_count(num_rows, batch, args.world_size, args.dataloader_drop_last)
+        if micro_batches == 0:
+            raise ValueError(
+                f"{num_rows} rows make no full batch of {batch} rows on {args.world_size} ranks; "
+                "leave out --dataloader_drop_last or lower --per_device_train_batch_size"
+            )
+        steps = math.ceil(micro_batches / accumulation)
+        if args.max_steps > 0:
+            samples = args.max_steps * batch * accumulation * args.world_size
+            return cls(micro_batches, steps, args.max_steps, math.ceil(args.max_steps / steps), samples)
+        max_steps = math.ceil(args.num_train_epochs * steps)
+        return cls(
+            micro_batches,
+            steps,
+            max_steps,
+            math.ceil(args.num_train_epochs),
+            num_rows * args.num_train_epochs,
+        )
+
+
+def step_source(
+    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
+) -> Any:
+    """Cuts the optimizer steps of a run over ranks and micro-batches of at most `token_budget` tokens.
+
+    cost: of a conversation, linear and quadratic in its tokens; evens out what ranks compute.
+    """
+    return _C.StepSource(
+        rows.lengths,
+        rows.target_counts,
+        batch_size=args.train_batch_size,
+        world_size=args.world_size,
+        drop_last=args.dataloader_drop_last,
+        accumulation=args.gradient_accumulation_steps,
+        loss_norm=args.loss_norm,
+        average_tokens_across_devices=bool(args.average_tokens_across_devices),
+        micro_batch_tokens=token_budget,
+        cost=cost,
+    )
+
+
+# Enough steps to know a run by.
+_SUMMARY_STEPS = 200
+
+
+def packing_summary(
+    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
+) -> Any:
+    """How the first steps of epoch 0 are cut, over all ranks (csrc/data/packing_summary.h)."""
+    steps = RunPlan.of(args, len(rows)).steps_per_epoch
+    source = step_source(args, rows, token_budget, cost)
+    return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))
+
+
+class LongestRows(NamedTuple):
+    """Bounds for every step of a run: tokens and labels of one row, tokens of a rank in one step."""
+
+    tokens: int
+    labels: int
+    step_tokens: int
+
+
+def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
+    """Of all rows that are learned from: a step may take the longest ones together."""
+    learned = rows.target_counts > 0
+    lengths, labels = rows.lengths[learned], rows.target_counts[learned]
+    if not len(lengths):
+        return LongestRows(0, 0, 0)
+    count = min(args.train_batch_size * args.gradient_accumulation_steps, len(lengths))
+    step = np.partition(lengths, len(lengths) - count)[len(lengths) - count :]
+    return LongestRows(int(lengths.max()), int(labels.max()), int(step.sum()))
+
+
+class EpochGroups:
+    """The accumulation groups of one epoch, as this rank computes them. source: of `step_source`."""
+
+    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: Any) -> None:
+        self.args, self.source, self._rows = args, source, rows
+        self.order = epoch_order(args, rows, epoch)
+        self._micro_batches = _C.micro_batch_count(
+            len(rows), args.train_batch_size, args.world_size, args.dataloader_drop_last
+        )
+
+    def reference(self, step: int) -> list[list[list[int]]]:
+        """Rows of optimizer step `step` as transformers deals them: [rank][micro-batch][row]."""
+        args = self.args
+        return _C.reference_group(
+            self.order, step, args.gradient_accumulation_steps, args.train_batch_size, args.world_size,
+            args.dataloader_drop_last,
+        )  # fmt: skip
+
+    def input_tokens(self, step: int) -> int:
+        """Tokens of the rows of all ranks in `step`, as include_num_input_tokens_seen counts them."""
+        taken = [row for rank in self.reference(step) for batch in rank for row in batch]
+        if self.args.include_num_input_tokens_seen == "non_padding":
+            return int(self._rows.lengths[taken].sum())
+        return int(self._rows.item_lengths()[taken].sum())
+
+    def done_after(self, step: int) -> int:
+        """Reference micro-batches of a rank that are done after optimizer step `step`."""
+        return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
+
+    def size_of(self, step: int) -> int:
+        """Reference micro-batches of a rank in optimizer step `step`: fewer at the end of an epoch."""
+        return self.done_after(step) - step * self.args.gradient_accumulation_steps
+
+    def plan(self, step: int) -> Any:
+        """This rank's padding-free micro-batches and loss weights of optimizer step `step`."""
+        return self.source.plan(self.order, step, self.args.process_index)

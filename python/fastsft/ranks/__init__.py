@@ -1,0 +1,1 @@
+"""The ranks of a run: what they tell each other beside the training group."""

@@ -1,0 +1,1 @@
+"""The tokenizers behind `fastsft.tokenizer.Tokenizer`."""

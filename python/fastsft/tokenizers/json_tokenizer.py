@@ -1,0 +1,22 @@
+"""The tokenizer of a tokenizer.json: native where fastsft reproduces it exactly, else the library's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.notices import warn_once
+from fastsft.tokenizers.library_tokenizer import library_tokenizer
+from fastsft.tokenizers.settings import TokenizerSettings
+
+
+def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> Any:
+    """The tokenizer at `path`. ValueError when the file is damaged; a line says when the library runs it."""
+    try:
+        return _C.read_json_tokenizer(str(path), settings.native())
+    except _C.NotNativeError as reason:
+        warn_once(
+            f"{path}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
+        )
+    return library_tokenizer(path.read_text("utf-8"), settings)

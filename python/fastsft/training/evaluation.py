@@ -1,0 +1,84 @@
+"""Evaluation loss as transformers 4.57.6 computes it (trainer_semantics.md, section 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsft import _C, launcher
+from fastsft.arguments import TrainingArguments
+from fastsft.dataset.token_rows import TokenRows
+
+
+def evaluation_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+) -> float:
+    """Mean over samples of the loss of the batch that they are in; collective.
+
+    NaN when a batch of all ranks has no target token. The last step keeps the values of the lowest ranks.
+    batch_done: called after each batch of this rank with how many are done, and how many there are.
+    """
+    batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
+    order = np.arange(len(rows), dtype=np.int64)
+    ranks = [_C.rank_micro_batches(order, batch, other, world) for other in range(world)]
+    mine = []
+    for step in range(len(ranks[rank])):
+        mine.append(_batch_loss(engine, rows, [batches[step] for batches in ranks], rank, args))
+        batch_done(step + 1, len(ranks[rank]))
+    losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
+    return _sample_mean(losses, len(rows), batch)
+
+
+def exact_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+) -> float:
+    """Mean over all target tokens, each row once, with any batch and any number of ranks; collective.
+
+    NaN without a target token. batch_done: as in `evaluation_loss`.
+    """
+    batch, world = args.eval_batch_size, args.world_size
+    steps = _C.micro_batch_count(len(rows), batch, world)
+    total = 0.0
+    for step in range(steps):
+        begin = (step * world + args.process_index) * batch
+        mine = np.arange(begin, min(begin + batch, len(rows)), dtype=np.int64)
+        mine = mine[rows.target_counts[mine] > 0]
+        smoothing = args.label_smoothing_factor
+        total += engine.loss(rows.native, mine, np.ones(len(mine)), label_smoothing=smoothing)
+        batch_done(step + 1, steps)
+    targets = int(rows.target_counts.sum())
+    return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
+
+
+def _batch_loss(
+    engine: Any, rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
+) -> float:
+    """This rank's loss of one step: its token losses times ranks over the targets of all, or over its own.
+
+    With label smoothing always over its own, as transformers' LabelSmoother divides.
+    """
+    targets = [int(rows.target_counts[batch].sum()) for batch in batches]
+    smoothing = args.label_smoothing_factor
+    average = args.average_tokens_across_devices and not smoothing
+    divisor = sum(targets) / len(batches) if average else targets[rank]
+    mine = batches[rank][rows.target_counts[batches[rank]] > 0]
+    total = engine.loss(rows.native, mine, np.ones(len(mine)), label_smoothing=smoothing)
+    return total / divisor if divisor else float("nan")
+
+
+def _sample_mean(losses: npt.NDArray[np.float64], num_rows: int, batch: int) -> float:
+    """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left."""
+    world = losses.shape[0]
+    entries = np.repeat(losses.T.reshape(-1, world), batch, axis=1)
+    left = num_rows % (batch * world)
+    last = entries[-1, :left] if left else entries[-1]
+    return float(np.concatenate([entries[:-1].reshape(-1), last]).mean())

@@ -1,0 +1,192 @@
+"""The evaluations of a Trainer (trainer_semantics.md, section 13)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.dataset.token_rows import TokenRows
+from fastsft.phase_timeouts import deadline
+from fastsft.training.evaluation import evaluation_loss, exact_loss
+from fastsft.training.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
+from fastsft.training.trainer_plan import check_not_training
+
+
+class PredictionOutput(NamedTuple):
+    """What `Trainer.predict` returns, under transformers' names; arrays as prediction.py has them.
+
+    `predictions` and `label_ids` are None with --prediction_loss_only.
+    """
+
+    predictions: Any
+    label_ids: Any
+    metrics: dict[str, float]
+
+
+class TrainerEvaluation:
+    """Evaluates the model as it stands; a part of Trainer."""
+
+    args: TrainingArguments
+    progress: Any
+    model: Any
+    fire: Callable[..., None]
+    log: Callable[..., None]
+    _at_batch: Callable[[], None]
+    _take_changes: Callable[[str], None]
+    _read_rows: Callable[[Any], TokenRows]
+    is_in_train: bool
+    _build_time: float
+    _has_trained: bool
+    model_preparation_time: float | None = None
+    compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
+    preprocess_logits_for_metrics: Preprocess | None
+
+    @property
+    def eval_dataset(self) -> Any:
+        """The data to evaluate on, as they were given: a set, several by name, or None.
+
+        Setting them reads their rows; collective. ValueError for foreign ids, while `train` runs, and where
+        compute_metrics needs more logits than fit into memory; the old ones stay.
+        """
+        return self._eval_dataset
+
+    @eval_dataset.setter
+    def eval_dataset(self, dataset: Any) -> None:
+        check_not_training(self, "eval_dataset")
+        self._set_evaluation(dataset)
+
+    def _set_evaluation(self, dataset: Any) -> None:
+        rows: TokenRows | dict[str, TokenRows] | None = None
+        if isinstance(dataset, Mapping):
+            rows = {name: self._rows_of(item) for name, item in dataset.items()}
+        elif dataset is not None:
+            rows = self._rows_of(dataset)
+        self._check_predictions(rows)
+        self.eval_rows, self._eval_dataset = rows, dataset
+
+    def _check_predictions(self, rows: TokenRows | dict[str, TokenRows] | None) -> None:
+        """ValueError when compute_metrics would get more than fits into memory; collective."""
+        if not self._wants_predictions() or self.preprocess_logits_for_metrics is not None:
+            return
+        for item in rows.values() if isinstance(rows, dict) else [rows]:
+            if item is not None:
+                check_predictions(item, self.model.engine.vocab_size)
+
+    def _wants_predictions(self) -> bool:
+        return self.compute_metrics is not None and not self.args.prediction_loss_only
+
+    def _rows_of(self, dataset: Any) -> TokenRows:
+        rows = self._read_rows(dataset)
+        rows.check_ids(self.model.engine.vocab_size)
+        return rows
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one.
+
+        With compute_metrics also what it makes of the predictions, unless --prediction_loss_only.
+        eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Of several,
+        each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
+        Arguments that were changed since the Trainer was made count, or are refused as by `train`.
+        """
+        if not self.is_in_train:
+            self._take_changes("evaluate")
+        rows = self._rows_to_evaluate(eval_dataset)
+        if not isinstance(rows, dict):
+            if isinstance(eval_dataset, str):
+                metric_key_prefix = f"{metric_key_prefix}_{eval_dataset}"
+            return self._evaluate(rows, metric_key_prefix)
+        metrics: dict[str, float] = {}
+        for name, named in rows.items():
+            metrics.update(self._evaluate(named, f"{metric_key_prefix}_{name}"))
+        return metrics
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Predictions, labels and metrics of `test_dataset`, not logged; collective.
+
+        Predictions are the logits of all rows, or what preprocess_logits_for_metrics makes of them; with
+        --prediction_loss_only there are none. ValueError when they do not fit into memory. For replies, load
+        the saved model where text is generated. ignore_keys has no effect.
+        """
+        if not self.is_in_train:
+            self._take_changes("predict")
+        rows, wanted = self._rows_of(test_dataset), not self.args.prediction_loss_only
+        metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
+        self.fire("on_predict", metrics=metrics)
+        if predicted is None:
+            return PredictionOutput(None, None, metrics)
+        return PredictionOutput(predicted.predictions, predicted.label_ids, metrics)
+
+    def _rows_to_evaluate(self, dataset: Any) -> TokenRows | dict[str, TokenRows]:
+        if isinstance(dataset, str):
+            if not isinstance(self.eval_rows, dict) or dataset not in self.eval_rows:
+                known = ", ".join(self.eval_rows) if isinstance(self.eval_rows, dict) else "none"
+                raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
+            return self.eval_rows[dataset]
+        if isinstance(dataset, Mapping):
+            return {name: self._rows_of(item) for name, item in dataset.items()}
+        if dataset is not None:
+            return self._rows_of(dataset)
+        if self.eval_rows is None:
+            raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
+        return self.eval_rows
+
+    def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
+        metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
+        self.log(metrics)
+        self.fire("on_evaluate", metrics=metrics)
+        return metrics
+
+    def _metrics(
+        self, rows: TokenRows, prefix: str, with_predictions: bool
+    ) -> tuple[dict[str, float], EvalPrediction | None]:
+        """Loss, own metrics and rates of `rows`, and the predictions if wanted."""
+        started = time.monotonic()
+        with (
+            deadline(self.args, "evaluation"),
+            self.progress.phase("evaluating", f"{len(rows):,} rows") as show,
+        ):
+
+            def batch_done(done: int, total: int) -> None:
+                show(done, total)
+                self.fire("on_prediction_step")
+                self._at_batch()
+
+            compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
+            loss = compute(self.model.engine, rows, self.args, batch_done)
+            predicted = self._predicted(rows) if with_predictions else None
+        own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
+        runtime = time.monotonic() - started
+        steps = _C.micro_batch_count(len(rows), self.args.eval_batch_size, self.args.world_size)
+        rates = {
+            f"{prefix}_runtime": round(runtime, 4),
+            f"{prefix}_samples_per_second": round(len(rows) / max(runtime, 1e-9), 3),
+            f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
+        }
+        return {f"{prefix}_loss": loss, **own, **rates}, predicted
+
+    def _preparation(self, prefix: str) -> dict[str, float]:
+        """Seconds that the engine was built in, once an evaluation came before the first `train`."""
+        if not self._has_trained:
+            self.model_preparation_time = self._build_time
+        seconds = self.model_preparation_time
+        return {} if seconds is None else {f"{prefix}_model_preparation_time": seconds}
+
+    def _predicted(self, rows: TokenRows) -> EvalPrediction:
+        return predict_rows(self.model.engine, rows, self.args, self.preprocess_logits_for_metrics)
+
+    def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
+        """What compute_metrics makes of the predictions, as plain numbers under the prefix."""
+        if predicted is None or self.compute_metrics is None:
+            return {}
+        found = self.compute_metrics(predicted)
+        return {
+            name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": as_number(value)
+            for name, value in found.items()
+        }

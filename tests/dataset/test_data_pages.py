@@ -1,0 +1,125 @@
+"""What is shown of the data before weights are loaded: report, masked samples, --check_data, stop token."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fastsft import data
+from fastsft.arguments import DataArguments
+from fastsft.chat.labelling import LabelSettings, parse_role_map
+from fastsft.dataset import pages as data_pages
+from fastsft.models.config import generation_config_to_save
+from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN, MODES, human_gpt
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tokenizer_in(folder: Path, chat_template: str | None = None) -> Tokenizer:
+    shutil.copytree(GOLDEN / "tokenizers" / MODES[0], folder, dirs_exist_ok=True)
+    if chat_template is not None:
+        (folder / "chat_template.jinja").write_text(chat_template)
+    return Tokenizer.from_pretrained(folder, model_max_length=128)
+
+
+def module(tmp_path: Path, tokenizer: Tokenizer, records: list[Any], **options: Any) -> tuple[Any, Any]:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(records))
+    arguments = DataArguments(data_path=str(path), **options)
+    return arguments, data.make_supervised_data_module(tokenizer, arguments)
+
+
+def test_report_beside_the_model(tmp_path: Path) -> None:
+    records = [{"id": "a", "conversations": human_gpt("Hi", "Ho", "He")}, {"id": "b", "conversations": []}]
+    _, made = module(
+        tmp_path,
+        tokenizer_in(tmp_path / "t"),
+        records,
+        mask_policy="spans",
+        template="vicuna",
+        max_dropped=0.5,
+    )
+    report = json.loads(data_pages.write_data_report(tmp_path, made).read_text())
+    assert set(report) == {"train"}
+    train = report["train"]
+    assert (train["mask_policy"], train["template"], train["stop_token"]) == ("spans", "vicuna_v1.1", "</s>")
+    assert (train["records"], train["kept"], train["excluded"], train["salvaged"]) == (2, 1, 1, 1)
+    assert train["reasons"]["ends_with_user"] == {"count": 1, "salvaged": 1, "first": ["a"]}
+    assert train["reasons"]["empty_conversation"] == {"count": 1, "excluded": 1, "first": ["b"]}
+
+
+def test_max_dropped_stops_above_its_value(tmp_path: Path) -> None:
+    tokenizer = tokenizer_in(tmp_path / "t")
+    records = [{"conversations": human_gpt("Hi", "Ho")}] * 3 + [{"conversations": []}]
+    for policy in ("spans", "fastchat"):
+        options = {"mask_policy": policy, "template": "vicuna", "on_bad_sample": "skip"}
+        module(tmp_path, tokenizer, records, max_dropped=0.25, **options)
+        with pytest.raises(ValueError, match="1 of 4 conversations have no label"):
+            module(tmp_path, tokenizer, records, max_dropped=0.24, **options)
+        with pytest.raises(ValueError, match="nothing in this file is learned"):
+            module(tmp_path, tokenizer, records[3:], max_dropped=1.0, **options)
+
+
+def test_masked_samples(tmp_path: Path) -> None:
+    tokenizer = tokenizer_in(tmp_path / "t")
+    _, made = module(tmp_path, tokenizer, [{"conversations": human_gpt("Hi\x1b[31m", "Ho", "He", "Ha")}])
+    (sample,) = data_pages.masked_samples(made["train_dataset"], tokenizer, 3)
+    assert sample.endswith("USER: Hi\\x1b[31m ASSISTANT:⟦ Ho</s>⟧ USER: He ASSISTANT:⟦ Ha</s>⟧")
+
+
+def test_the_models_own_template_is_used_without_a_name(tmp_path: Path) -> None:
+    tokenizer = tokenizer_in(tmp_path / "t", CHATML)
+    records = [{"conversations": human_gpt("Hi", "Ho")}]
+    _, made = module(tmp_path, tokenizer, records, mask_policy="spans")
+    assert made["train_dataset"].labelling["template"] == "model"
+    ids = made["train_dataset"].native.ids(0).tolist()
+    assert ids == [1, *tokenizer.encode("<|im_start|>user\nHi</s>\n<|im_start|>assistant\nHo</s>\n")]
+    with pytest.raises(ValueError, match="the model has no chat template"):
+        module(tmp_path, tokenizer_in(tmp_path / "u"), records, mask_policy="spans")
+
+
+def test_padding_never_matters_in_spans(tmp_path: Path) -> None:
+    tokenizer = tokenizer_in(tmp_path / "t")
+    tokenizer.pad_token = None
+    records = [{"conversations": human_gpt("say <unk>", "</s> is text")}]
+    _, made = module(tmp_path, tokenizer, records, mask_policy="spans", template="vicuna")
+    row = made["train_dataset"][0]
+    size = len(made["train_dataset"].native.ids(0))
+    assert row["attention_mask"].tolist() == [True] * size + [False] * (128 - size)
+    assert set(row["labels"][size:].tolist()) == {-100}
+    tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match="labels need right padding"):
+        module(tmp_path, tokenizer, records, mask_policy="spans", template="vicuna")
+
+
+def test_stop_token_is_added_to_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(data_pages, "warn_once", said.append)
+    tokenizer = tokenizer_in(tmp_path / "t")
+    model = SimpleNamespace(source_directory=tmp_path, config={"eos_token_id": 7})
+    labelling = {"mask_policy": "spans", "template": "vicuna_v1.1", "stop_token": "</s>"}
+    data_pages.note_stop_token(model, tokenizer, labelling)
+    assert "id 2" in said[0] and "[7]" in said[0]
+    saved = generation_config_to_save({"eos_token_id": 7}, {"eos_token_id": 7}, tokenizer)
+    assert 2 in saved["eos_token_id"]
+    model.config = {"eos_token_id": 2}
+    data_pages.note_stop_token(model, tokenizer, labelling)
+    assert len(said) == 1
+
+
+def test_settings() -> None:
+    assert parse_role_map("a=user, b = assistant") == {"a": "user", "b": "assistant"}
+    with pytest.raises(ValueError, match="expected name=role"):
+        parse_role_map("a")
+    assert LabelSettings().bad_sample_rule == "error"
+    assert LabelSettings(mask_policy="spans").bad_sample_rule == "skip"
+    assert LabelSettings.from_arguments(SimpleNamespace(data_path="x")) == LabelSettings()

@@ -1,0 +1,85 @@
+"""Data sets of FastChat, of `datasets` and of torch in the Trainer: all train the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fastsft.data import SupervisedDataset
+from fastsft.dataset.token_rows import TokenRows
+from golden_text import hf_tokenizer, read_records
+
+WIDTH = 96
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return hf_tokenizer("llama2_legacy", WIDTH)
+
+
+@pytest.fixture(scope="module")
+def ours(tokenizer: Any) -> TokenRows:
+    return TokenRows.of(SupervisedDataset(records(), tokenizer), WIDTH)
+
+
+def records() -> list[Any]:
+    return read_records("dummy_conversation")[:6]
+
+
+def same_rows(rows: TokenRows, expected: TokenRows) -> None:
+    assert rows.padded_length == expected.padded_length == WIDTH
+    assert len(rows) == len(expected) == 6 and sum(expected.target_counts) > 20
+    for row in range(len(expected)):
+        assert rows.native.ids(row).tolist() == expected.native.ids(row).tolist()
+        assert rows.native.learned(row) == expected.native.learned(row)
+
+
+@pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
+def test_fastchats_own_data_sets(tokenizer: Any, ours: TokenRows, kind: str) -> None:
+    from fastchat.train import train as fastchat
+
+    fastchat.local_rank = 0
+    dataset = getattr(fastchat, kind)(records(), tokenizer)
+    same_rows(TokenRows.of(dataset, WIDTH), ours)
+
+
+class Torch(torch.utils.data.Dataset):
+    """Rows of lists, with columns that nobody asked for."""
+
+    def __init__(self, items: list[dict[str, Any]]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {**self.items[row], "source": "a file"}
+
+
+@pytest.mark.parametrize("kind", ["torch", "lists", "datasets", "datasets as tensors"])
+def test_rows_of_other_libraries(tokenizer: Any, ours: TokenRows, kind: str) -> None:
+    source = SupervisedDataset(records(), tokenizer)
+    items = [{name: value.tolist() for name, value in source[row].items()} for row in range(6)]
+    dataset: Any = Torch(items) if kind == "torch" else items
+    if kind.startswith("datasets"):
+        dataset = pytest.importorskip("datasets").Dataset.from_list(items)
+        if kind.endswith("tensors"):
+            dataset.set_format("torch")
+    same_rows(TokenRows.of(dataset, WIDTH), ours)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (iter([]), "a length and rows by number, got list_iterator"),
+        ({"train": []}, "expected one data set, got a dictionary of train"),
+        ([{"input_ids": [1], "text": "a"}], "row 0: expected input_ids and labels, got input_ids, text"),
+        ([{"input_ids": [1, 2], "labels": [1]}], r"of one length, got \[2\] and \[1\]"),
+        ([{"input_ids": [[1, 2]], "labels": [[1, 2]]}], r"of one length, got \[1, 2\]"),
+    ],
+)
+def test_what_is_no_data_set(dataset: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenRows.of(dataset, 8)

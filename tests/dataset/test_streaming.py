@@ -1,0 +1,111 @@
+"""Memory does not grow with the data: files far larger than it come through standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import fastsft
+from golden_text import GOLDEN, human_gpt, read_records
+
+FOLDER = GOLDEN / "tokenizers" / "llama2_legacy"
+SOURCE = Path(fastsft.__file__).parents[1]
+MEGABYTE = 10**6
+LONG = int(os.environ.get("FASTSFT_STREAM_MEGABYTES", "20000"))  # of the chaos tests
+
+# Both print how many records there were and how much the most resident memory was above what it was before.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from fastsft import _C, data, inspection
+from fastsft.chat import labelling
+from fastsft.tokenizer import Tokenizer
+
+def resident(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name + ":")) * 1024
+
+way, folder, cache = sys.argv[1:]
+tokenizer = Tokenizer.from_pretrained(folder, model_max_length=96)
+settings = labelling.LabelSettings(mask_policy="spans", template="vicuna_v1.1")
+before = resident("VmRSS")
+if way == "cache":
+    options = SimpleNamespace(
+        data_path="-", eval_data_path=None, lazy_preprocess=False, data_cache=cache, max_dropped=1.0,
+        mask_policy="spans", template="vicuna_v1.1",
+    )
+    dataset = data.make_supervised_data_module(tokenizer, options)["train_dataset"]
+    count = json.loads(dataset.report.to_json())["records"]
+else:
+    survey = inspection.prepare(folder, settings, 96).survey("-", _C.SurveyChoice(count=0))
+    count = survey.summary["records"]
+print(count, resident("VmHWM") - before)
+"""
+
+
+def block_of_records(shape: str) -> tuple[bytes, int]:
+    """JSON lines of some megabytes and their number."""
+    if shape == "long":  # a record of a megabyte, then small ones
+        records = [{"id": "long", "conversations": human_gpt("Hi", "word " * 200_000)}]
+        records += [{"id": "short", "conversations": human_gpt("Hi", "Ho")}] * 100
+    elif shape == "bad":  # each loses its last message, and is listed
+        records = [{"id": "bad", "conversations": human_gpt("Hi", "Ho " * 900, "and")}] * 1000
+    else:
+        records = read_records("sharegpt_multi_turn")
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records), len(records)
+
+
+def stream(way: str, shape: str, megabytes: int, cache: Path) -> tuple[int, int, int]:
+    """Labels that many megabytes in a process; records written, records counted, bytes of memory."""
+    block, num_records = block_of_records(shape)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", PROGRAM, way, str(FOLDER), str(cache)]
+    blocks = -(-megabytes * MEGABYTE // len(block))
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        limit = threading.Timer(100 + megabytes / 10, process.kill)
+        limit.start()
+        try:
+            for _ in range(blocks):
+                _write_all(process.stdin.fileno(), block)
+            process.stdin.close()
+            output = process.stdout.read()
+            assert process.wait() == 0
+        finally:
+            limit.cancel()
+            process.kill()
+    count, memory = map(int, output.split()[-2:])
+    return blocks * num_records, count, memory
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+@pytest.mark.parametrize("way", ["cache", "report"])
+def test_a_hundred_megabytes(way: str, tmp_path: Path) -> None:
+    written, counted, memory = stream(way, "usual", 100, tmp_path)
+    assert counted == written
+    assert memory < 80 * MEGABYTE
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("way", "shape"), [("cache", "usual"), ("report", "usual"), ("cache", "long"), ("cache", "bad")]
+)
+def test_memory_is_bounded(way: str, shape: str, tmp_path: Path) -> None:
+    written, counted, memory = stream(way, shape, LONG, tmp_path)
+    print(f"{way}, {shape}: {LONG} MB, {written} records, {memory / MEGABYTE:.0f} MB of memory")
+    assert counted == written
+    assert memory < 600 * MEGABYTE

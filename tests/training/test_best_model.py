@@ -1,0 +1,187 @@
+"""Best model, early stopping and events, beside transformers' own Trainer on the same tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import fastsft
+from fastsft.arguments import TrainingArguments
+from fastsft.checkpoints.content import CheckpointContent
+from fastsft.trainer import Trainer
+from fastsft.training.state import TrainerState
+from tiny_models import weights_of, write_model
+
+EVENTS = [name for name in dir(transformers.TrainerCallback) if name.startswith("on_")]
+FIELDS = ["epoch", "global_step", "max_steps", "num_train_epochs", "logging_steps", "eval_steps",
+          "save_steps", "best_global_step"]  # fmt: skip
+
+
+class Recorder(transformers.TrainerCallback):
+    """Every event with the state and the switches that it found."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def _record(self, event: str, state: Any, control: Any) -> None:
+        fields = [getattr(state, name) for name in FIELDS]
+        history = [sorted(entry) for entry in state.log_history]
+        switches = {name: bool(value) for name, value in vars(control).items() if name.startswith("should_")}
+        self.seen.append((event, fields, history, switches))
+
+
+for _name in EVENTS:
+    setattr(
+        Recorder,
+        _name,
+        lambda self, args, state, control, _event=_name, **_: self._record(_event, state, control),
+    )
+
+
+def items(rows: int, seed: int) -> list[dict[str, Any]]:
+    """Rows padded to 12 tokens, learned from the third on; of uneven length."""
+    generator, made = np.random.default_rng(seed), []
+    for _ in range(rows):
+        length, at = int(generator.integers(5, 12)), np.arange(12)
+        ids = np.where(at < length, generator.integers(1, 70, 12), 0)
+        labels = np.where((at >= 2) & (at < length), ids, -100)
+        made.append(
+            {
+                "input_ids": ids.tolist(),
+                "labels": labels.tolist(),
+                "attention_mask": (at < length).astype(int).tolist(),
+            }
+        )
+    return made
+
+
+def flags(folder: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "output_dir": str(folder), "use_cpu": True, "per_device_train_batch_size": 2, "seed": 7,
+        "per_device_eval_batch_size": 3, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
+        "learning_rate": 0.02, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 1,
+        "save_strategy": "steps", "save_steps": 1, "report_to": "none", "disable_tqdm": True,
+        "load_best_model_at_end": True, **more,
+    }  # fmt: skip
+
+
+def run_both(tmp_path: Path, evaluation: Any, callbacks: Any, **more: Any) -> tuple[Any, Any]:
+    """The same run by transformers and by fastsft; `callbacks` makes those of each."""
+    directory = write_model(tmp_path / "model", "untied")
+    theirs = transformers.Trainer(
+        model=transformers.LlamaForCausalLM.from_pretrained(directory),
+        args=transformers.TrainingArguments(**flags(tmp_path / "theirs", **more)),
+        train_dataset=items(9, 0),
+        eval_dataset=evaluation,
+        callbacks=callbacks(),
+    )
+    theirs.train()
+    ours = Trainer(
+        str(directory),
+        args=TrainingArguments(**flags(tmp_path / "ours", **more), model_max_length=12, plot_loss=False),
+        train_dataset=items(9, 0),
+        eval_dataset=evaluation,
+        callbacks=callbacks(),
+    )
+    ours.train()
+    return theirs, ours
+
+
+def recorded(trainer: Any) -> list[tuple[Any, ...]]:
+    handler = trainer.callback_handler
+    return next(item for item in handler.callbacks if isinstance(item, Recorder)).seen
+
+
+def check_best(theirs: Any, ours: Any, key: str = "eval_loss") -> None:
+    """The same best step, named alike, and its weights at the end."""
+    losses = [entry[key] for entry in ours.state.log_history if key in entry]
+    assert losses == pytest.approx([e[key] for e in theirs.state.log_history if key in e], rel=1e-3)
+    assert ours.state.best_metric == min(losses) == pytest.approx(theirs.state.best_metric, rel=1e-3)
+    assert ours.state.best_global_step == theirs.state.best_global_step < ours.state.global_step
+    best = Path(ours.state.best_model_checkpoint)
+    assert best.name == Path(theirs.state.best_model_checkpoint).name
+    kept, weights = weights_of(best), ours.model.engine.named_parameters()
+    assert all(torch.equal(kept[name], value) for name, value in weights.items())
+
+
+def test_events_are_those_of_transformers(tmp_path: Path) -> None:
+    theirs, ours = run_both(tmp_path, items(7, 1), lambda: [Recorder()], save_total_limit=1)
+    assert recorded(ours) == recorded(theirs)
+    assert {event for event, *_ in recorded(ours)} >= {"on_substep_end", "on_optimizer_step", "on_save"}
+    check_best(theirs, ours)
+    left = [
+        sorted(path.name for path in (tmp_path / kind).glob("checkpoint-*")) for kind in ("theirs", "ours")
+    ]
+    assert left[0] == left[1] == [Path(ours.state.best_model_checkpoint).name]
+
+
+@pytest.mark.parametrize("kind", [transformers.EarlyStoppingCallback, fastsft.EarlyStoppingCallback])
+def test_early_stopping_stops_where_transformers_stops(tmp_path: Path, kind: Any) -> None:
+    sets = {"a": items(7, 1), "b": items(4, 2)}
+    kinds = iter([transformers.EarlyStoppingCallback, kind])
+    theirs, ours = run_both(
+        tmp_path, sets, lambda: [Recorder(), next(kinds)(2, 0.001)], metric_for_best_model="a_loss"
+    )
+    assert ours.state.global_step == theirs.state.global_step < ours.state.max_steps
+    assert recorded(ours) == recorded(theirs)
+    check_best(theirs, ours, "eval_a_loss")
+    name = "EarlyStoppingCallback"
+    assert ours.state.stateful_callbacks[name] == theirs.state.stateful_callbacks[name]
+
+
+def test_the_best_of_models_alone(tmp_path: Path) -> None:
+    """--save_only_model and --save_strategy best: the weights of the model files."""
+    directory = write_model(tmp_path / "model", "untied", dtype="bfloat16")
+    more = {"save_strategy": "best", "save_only_model": True, "save_steps": 500, "save_total_limit": 2}
+    ours = Trainer(
+        str(directory),
+        args=TrainingArguments(**flags(tmp_path / "ours", **more), model_max_length=12, plot_loss=False),
+        train_dataset=items(9, 0),
+        eval_dataset=items(7, 1),
+    )
+    ours.train()
+    best = Path(ours.state.best_model_checkpoint)
+    assert best.name == f"checkpoint-{ours.state.best_global_step}" != f"checkpoint-{ours.state.max_steps}"
+    kept, weights = weights_of(best), ours.model.engine.named_parameters()
+    assert all(torch.equal(kept[name].float(), value) for name, value in weights.items())
+
+
+@pytest.mark.parametrize("first_lost", [1, 2])
+def test_a_best_checkpoint_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, first_lost: int
+) -> None:
+    """--on_save_error continue: what trainer_state.json names is there, or nothing is named."""
+    write = CheckpointContent.write_run_files
+
+    def fail_from(self: CheckpointContent, directory: str) -> Any:
+        if self.step >= first_lost:
+            raise RuntimeError("the disk is gone")
+        return write(self, directory)
+
+    monkeypatch.setattr(CheckpointContent, "write_run_files", fail_from)
+    options = {**flags(tmp_path / "ours"), "on_save_error": "continue", "plot_loss": False}
+    ours = Trainer(
+        str(write_model(tmp_path / "model", "untied")),
+        args=TrainingArguments(**options, model_max_length=12),
+        train_dataset=items(9, 0),
+        eval_dataset=items(7, 1),
+    )
+    ours.train()
+    ours.save_state()
+    text = capsys.readouterr().out
+    named = TrainerState.load_from_json(tmp_path / "ours" / "trainer_state.json").best_model_checkpoint
+    assert ours.state.best_global_step > 1
+    if first_lost == 1:
+        assert named is None and "there is no checkpoint of the best step" in text
+        return
+    assert named == str(tmp_path / "ours" / "checkpoint-1") and Path(named).is_dir()
+    assert (
+        f"checkpoint-1, the best that could be saved: step {ours.state.best_global_step} was better" in text
+    )
+    kept, weights = weights_of(Path(named)), ours.model.engine.named_parameters()
+    assert all(torch.equal(kept[name], value) for name, value in weights.items())

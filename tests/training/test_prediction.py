@@ -1,0 +1,215 @@
+"""Predictions and compute_metrics beside transformers' own Trainer, on one rank and on two."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fastsft.arguments import TrainingArguments
+from fastsft.planning import device_memory
+from fastsft.trainer import Trainer
+from fastsft.training import prediction
+from fastsft.training.prediction import Collector
+from padded_items import WIDTH, random_items
+from ranks import run_ranks
+from tiny_models import write_model
+
+LONGEST = 20
+
+
+def accuracy(predicted: Any) -> dict[str, Any]:
+    """Share of right next tokens, from logits or from the tokens that they choose."""
+    chosen, labels = predicted.predictions, predicted.label_ids
+    chosen = chosen.argmax(-1) if chosen.ndim == 3 else chosen
+    learned = labels[:, 1:] != -100
+    right = (chosen[:, :-1] == labels[:, 1:]) & learned
+    return {"accuracy": right.sum() / learned.sum(), "eval_rows": np.int64(len(labels))}
+
+
+def choose(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A hook that keeps the best token alone; transformers hands it a tuple where the model gives more."""
+    assert logits.shape[:2] == labels.shape
+    return logits.argmax(-1)
+
+
+def make_trainer(directory: Path, output: Path, **given: Any) -> Trainer:
+    flags = given.pop("flags", {})
+    args = TrainingArguments(
+        str(output), use_cpu=True, per_device_eval_batch_size=2, model_max_length=WIDTH, disable_tqdm=True,
+        plot_loss=False, **flags,
+    )  # fmt: skip
+    return Trainer(str(directory), args, eval_dataset=random_items(), **given)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("prediction") / "model", "untied")
+
+
+@pytest.fixture(scope="module")
+def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What transformers' Trainer predicts and reports for the same rows."""
+    import transformers  # seconds, which ranks need not spend
+
+    args = transformers.TrainingArguments(
+        str(tmp_path_factory.mktemp("theirs")), use_cpu=True, per_device_eval_batch_size=2, report_to="none"
+    )
+    module = transformers.LlamaForCausalLM.from_pretrained(model, use_cache=False)
+    trainer = transformers.Trainer(
+        module, args, data_collator=transformers.default_data_collator, compute_metrics=accuracy
+    )
+    items = [{name: torch.from_numpy(value) for name, value in item.items()} for item in random_items()]
+    output = trainer.predict(items)
+    return {"output": output, "evaluated": trainer.evaluate(items)}
+
+
+def test_predictions_are_those_of_transformers(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
+    trainer = make_trainer(model, tmp_path)
+    ours, other = trainer.predict(random_items()), theirs["output"]
+    assert ours.predictions.shape == (7, LONGEST, 70) and ours.predictions.dtype == np.float32
+    assert np.array_equal(ours.label_ids, other.label_ids[:, :LONGEST])
+    for row, item in enumerate(random_items()):
+        length = int(item["attention_mask"].sum())
+        wanted = other.predictions[row, :length]
+        error = np.linalg.norm(ours.predictions[row, :length] - wanted)
+        assert error <= 1e-5 * np.linalg.norm(wanted)
+        assert (ours.predictions[row, length:] == -100).all()
+    assert ours.metrics["test_loss"] == pytest.approx(other.metrics["test_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("hook", [None, choose])
+def test_own_metrics_stand_beside_the_loss(
+    model: Path, theirs: dict[str, Any], tmp_path: Path, hook: Any
+) -> None:
+    trainer = make_trainer(model, tmp_path, compute_metrics=accuracy, preprocess_logits_for_metrics=hook)
+    metrics, wanted = trainer.evaluate(), theirs["evaluated"]
+    assert set(metrics) == set(wanted) and "eval_model_preparation_time" in metrics
+    assert metrics["eval_accuracy"] == wanted["eval_accuracy"] and type(metrics["eval_accuracy"]) is float
+    assert metrics["eval_rows"] == 7 and type(metrics["eval_rows"]) is int
+    assert metrics["eval_loss"] == pytest.approx(wanted["eval_loss"], rel=1e-5)
+    assert trainer.state.log_history[-1]["eval_accuracy"] == metrics["eval_accuracy"]
+
+
+def test_a_metric_of_ones_own_chooses_the_best_model(model: Path, tmp_path: Path) -> None:
+    values = iter([0.3, 0.9, 0.5])
+    flags = {
+        "max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1,
+        "load_best_model_at_end": True, "metric_for_best_model": "share",
+    }  # fmt: skip
+    trainer = make_trainer(
+        model, tmp_path, train_dataset=random_items(), flags=flags,
+        compute_metrics=lambda predicted: {"share": next(values)},
+    )  # fmt: skip
+    trainer.train()
+    assert (trainer.state.best_global_step, trainer.state.best_metric) == (2, 0.9)
+
+
+def test_the_loss_alone(model: Path, tmp_path: Path) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("predictions were made")
+
+    trainer = make_trainer(
+        model, tmp_path, flags={"prediction_loss_only": True}, compute_metrics=never,
+        preprocess_logits_for_metrics=never,
+    )  # fmt: skip
+    assert set(trainer.evaluate()) >= {"eval_loss"}
+    output = trainer.predict(random_items())
+    assert output.predictions is None and output.label_ids is None
+
+
+def test_several_arrays_a_row(model: Path, tmp_path: Path) -> None:
+    def hook(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return logits.argmax(-1), (labels != -100).sum(1).to(torch.bfloat16)
+
+    trainer = make_trainer(model, tmp_path, preprocess_logits_for_metrics=hook)
+    chosen, counts = trainer.predict(random_items()).predictions
+    assert chosen.shape == (7, LONGEST) and counts.tolist() == [3, 5, 6, 3, 10, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (lambda logits, labels: logits.mean(), r"expected tensors with 2 rows.*got \[\]"),
+        (lambda logits, labels: "no", "got str"),
+        (lambda logits, labels: torch.zeros(len(labels), int(labels.max())), "the same shape of every batch"),
+    ],
+)
+def test_hooks_that_keep_no_rows(model: Path, tmp_path: Path, kept: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model, tmp_path, preprocess_logits_for_metrics=kept).predict(random_items())
+
+
+def test_what_does_not_fit_is_refused_before_it_is_computed(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(model, tmp_path)
+    needed = 7 * LONGEST * 70 * 4
+    monkeypatch.setattr(prediction, "rank_memory", lambda device: needed - 1)
+    with pytest.raises(ValueError, match=r"7 rows take 38 KiB of host memory.*argmax.*prediction_loss_only"):
+        trainer.predict(random_items())
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction, "_logits", None)  # nothing was computed for it
+        with pytest.raises(ValueError, match="host memory"):
+            trainer.predict(random_items())
+    trainer.preprocess_logits_for_metrics = choose
+    assert trainer.predict(random_items()).predictions.shape == (7, LONGEST)
+
+
+def test_metrics_of_logits_that_do_not_fit_are_refused_at_the_start(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction, "rank_memory", lambda device: 7 * LONGEST * 70 * 4 - 1)
+    with pytest.raises(ValueError, match="7 rows take 38 KiB of host memory"):
+        make_trainer(model, tmp_path, compute_metrics=accuracy)
+    make_trainer(model, tmp_path, compute_metrics=accuracy, preprocess_logits_for_metrics=choose)
+    make_trainer(model, tmp_path, compute_metrics=accuracy, flags={"prediction_loss_only": True})
+
+
+def test_the_collector_asks_for_what_a_batch_shows() -> None:
+    collector = Collector(num_rows=10, memory=10 * 16 - 1)
+    with pytest.raises(ValueError, match="10 rows take 0 KiB"):
+        collector.put(np.arange(2), (False, [np.zeros((2, 4), np.float32)]))
+
+
+@pytest.mark.parametrize("name", ["batch_eval_metrics", "include_for_metrics", "eval_do_concat_batches"])
+def test_arguments_that_would_change_the_metrics_are_refused(model: Path, tmp_path: Path, name: str) -> None:
+    value: Any = {"include_for_metrics": ["inputs"], "eval_do_concat_batches": False}.get(name, True)
+    with pytest.raises(ValueError, match=f"--{name}"):
+        make_trainer(model, tmp_path, flags={name: value}, compute_metrics=accuracy)
+    make_trainer(model, tmp_path, flags={name: value})
+
+
+def refuse_rank(groups: dict[str, str], model: Path, output: Path) -> str:
+    """On one of two ranks, of which the second has no memory: what was raised."""
+    if os.environ["RANK"] == "1":
+        device_memory.usable_memory = lambda device, mine: 1
+    with pytest.raises(ValueError, match=r"7 rows take 38 KiB of host memory") as raised:
+        make_trainer(model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy)
+    return str(raised.value)
+
+
+def run_rank(groups: dict[str, str], model: Path, output: Path) -> Any:
+    """On one of two ranks: what comes back."""
+    trainer = make_trainer(
+        model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy,
+    )  # fmt: skip
+    return trainer.predict(random_items()), trainer.evaluate()
+
+
+def test_all_ranks_refuse_what_does_not_fit_on_one(model: Path, tmp_path: Path) -> None:
+    texts = run_ranks(2, refuse_rank, model, tmp_path, launched=True)
+    assert all(text.startswith("predictions of 7 rows") for text in texts)
+
+
+def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
+    """Seven rows in batches of two: rows are wrapped around, and count once."""
+    alone = make_trainer(model, tmp_path).predict(random_items())
+    for output, metrics in run_ranks(2, run_rank, model, tmp_path, launched=True):
+        assert np.allclose(output.predictions, alone.predictions, rtol=1e-5, atol=1e-5)
+        assert np.array_equal(output.label_ids, alone.label_ids)
+        assert metrics["eval_accuracy"] == theirs["evaluated"]["eval_accuracy"]
