@@ -31,8 +31,9 @@ from torch.distributed.tensor import Shard
 
 from fastsft import saving
 from fastsft.foreign.distributed_tensor import DistributedTensor
+from fastsft.foreign.entries import PlainTensor
 from fastsft.foreign.flat_units import FlatUnit
-from fastsft.foreign.state import PlainTensor, unwrapped
+from fastsft.foreign.state import unwrapped
 
 SMALL = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3,

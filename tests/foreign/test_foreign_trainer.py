@@ -14,9 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import foreign_run
+from fastsft.foreign.entries import NotStreamable
 from fastsft.foreign.flat_units import _check_is_ordinary
 from fastsft.foreign.names import _renamed
-from fastsft.foreign.state import NotStreamable, state_entries
+from fastsft.foreign.state import state_entries
 from fastsft.launcher import Launch
 from fastsft.models.directory import recover_directory
 from ranks import run_ranks

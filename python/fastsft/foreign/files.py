@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fastsft.foreign.state import Entry
+from fastsft.foreign.entries import Entry
 from fastsft.models.directory import (
     check_free_space,
     digest_durably,

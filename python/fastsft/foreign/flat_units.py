@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fastsft.foreign.gather import gather_parts
-from fastsft.foreign.state import (
+from fastsft.foreign.entries import (
     Entry,
     NotStreamable,
     PlainTensor,
@@ -21,6 +20,7 @@ from fastsft.foreign.state import (
     clean_modules,
     clean_name,
 )
+from fastsft.foreign.gather import gather_parts
 from fastsft.launcher import Launch
 
 _Flat = dict[str, tuple["FlatUnit", int]]  # of one module: parameter -> its unit and position there

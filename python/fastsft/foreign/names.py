@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fastsft.foreign.state import Entry, NotStreamable, clean_name
+from fastsft.foreign.entries import Entry, NotStreamable, clean_name
 
 
 def saved_entries(model: Any, entries: list[Entry]) -> list[Entry]:

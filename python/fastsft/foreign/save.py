@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fastsft.foreign.entries import Entry, NotStreamable, Unit
 from fastsft.foreign.files import ModelFiles
 from fastsft.foreign.names import saved_entries
-from fastsft.foreign.state import Entry, NotStreamable, Unit, state_entries, unwrapped
+from fastsft.foreign.state import state_entries, unwrapped
 from fastsft.launcher import Launch
 from fastsft.ranks.agreement import Agreement
 

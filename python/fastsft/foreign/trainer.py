@@ -22,8 +22,8 @@ def trainer_save_model_safe(trainer: Any) -> None:
         return
     reason = _reason_not_to_stream(trainer)
     if reason is None:
+        from fastsft.foreign.entries import NotStreamable
         from fastsft.foreign.save import save_foreign_model
-        from fastsft.foreign.state import NotStreamable
 
         try:
             save_foreign_model(trainer)
