@@ -36,6 +36,8 @@ void bind_tokenizer_json(py::module_& module) {
       .def_readwrite("unk", &JsonTokenizerSettings::unk)
       .def_readwrite("pad", &JsonTokenizerSettings::pad)
       .def_readwrite("add_prefix_space", &JsonTokenizerSettings::add_prefix_space)
+      .def_readwrite("adds_bos", &JsonTokenizerSettings::adds_bos)
+      .def_readwrite("adds_eos", &JsonTokenizerSettings::adds_eos)
       .def_readwrite("legacy", &JsonTokenizerSettings::legacy);
   py::class_<ByteLevelTokenizer, Tokenizer, std::shared_ptr<ByteLevelTokenizer>>(
       module, "ByteLevelTokenizer")

@@ -17,7 +17,8 @@ std::string quote(const std::string& text) { return "\"" + text.substr(0, 200) +
 
 bool is_absent(const Json& model, const char* key) {
   const auto found = model.find(key);
-  return found == model.end() || found->is_null() || *found == "" || *found == false;
+  return found == model.end() || found->is_null() || *found == "" || *found == false ||
+         *found == 0.0;
 }
 
 bool parse_model(const TokenizerJson& json) {

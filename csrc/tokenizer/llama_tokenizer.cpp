@@ -20,6 +20,21 @@ void append(std::vector<Token>& tokens, int32_t id, size_t begin, size_t end) {
 }
 void append(std::vector<int32_t>& ids, int32_t id, size_t, size_t) { ids.push_back(id); }
 
+// As strip_right and strip_left; with `marks` U+2581 counts as the space that it becomes.
+std::string_view strip_end(std::string_view text, bool marks) {
+  while (marks && (text = strip_right(text)).ends_with(kSpaceMark)) {
+    text.remove_suffix(kSpaceMark.size());
+  }
+  return strip_right(text);
+}
+
+std::string_view strip_begin(std::string_view text, bool marks) {
+  while (marks && (text = strip_left(text)).starts_with(kSpaceMark)) {
+    text.remove_prefix(kSpaceMark.size());
+  }
+  return strip_left(text);
+}
+
 // All of a text, or nothing of it.
 ByteSpan searched(std::string_view text, SpecialText specials) {
   const size_t size = specials == SpecialText::kFind ? std::min(text.size(), kMaxText) : 0;
@@ -135,8 +150,13 @@ void LlamaTokenizer::encode_around(std::string_view text, std::span<const ByteSp
                special_.find(text.substr(0, span.end), std::max<size_t>(at, span.begin))) {
       size_t begin = match->begin;
       size_t end = match->end;
-      if (match->token->strips_left) begin = at + strip_right(text.substr(at, begin - at)).size();
-      if (match->token->strips_right) end = text.size() - strip_left(text.substr(end)).size();
+      const bool marks = !settings_.legacy;
+      if (match->token->strips_left) {
+        begin = at + strip_end(text.substr(at, begin - at), marks).size();
+      }
+      if (match->token->strips_right) {
+        end = text.size() - strip_begin(text.substr(end), marks).size();
+      }
       encode_part(text, at, begin, *scratch, tokens);
       append(tokens, match->token->id, begin, end);
       at = end;

@@ -75,7 +75,8 @@ void parse_decoder(const Json& section, MetaspaceRules& rules) {
 
 bool is_set(const Json& model, const char* key) {
   const auto found = model.find(key);
-  return found != model.end() && !found->is_null() && *found != "" && *found != false;
+  return found != model.end() && !found->is_null() && *found != "" && *found != false &&
+         *found != 0.0;
 }
 
 void check_model(const TokenizerJson& json) {

@@ -18,15 +18,6 @@ SentencePieceBpe make_bpe(const TokenizerJson& json, WordRule words) {
   return SentencePieceBpe(std::move(model), merges, words);
 }
 
-MetaspaceRules make_rules(const TokenizerJson& json, const JsonTokenizerSettings& settings) {
-  const MetaspaceRules rules = parse_metaspace_rules(json);
-  const bool adds_space = rules.prefix != PrefixRule::kNever;
-  if (settings.add_prefix_space.value_or(adds_space) != adds_space) {
-    throw NotNative("add_prefix_space, which the file itself contradicts");
-  }
-  return rules;
-}
-
 std::vector<AddedToken> list_normalized(const std::map<int32_t, AddedToken>& added,
                                         bool has_normalizer) {
   std::vector<AddedToken> tokens;
@@ -83,7 +74,7 @@ void append_with_spaces(std::string_view piece, std::string& text) {
 MetaspaceTokenizer::MetaspaceTokenizer(const TokenizerJson& json,
                                        const JsonTokenizerSettings& settings)
     : VocabularyTokenizer(json, settings),
-      rules_(make_rules(json, settings)),
+      rules_(parse_metaspace_rules(json)),
       normalized_added_(list_normalized(vocabulary().added(), rules_.has_normalizer)),
       original_matcher_(list_unnormalized()),
       normalized_matcher_(list_pointers(normalized_added_)),

@@ -119,6 +119,9 @@ bool get_bool(const Json& config, const char* key, bool fallback) {
 }
 
 LlamaSettings make_settings(const Json& config, AddedTokens& added) {
+  require(!get_bool(config, "split_special_tokens", false),
+          "tokenizer_config.json: split_special_tokens would spell the template's own tokens out; "
+          "set it to false");
   LlamaSettings settings;
   settings.legacy = get_bool(config, "legacy", true);
   settings.add_prefix_space = get_bool(config, "add_prefix_space", true);

@@ -35,7 +35,7 @@ VocabularyTokenizer::VocabularyTokenizer(const TokenizerJson& json,
     : vocabulary_(json, settings.added, settings.special_texts), legacy_(settings.legacy) {
   check_added(vocabulary_.added());
   set_named(settings);
-  set_added_around(json.post_processor);
+  set_added_around(json.post_processor, settings);
 }
 
 void VocabularyTokenizer::set_named(const JsonTokenizerSettings& settings) {
@@ -48,7 +48,15 @@ void VocabularyTokenizer::set_named(const JsonTokenizerSettings& settings) {
 }
 
 // A tokenizer that names no BOS but adds one has that one.
-void VocabularyTokenizer::set_added_around(const Json& post_processor) {
+void VocabularyTokenizer::set_added_around(const Json& post_processor,
+                                           const JsonTokenizerSettings& settings) {
+  if (settings.adds_bos || settings.adds_eos) {
+    adds_bos_ = settings.adds_bos.value_or(false);
+    adds_eos_ = settings.adds_eos.value_or(false);
+    require(!adds_bos_ || named_.bos >= 0, "add_bos_token is set without a bos_token");
+    require(!adds_eos_ || named_.eos >= 0, "add_eos_token is set without an eos_token");
+    return;
+  }
   const AddedAround around = parse_post_processor(post_processor);
   adds_bos_ = !around.before.empty();
   adds_eos_ = !around.after.empty();

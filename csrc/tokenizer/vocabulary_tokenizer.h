@@ -18,7 +18,9 @@ struct JsonTokenizerSettings {
   std::vector<std::string> special_texts;
   // Texts of the named tokens; "" for none. They must be tokens.
   std::string bos, eos, unk, pad;
-  std::optional<bool> add_prefix_space;  // instead of the file's
+  std::optional<bool> add_prefix_space;  // instead of a ByteLevel pre-tokenizer's
+  // What goes around a text, instead of what the post-processor says: bos and eos, or nothing.
+  std::optional<bool> adds_bos, adds_eos;
   bool legacy = true;
 };
 
@@ -54,7 +56,7 @@ class VocabularyTokenizer : public Tokenizer {
 
  private:
   void set_named(const JsonTokenizerSettings& settings);
-  void set_added_around(const Json& post_processor);
+  void set_added_around(const Json& post_processor, const JsonTokenizerSettings& settings);
 
   JsonVocabulary vocabulary_;
   NamedIds named_;

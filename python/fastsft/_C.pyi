@@ -520,6 +520,8 @@ class NotNativeError(ValueError):
 
 class JsonTokenizerSettings:
     add_prefix_space: bool | None
+    adds_bos: bool | None
+    adds_eos: bool | None
     bos: str
     eos: str
     legacy: bool

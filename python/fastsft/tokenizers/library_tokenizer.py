@@ -24,7 +24,10 @@ def library_tokenizer(text: str, settings: TokenizerSettings) -> Any:
     """
     import tokenizers  # type: ignore[import-untyped]
 
-    check_patterns(json.loads(text))
+    content = json.loads(text)
+    check_patterns(content)
+    _check_dropout(content)
+    text = _with_prefix_space(content, settings)
     finds, plain = _load(tokenizers, text, settings), _load(tokenizers, text, settings)
     plain.encode_special_tokens = True
     calls = _C.LibraryCalls()
@@ -37,7 +40,10 @@ def library_tokenizer(text: str, settings: TokenizerSettings) -> Any:
     calls.legacy = settings.legacy
     ids = {name: _or_minus(finds.token_to_id(token)) for name, token in settings.named.items()}
     named = _C.NamedIds(*(ids.get(f"{name}_token", -1) for name in ("bos", "eos", "unk", "pad")))
-    calls.adds_bos, calls.adds_eos = _around(finds.encode("").ids, named)
+    if settings.adds_bos is None:
+        calls.adds_bos, calls.adds_eos = _around(finds.encode("").ids, named)
+    else:
+        calls.adds_bos, calls.adds_eos = settings.adds_bos, bool(settings.adds_eos)
     calls.named = named
     return _C.LibraryTokenizer(calls)
 
@@ -57,6 +63,25 @@ def check_patterns(section: Any) -> None:
         raise ValueError(
             f"tokenizer.json: the pattern {pattern[:200]!r} repeats a repeated group; it may never end"
         )
+
+
+def _check_dropout(content: Any) -> None:
+    model = content.get("model") if isinstance(content, dict) else None
+    dropout = model.get("dropout") if isinstance(model, dict) else None
+    if dropout:
+        raise ValueError(
+            f"tokenizer.json: model.dropout is {dropout}: a text would have other ids each time and on each "
+            "rank; set it to null"
+        )
+
+
+def _with_prefix_space(content: Any, settings: TokenizerSettings) -> str:
+    """The file's text, its ByteLevel pre-tokenizer set as transformers sets it by tokenizer_config.json."""
+    section = content.get("pre_tokenizer") if isinstance(content, dict) else None
+    if isinstance(section, dict) and section.get("type") == "ByteLevel":
+        given = settings.add_prefix_space
+        section["add_prefix_space"] = section.get("add_prefix_space", True) if given is None else given
+    return json.dumps(content)
 
 
 def _load(tokenizers: Any, text: str, settings: TokenizerSettings) -> Any:

@@ -15,19 +15,35 @@ _END = "<|endoftext|>"
 _DEFAULTS = {
     "GPT2Tokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "Qwen2Tokenizer": {"eos_token": _END, "unk_token": _END, "pad_token": _END},
+    "GPTNeoXTokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
+    "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
 }
 _CLASSES = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer"}
+# Classes that put BOS and EOS around a text by add_bos_token and add_eos_token, whatever the file says; with
+# what they take for these and for the named tokens where the config leaves them out.
+_AROUND = {
+    "CodeLlamaTokenizer": (True, False),
+    "CohereTokenizer": (True, False),
+    "GemmaTokenizer": (True, False),
+    "GPTNeoXTokenizer": (False, False),
+    "LlamaTokenizer": (True, False),
+}
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 
 @dataclass
 class TokenizerSettings:
-    """`named`: texts by name ("bos_token", ...). `added`: tokens with flags; `special_texts`: without."""
+    """`named`: texts by name ("bos_token", ...). `added`: tokens with flags; `special_texts`: without.
+
+    adds_bos, adds_eos: whether these go around a text; None for what the file's post-processor says.
+    """
 
     named: dict[str, str] = field(default_factory=dict)
     added: list[Any] = field(default_factory=list)
     special_texts: list[str] = field(default_factory=list)
     add_prefix_space: bool | None = None
+    adds_bos: bool | None = None
+    adds_eos: bool | None = None
     legacy: bool = True
     model_max_length: int | None = None
     padding_side: str = "right"
@@ -39,6 +55,7 @@ class TokenizerSettings:
         settings.added = self.added
         settings.special_texts = self.special_texts
         settings.add_prefix_space = self.add_prefix_space
+        settings.adds_bos, settings.adds_eos = self.adds_bos, self.adds_eos
         settings.legacy = self.legacy
         for name in ("bos", "eos", "unk", "pad"):
             setattr(settings, name, self.named.get(f"{name}_token", ""))
@@ -48,9 +65,15 @@ class TokenizerSettings:
 def read_settings(directory: Path) -> TokenizerSettings:
     """Of tokenizer_config.json and the older files; ValueError when one is damaged."""
     config = read_object(directory / "tokenizer_config.json")
+    if config.get("split_special_tokens"):
+        raise ValueError(
+            f"{directory / 'tokenizer_config.json'}: split_special_tokens would spell the template's own "
+            "tokens out; set it to false"
+        )
     if "added_tokens_decoder" not in config:
         config = {**config, **read_object(directory / "special_tokens_map.json")}
-    defaults = _DEFAULTS.get(_class_of(directory, config), {})
+    kind = _class_of(directory, config)
+    defaults, (adds_bos, adds_eos) = _DEFAULTS.get(kind, {}), _around(kind, config)
     named = {name: config.get(name, defaults.get(name)) for name in NAMES}
     extra = config.get("additional_special_tokens") or []
     tokens = [token for token in (*named.values(), *extra) if token]
@@ -66,7 +89,9 @@ def read_settings(directory: Path) -> TokenizerSettings:
             *sorted(older, key=lambda text: int(older[text])),
             *(text_of(token) for token in tokens),
         ],
-        add_prefix_space=bool(config.get("add_prefix_space", False)),
+        add_prefix_space=_flag(config.get("add_prefix_space", False)),
+        adds_bos=adds_bos,
+        adds_eos=adds_eos,
         legacy=bool(config.get("legacy", True)),
         model_max_length=_length(config.get("model_max_length")),
         padding_side=config.get("padding_side", "right"),
@@ -125,6 +150,17 @@ def _class_of(directory: Path, config: dict[str, Any]) -> str:
     if name is None:
         name = _CLASSES.get(read_object(directory / "config.json").get("model_type", ""), "")
     return str(name).removesuffix("Fast")
+
+
+def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None]:
+    if kind not in _AROUND:
+        return None, None
+    adds_bos, adds_eos = _AROUND[kind]
+    return bool(config.get("add_bos_token", adds_bos)), bool(config.get("add_eos_token", adds_eos))
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(value)
 
 
 def _added(token: Any) -> Any:
