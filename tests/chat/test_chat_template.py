@@ -145,6 +145,27 @@ def test_generation_blocks() -> None:
     assert learned(last) == "U:Hi\nA:Ho<|im_end|>\nU:He\nA:[Ha<|im_end|>]\n"
 
 
+def test_generation_blocks_inside_each_other_are_refused() -> None:
+    """Their marks would stay in the text."""
+    inner = "{% generation %}<|im_end|>{% endgeneration %}"
+    source = (
+        "{% for m in messages %}{% if m.role != 'assistant' %}U:{{ m.content }}{% elif loop.last %}"
+        "{{ m.content }}<|im_end|>{% else %}{% generation %}{{ m.content }}" + inner + "{% endgeneration %}"
+        "{% endif %}{% endfor %}"
+    )
+    with pytest.raises(ValueError, match="a generation block inside another"):
+        explain(template(source), human_gpt("Hi", "Ho", "He", "Ha"))
+
+
+def test_what_a_template_may_not_write() -> None:
+    when = "{% if messages[0].content == 'x' %}{{ "
+    surrogate = template(when + "'\\ud800' }}{% endif %}" + CHATML + PROMPT)
+    assert "lone surrogate" in explain(surrogate, human_gpt("x", "Ho")).findings[0].reason
+    loud = template(when + "raise_exception('\x1b[2J' ~ 'a' * 999) }}{% endif %}" + CHATML + PROMPT)
+    (refused,) = explain(loud, human_gpt("x", "Ho")).findings
+    assert "\\x1b[2Jaaa" in refused.reason and len(refused.reason) < 500
+
+
 # As reasoning models write it: the thoughts of earlier replies are taken out.
 THINKING = (
     "{% for m in messages %}{% set text = m.content.split('</think>')[-1] if m.role == 'assistant' and "

@@ -23,6 +23,7 @@ from fastsft.chat.pieces import Piece, Span, cut_pieces, difference, place_conte
 from fastsft.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Message = tuple[str, str, bool]  # role, text, whether it is learned
 
 
@@ -86,8 +87,11 @@ class Program:
         except Refused:
             raise
         except Exception as error:
-            raise Refused(f"the chat template refuses the conversation: {error}") from None
-        return "".join(parts)
+            raise Refused(f"the chat template refuses the conversation: {_told(error)}") from None
+        text = "".join(parts)
+        if not text.isascii() and _SURROGATE.search(text):
+            raise Refused("the chat template writes a lone surrogate, which is no text")
+        return text
 
     def render(self, system: str | None, messages: list[Message]) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
@@ -133,6 +137,8 @@ class Program:
             plain += part
         for part in text.split(begin)[1:]:
             inside, _, behind = part.partition(end)
+            if end in behind:
+                raise Fatal("the chat template writes a generation block inside another")
             spans.append((len(plain), len(plain) + len(inside)))
             plain += inside + behind
         return plain, spans
@@ -201,6 +207,12 @@ class Program:
         if not full.startswith(upto[:end]):
             return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
         return len(before), end
+
+
+def _told(error: Exception) -> str:
+    """A template's own words, short, and without what moves a cursor."""
+    words = str(error)[:300]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
 
 
 def _chat(system: str | None, messages: list[Message]) -> list[dict[str, str]]:
