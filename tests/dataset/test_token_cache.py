@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -247,8 +248,9 @@ def test_bad_lines_and_faults(source: Path, tmp_path: Path) -> None:
     assert '"action":"excluded"' in first
 
 
+@pytest.mark.parametrize("beside_a_stream", [False, True])
 def test_data_that_changes_while_it_is_read(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside_a_stream: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def label_and_change(*arguments: Any) -> Any:
         labelled = original(*arguments)
@@ -257,8 +259,13 @@ def test_data_that_changes_while_it_is_read(
 
     original = label_files._label
     monkeypatch.setattr(label_files, "_label", label_and_change)
+    data_path = source
+    if beside_a_stream:  # the key is known only when all is read
+        stdin = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(source.read_bytes())))  # type: ignore[arg-type]
+        monkeypatch.setattr("sys.stdin", stdin)
+        data_path = Path(f"{source},-")
     with pytest.raises(ValueError, match="changed while it was read"):
-        load(source, tmp_path / "c")
+        load(data_path, tmp_path / "c")
     assert not finished(tmp_path / "c")
 
 

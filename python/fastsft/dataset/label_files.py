@@ -10,9 +10,17 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.dataset.cache_directory import cache_directory
+from fastsft.dataset.content_digest import file_digest
 from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.sources import DataFile, data_files, open_input
-from fastsft.dataset.token_cache import Labelled, cache_key, label_with_cache, open_cache, tokenizer_digest
+from fastsft.dataset.token_cache import (
+    FILE_CHANGED,
+    Labelled,
+    cache_key,
+    label_with_cache,
+    open_cache,
+    tokenizer_digest,
+)
 from fastsft.launcher import launch
 from fastsft.ranks.relay import relay
 from fastsft.reporting.label_progress import LabelProgress
@@ -65,9 +73,16 @@ class _CachedJob:
 
     def label(self) -> Labelled:
         """From the cache, or now."""
+        before = self._contents() if self._streams else []
+
+        def find_key() -> str:
+            if self._streams and self._contents() != before:
+                raise DataError(FILE_CHANGED)
+            return self._key()
+
         return label_with_cache(
             self._directory,
-            self._key,
+            find_key,
             lambda writer: _label(self._files, self._labeller, writer, self._options, self._streams),
             is_known_before=not self._streams,
         )
@@ -75,6 +90,10 @@ class _CachedJob:
     def open(self, key: str) -> Labelled | None:
         """What another rank made; None where its file cannot be seen."""
         return open_cache(self._directory, key, verify=False)
+
+    def _contents(self) -> list[str]:
+        index = self._directory / "digests"
+        return [file_digest(file.path, index) for file in self._files if not file.is_stream]
 
     def _key(self) -> str:
         streams = [digest.hexdigest() for digest in self._streams]

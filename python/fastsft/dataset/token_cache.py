@@ -20,7 +20,8 @@ from fastsft.dataset.sources import DataFile
 from fastsft.notices import tell
 
 # Raised with every change of what labelling makes of the same inputs.
-_LABEL_VERSION = 2
+_LABEL_VERSION = 3
+FILE_CHANGED = "a data file changed while it was read; start again when nothing writes to it"
 
 
 @dataclass
@@ -58,7 +59,8 @@ def tokenizer_digest(tokenizer: Any) -> str | None:
     names = sorted(path for path in directory.iterdir() if _decides_ids(path.name))
     files = {path.name: file_digest(path) for path in names}
     added = [getattr(tokenizer, name, None) for name in ("legacy", "add_bos_token", "add_eos_token")]
-    return _digest([files, added, native.vocab_size])
+    named = native.named  # of what the files leave out the class decides, which config.json may name
+    return _digest([files, added, native.vocab_size, [named.bos, named.eos, named.unk, named.pad]])
 
 
 def _decides_ids(name: str) -> bool:
@@ -128,7 +130,7 @@ def _write_cache(
             return labelled
         key = find_key()
         if expected not in (None, key):
-            raise DataError("a data file changed while it was read; start again when nothing writes to it")
+            raise DataError(FILE_CHANGED)
         writer.commit(key, labelled.report.to_json())
     except _C.CacheWriteError as error:
         del writer
