@@ -55,6 +55,33 @@ KINDS: list[tuple[str, Any, str, str]] = [
         "stops: no_conversations",
         "kept",
     ),
+    (
+        "conversations is null beside messages",
+        {
+            "conversations": None,
+            "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+        },
+        "stops: no_conversations",
+        "kept",
+    ),
+    (
+        "messages beside conversations that are null",
+        {
+            "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+            "conversations": None,
+        },
+        "stops: no_conversations",
+        "kept",
+    ),
+    (
+        "from and value are null beside role and content",
+        conv(
+            {"from": None, "value": None, "role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Ho", "from": None, "value": None},
+        ),
+        "stops: bad_message",
+        "kept",
+    ),
     ("message is a string", conv(*GOOD, "x"), "stops: bad_message", "salvaged: bad_message"),
     ("message without from", conv(*GOOD, {"value": "x"}), "stops: bad_message", "salvaged: bad_message"),
     ("message without value", conv(*GOOD, {"from": H}), "stops: bad_message", "salvaged: bad_message"),

@@ -27,8 +27,9 @@ struct Value {
 
 struct Message {
   ValueKind kind = ValueKind::kObject;  // of the message itself
-  Value from;                           // "from", or "role" where there is no "from"
-  Value value;                          // "value", or "content" where there is no "value"
+  Value from;                           // "from", or "role" where that is missing or null
+  Value value;                          // "value", or "content" where that is missing, or null
+                                        // beside a "role" that counts
   bool named_role = false;              // `from` is the field "role"
   bool named_content = false;           // `value` is the field "content"
   ValueKind train = ValueKind::kMissing;
@@ -45,7 +46,7 @@ enum class RecordShape { kConversations, kMessages };
 struct Conversation {
   ValueKind kind = ValueKind::kObject;  // of the record itself
   std::string id;                       // empty when there is none
-  // "messages" is taken where there is no "conversations".
+  // "messages" is taken where "conversations" is missing or null.
   RecordShape shape = RecordShape::kConversations;
   ValueKind messages_kind = ValueKind::kArray;  // of that list
   bool messages_empty = false;

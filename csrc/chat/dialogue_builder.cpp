@@ -38,6 +38,7 @@ struct DialogueBuilder::Work {
   Dialogue& dialogue;
   std::vector<Finding>& findings;
   std::vector<size_t> sources{};  // for each message of the dialogue, that of the conversation
+  std::string* joined = nullptr;  // the text of the dialogue's last message, once it was joined
   bool skipped_first = false;
   bool has_two_systems = false;
 
@@ -54,10 +55,17 @@ struct DialogueBuilder::Work {
   }
   bool is_trained(size_t index) const {
     const ValueKind own = conversation.messages[index].train;
-    return (own == ValueKind::kMissing ? conversation.train : own) != ValueKind::kFalse;
+    const bool says_nothing = own == ValueKind::kMissing || own == ValueKind::kNull;
+    return (says_nothing ? conversation.train : own) != ValueKind::kFalse;
   }
   std::string_view own_text(std::string text) {
     return dialogue.owned.emplace_back(std::move(text));
+  }
+  void join(std::string_view text) {
+    DialogueMessage& last = dialogue.messages.back();
+    if (joined == nullptr) joined = &dialogue.owned.emplace_back(last.text);
+    joined->append(kBlankLine).append(text);
+    last.text = *joined;
   }
 };
 
@@ -124,7 +132,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   if (repairs_ && !messages.empty() && messages.back().role == role) {
     work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
               concat("joined to the message of role ", name_of(role), " before it"));
-    messages.back().text = work.own_text(concat(messages.back().text, kBlankLine, text));
+    work.join(text);
     messages.back().is_learned = messages.back().is_learned && work.is_trained(index);
     return true;
   }
@@ -142,6 +150,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                      concat("a message of role ", name_of(role), " after ", before,
                             "; user and assistant must alternate"));
   }
+  work.joined = nullptr;
   messages.push_back({role, text, role == Role::kAssistant && work.is_trained(index)});
   work.sources.push_back(index);
   return true;

@@ -16,9 +16,14 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
 }
 
 void RecordParser::read_field(JsonScanner& scanner, Conversation& record) {
-  const bool has_conversations =
-      record.messages_kind != ValueKind::kMissing && record.shape == RecordShape::kConversations;
-  if (key_ == "conversations") {
+  const bool is_known = record.messages_kind != ValueKind::kMissing;
+  const bool has_messages = is_known && record.shape == RecordShape::kMessages;
+  const bool has_conversations = is_known && record.shape == RecordShape::kConversations &&
+                                 record.messages_kind != ValueKind::kNull;
+  // A table of both shapes has null in the column that is not a record's own.
+  if (key_ == "conversations" && has_messages && scanner.peek() == ValueKind::kNull) {
+    scanner.skip();
+  } else if (key_ == "conversations") {
     record.shape = RecordShape::kConversations;
     read_messages(scanner, record);
   } else if (key_ == "messages" && !has_conversations) {
@@ -57,17 +62,17 @@ void RecordParser::read_message(JsonScanner& scanner, Message& message) {
   message.kind = scanner.peek();
   message.byte = scanner.byte();
   if (message.kind != ValueKind::kObject) return scanner.skip();
-  bool has_from = false, has_value = false;
+  Value role, content;
   scanner.enter_object();
   while (scanner.next_key(key_)) {
-    if (key_ == "from" || (key_ == "role" && !has_from)) {
-      has_from = key_ == "from";
-      message.named_role = !has_from;
+    if (key_ == "from") {
       message.from = scanner.read_value();
-    } else if (key_ == "value" || (key_ == "content" && !has_value)) {
-      has_value = key_ == "value";
-      message.named_content = !has_value;
+    } else if (key_ == "role") {
+      role = scanner.read_value();
+    } else if (key_ == "value") {
       read_text(scanner, message.value);
+    } else if (key_ == "content") {
+      read_text(scanner, content);
     } else if (key_ == "train") {
       message.train = scanner.peek();
       scanner.skip();
@@ -75,6 +80,18 @@ void RecordParser::read_message(JsonScanner& scanner, Message& message) {
       scanner.skip();
     }
   }
+  settle_names(message, std::move(role), std::move(content));
+}
+
+void RecordParser::settle_names(Message& message, Value role, Value content) {
+  const auto is_unset = [](const Value& value, bool may_be_null) {
+    return value.kind == ValueKind::kMissing || (may_be_null && value.kind == ValueKind::kNull);
+  };
+  message.named_role = role.kind != ValueKind::kMissing && is_unset(message.from, true);
+  message.named_content =
+      content.kind != ValueKind::kMissing && is_unset(message.value, message.named_role);
+  if (message.named_role) message.from = std::move(role);
+  if (message.named_content) message.value = std::move(content);
 }
 
 void RecordParser::read_text(JsonScanner& scanner, Value& value) {

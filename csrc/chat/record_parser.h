@@ -19,6 +19,7 @@ class RecordParser {
   void read_id(JsonScanner& scanner, Conversation& record);
   void read_messages(JsonScanner& scanner, Conversation& record);
   void read_message(JsonScanner& scanner, Message& message);
+  static void settle_names(Message& message, Value role, Value content);
   void read_text(JsonScanner& scanner, Value& value);
   bool read_part(JsonScanner& scanner, std::string& type, std::string& text);
 

@@ -92,7 +92,7 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
     stream: Any = raw
     if start[:2] == b"\x1f\x8b":
         stream = gzip.GzipFile(fileobj=raw)
-    elif start == b"\x28\xb5\x2f\xfd":
+    elif _is_zstandard(start):
         zstandard = _optional("zstandard", file, "Zstandard", "zstd")
         stream = _ZstandardFrames(raw, zstandard.ZstdDecompressor().decompressobj)
     return _guarded(stream, _name(file), watch)
@@ -201,7 +201,12 @@ def _name(file: DataFile) -> str:
 
 
 def _is_packed(start: bytes) -> bool:
-    return start[:2] == b"\x1f\x8b" or start in (b"\x28\xb5\x2f\xfd", b"PAR1")
+    return start[:2] == b"\x1f\x8b" or start == b"PAR1" or _is_zstandard(start)
+
+
+def _is_zstandard(start: bytes) -> bool:
+    """A frame, or one to be skipped, as pzstd writes it in front."""
+    return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
 
 def _guarded(stream: Any, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
