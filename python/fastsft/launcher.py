@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastsft.interfaces import interface_towards
-from fastsft.ranks.store import forget_own_store, is_one_machine, loopback_store, own_store
+from fastsft.ranks.store import forget_own_store, is_one_machine, loopback_store, open_own_store
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
         dist.init_process_group(
             "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, **meeting
         )
-        own_store()
+        open_own_store()
     backend = "gloo" if device == "cpu" else "nccl"
     # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
     slack = timedelta(seconds=0 if backend == "gloo" else 20)

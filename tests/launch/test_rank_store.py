@@ -46,7 +46,7 @@ def test_one_connection_of_its_own(served):
     own = rank_store.own_store()
     own.set("key", "value")
     assert store.get("key") == b"value" and own is not store and rank_store.own_store() is own
-    assert store.timeout == own.timeout == timedelta(seconds=1800)
+    assert store.timeout == own.run(lambda raw: raw.timeout) == timedelta(seconds=1800)
 
 
 def test_a_lost_store_is_an_error_soon(served, monkeypatch):
@@ -57,5 +57,5 @@ def test_a_lost_store_is_an_error_soon(served, monkeypatch):
     server.wait(30)
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"timed out|refused|reset"):
-        rank_store.own_store()
+        rank_store.open_own_store()
     assert time.monotonic() - started < 60 and store.timeout == timedelta(seconds=1800)

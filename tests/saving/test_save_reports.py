@@ -8,19 +8,21 @@ import torch.distributed as dist
 
 from fastsft.checkpoints import save_reports
 from fastsft.checkpoints.save_reports import Deadline, Report, ReportBox
+from fastsft.ranks.bounded_store import BoundedStore
 
 
 @pytest.fixture
 def boxes(monkeypatch):
     """Those of rank 0 and rank 1 of one save; ranks are lost after half a second of silence."""
-    store = dist.HashStore()
+    store = BoundedStore(dist.HashStore, 30.0)
     monkeypatch.setattr(save_reports, "own_store", lambda: store)
     monkeypatch.setattr(save_reports, "_numbers", iter([7, 7]))
     monkeypatch.setattr(save_reports, "_SILENCE", 0.5)
     monkeypatch.setattr(save_reports, "_PULSE", 0.05)
     made = [ReportBox(rank, 2) for rank in (0, 1)]
     made[0].post(Report())
-    return made
+    yield made
+    store.close()
 
 
 def test_a_rank_that_writes_for_long_is_waited_for(boxes):

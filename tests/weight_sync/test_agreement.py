@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from fastsft.ranks.bounded_store import BoundedStore
 from fastsft.weight_sync import opening, read_state_dict, verdicts
 from ranks import run_ranks
 from weight_sync_parts import agreement_world
@@ -53,7 +54,7 @@ def test_ranks_that_differ_are_told_and_can_go_on(tmp_path: Path) -> None:
 
 def test_a_rank_late_with_its_plan_does_not_go_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds that the other has gone, not the hash that the other had posted before."""
-    store, gone = dist.HashStore(), threading.Event()
+    gone, store = threading.Event(), BoundedStore(dist.HashStore, 30.0)
     monkeypatch.setattr(verdicts, "own_store", lambda: store)
     monkeypatch.setattr(verdicts, "_numbers", defaultdict(lambda: itertools.repeat(0)))
     monkeypatch.setattr(opening, "ranks_of", lambda engine: (engine, 2))
@@ -77,5 +78,5 @@ def test_a_rank_late_with_its_plan_does_not_go_on_alone(monkeypatch: pytest.Monk
                 early()
         finally:
             gone.set()
-        with pytest.raises(RuntimeError, match="rank 0 failed: RuntimeError: sync: rank 1 did not"):
+        with pytest.raises(RuntimeError, match=r"rank 0 failed: .*agreeing on the plan: rank 1 did not"):
             other.result(60)

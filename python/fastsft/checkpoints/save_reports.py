@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -52,23 +51,8 @@ class ReportBox:
         if self._rank == 0 or self._store is None:
             yield
             return
-        over = threading.Event()
-        pulse = threading.Thread(target=self._beat, args=(over,), name="fastsft-save-pulse", daemon=True)
-        pulse.start()
-        try:
+        with self._store.beating(self._pulse_of(self._rank), _PULSE):
             yield
-        finally:
-            over.set()
-            pulse.join(_SILENCE)
-
-    def _beat(self, over: threading.Event) -> None:
-        assert self._store is not None
-        # Without its store a rank has lost rank 0, which its own report will say.
-        with contextlib.suppress(RuntimeError):
-            while True:
-                self._store.add(self._pulse_of(self._rank), 1)
-                if over.wait(_PULSE):
-                    return
 
     def _pulse_of(self, rank: int) -> str:
         return f"{self._name}/{rank}/pulse"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import threading
@@ -9,9 +10,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from fastsft.ranks.bounded_store import BoundedStore
+
 _LOOPBACK = "127.0.0.1"
-_CONNECT_SECONDS = 10.0  # tried twice by torch
-_own: tuple[Any, Any] | None = None  # the default store, and our connection to it
+_CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
+_own: tuple[Any, BoundedStore] | None = None  # the default store, and our connection to it
 _making = threading.Lock()
 
 
@@ -59,34 +62,52 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
     )
 
 
-def own_store() -> Any:
+def own_store() -> BoundedStore:
     """This process's second connection to the store of its process group, for threads behind the training.
 
-    On the first connection whoever waits keeps all others out; on this one every call must be a quick one.
-    It is made once: with the groups of `join`, or by the first call where somebody else made the group. One
-    made with the store's usual timeout would wait for a lost rank 0 as long as a collective may take.
-    RuntimeError when the store is gone.
+    On the first connection whoever waits keeps all others out; on this one every call must be a quick one,
+    and those who call wait no longer than they say, else as long as a collective may take. It is made once:
+    with the groups of `join`, or at the first call where somebody else made the group, which does not wait.
     """
     from torch.distributed import distributed_c10d
 
     global _own
     with _making:
         default: Any = distributed_c10d._get_default_store()
-        if _own is None or _own[0] is not default:
+        if _own is None or _own[0] is not default or _own[1].failed():
+            _close_own()
             usual = default.timeout
-            default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
-            try:
-                made = default.clone()
-            finally:
-                default.set_timeout(usual)
-            made.set_timeout(usual)
+            made = BoundedStore(functools.partial(_connection, default, usual), usual.total_seconds())
             _own = default, made
         return _own[1]
 
 
+def _connection(default: Any, usual: timedelta) -> Any:
+    """With the store's usual timeout it would wait for a lost rank 0 as long as a collective may take."""
+    default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
+    try:
+        made = default.clone()
+    finally:
+        default.set_timeout(usual)
+    made.set_timeout(usual)
+    return made
+
+
+def open_own_store() -> None:
+    """Make the second connection now. RuntimeError when the store is gone, or silent."""
+    own_store().open(2 * _CONNECT_SECONDS + _PAUSES_SECONDS)
+
+
 def forget_own_store() -> None:
     """With the group: a connection keeps its store, which on rank 0 listens at a port."""
+    with _making:
+        _close_own()
+
+
+def _close_own() -> None:
     global _own
+    if _own is not None:
+        _own[1].close()
     _own = None
 
 

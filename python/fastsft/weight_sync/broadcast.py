@@ -7,15 +7,14 @@ from typing import Any
 
 from fastsft.weight_sync import handshake
 from fastsft.weight_sync.engine_state import EngineState, exclusive
-from fastsft.weight_sync.feed import Feed
+from fastsft.weight_sync.feed import Feed, drained
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.opening import Opening
+from fastsft.weight_sync.opening import Opening, check_grows
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.share import Share
 from fastsft.weight_sync.sources import BroadcastSource, broadcast_source_of
 from fastsft.weight_sync.transport import Transport
-from fastsft.weight_sync.vote import check_grows, settle
 
 DEFAULT_BUCKET_BYTES = 1 << 28
 
@@ -62,19 +61,20 @@ def fsdp_sync_weight_nccl(
         share = Share(plan, source.rank, source.world_size) if wire.every_rank else None
         feed = Feed(source, plan, share)
         error: BaseException | None = None
-        try:
-            if source.rank == 0 or wire.every_rank:
-                options = SyncOptions(bucket_bytes, version, announce, checksum)
-                transport = _transport(model_update_group, deadline_s, source)
-                if wire.handshakes or handshakes:
-                    header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
-                    roots = {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
-                    handshake.offer(transport, plan, {**header, **roots})
-                wire.send(feed, plan if share is None else share.plan, transport, options)
-        except Exception as failure:
-            error = failure
-        error = _drain(feed, error)
-        settle(what, error, source.rank, source.world_size)
+        with opening.transfer():
+            try:
+                if source.rank == 0 or wire.every_rank:
+                    options = SyncOptions(bucket_bytes, version, announce, checksum)
+                    transport = _transport(model_update_group, deadline_s, source)
+                    if wire.handshakes or handshakes:
+                        header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
+                        roots = {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
+                        handshake.offer(transport, plan, {**header, **roots})
+                    wire.send(feed, plan if share is None else share.plan, transport, options)
+            except Exception as failure:
+                error = failure
+            error = drained(feed, error)
+        opening.settle(what, error)
         state.broadcast = version
     return version
 
@@ -113,12 +113,3 @@ def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transp
             f"model_update_group: expected trainer rank {source.rank} as its rank 0, got {transport.rank}"
         )
     return transport
-
-
-def _drain(feed: Feed, error: BaseException | None) -> BaseException | None:
-    """The other ranks are in the gathers that are left, whatever happened here."""
-    try:
-        feed.drain()
-    except Exception as failure:
-        return error or failure
-    return error

@@ -63,3 +63,13 @@ class Feed:
                 raise RuntimeError(
                     f"expected tensor {expected}, got {name}; the model changed, make a new plan"
                 )
+
+
+def drained(feed: Feed, error: BaseException | None) -> BaseException | None:
+    """The first failure: `error`, or that of draining. The other ranks are in the gathers that are left,
+    whatever happened here."""
+    try:
+        feed.drain()
+    except Exception as failure:
+        return error or failure
+    return error

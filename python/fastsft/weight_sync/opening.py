@@ -1,33 +1,37 @@
-"""Before the first gather of a transfer: do all trainer ranks mean the same one, and can all begin?
+"""Around a transfer: do all trainer ranks mean the same one, can all begin, and have all succeeded?
 
 A rank that raises before a collective, or never calls, would leave the others in it. So ranks first meet in
-the store: whoever cannot begin says why, and everybody raises that.
+the store: whoever cannot begin says why, and everybody raises that. They meet there again at the end: a
+collective would wait for a frozen rank for as long as the engine's own group allows.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.verdicts import Verdicts
 
-_KINDS = ("facts", "hash", "plan")
+_KINDS = {
+    "facts": "agreeing on the call", "hash": "agreeing on the plan", "plan": "comparing plans",
+    "outcome": "ending together",
+}  # fmt: skip
 
 
 class Opening:
-    """A `with` block around everything that a rank does until `agree_on_plan`, and on into the transfer.
+    """A `with` block around everything that a rank does for a transfer, from `agree` to `settle`.
 
     occasion: which function it is, the same on every rank. what: for messages. deadline_s: how long ranks
-    that do not come are waited for. Collective over all ranks.
+    that do not come are waited for, and the store. Collective over all ranks.
     """
 
     def __init__(self, engine: Any, occasion: str, what: str, deadline_s: float) -> None:
         self._rank, self._world_size = ranks_of(engine)
         self._what = what
-        self._expected = list(_KINDS[:2])  # what the others wait for from this rank
+        self._expected = ["facts", "hash", "outcome"]  # what the others wait for from this rank
         self._verdicts = Verdicts(occasion, _KINDS, self._rank, self._world_size, deadline_s)
 
     def __enter__(self) -> Opening:
@@ -50,36 +54,54 @@ class Opening:
             posts = self._exchange("plan", plan=plan.to_json() if self._rank in (0, other) else None)
             first, second = (SyncPlan.from_json(posts[rank]["plan"]) for rank in (0, other))
             raise ValueError(f"{self._what}: {other_model(first, second, other)}")
-        self._verdicts.leave()
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Around what may take any time: the others wait for this rank at the end while its process lives."""
+        with self._verdicts.alive() if self._world_size > 1 else contextlib.nullcontext():
+            yield
+
+    def settle(self, what: str, error: BaseException | None) -> None:
+        """After the transfer, `what`, which failed here with `error`, and a barrier.
+
+        All ranks return, or all raise the first failing rank's reason, whose own error stays the cause.
+        """
+        self._what = what
+        outcome = {} if error is None else {"failed": _failure(error)}
+        if self._world_size > 1:
+            self._exchange("outcome", error, **outcome)
+        else:
+            self._check_failures([outcome], error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            return self._verdicts.leave()
-        failed = [isinstance(error, ValueError), f"{type(error).__name__}: {error}"]
-        with contextlib.suppress(RuntimeError):  # of a store that is gone: the error itself says more
-            for expected in self._expected:
-                self._verdicts.post(expected, failed=failed)
-            self._verdicts.leave()
+        if error is not None:
+            with contextlib.suppress(RuntimeError):  # of a store that is gone: the error itself says more
+                for expected in self._expected:
+                    self._verdicts.post(expected, failed=_failure(error))
+        self._verdicts.leave()
 
-    def _exchange(self, kind: str, **content: Any) -> list[dict[str, Any]]:
-        """Everybody's post, when none of them failed."""
-        self._verdicts.post(kind, **content)
+    def _exchange(self, kind: str, own: BaseException | None = None, **content: Any) -> list[dict[str, Any]]:
+        """Everybody's post, when none of them failed. own: why this rank did."""
         try:
-            posts = self._verdicts.collect_all(kind)
+            self._verdicts.post(kind, **content)
+            collect = self._verdicts.collect_patiently if kind == "outcome" else self._verdicts.collect_all
+            posts = collect(kind)
         except RuntimeError as error:
             # A late rank finds that this one has gone, not what it posted.
-            raise RuntimeError(f"{self._what}: {error}") from error
+            before = "" if own is None else f"; before that, rank {self._rank} failed: {own}"
+            raise RuntimeError(f"{self._what}: {error}{before}") from (own or error)
         self._expected = self._expected[1:]
-        self._check_failures(posts)
+        self._check_failures(posts, own)
         return posts
 
-    def _check_failures(self, posts: list[dict[str, Any]]) -> None:
+    def _check_failures(self, posts: list[dict[str, Any]], own: BaseException | None = None) -> None:
         for rank, post in enumerate(posts):
             if "failed" in post:
                 is_value, why = post["failed"]
-                raise (ValueError if is_value else RuntimeError)(f"{self._what}: rank {rank} failed: {why}")
+                kind = ValueError if is_value else RuntimeError
+                raise kind(f"{self._what}: rank {rank} failed: {why}") from own
 
     def _check_facts(self, posts: list[dict[str, Any]]) -> None:
         for rank, post in enumerate(posts):
@@ -90,6 +112,16 @@ class Opening:
                         f"{self._what}: {name}: rank 0 has {value}, rank {rank} {other}; all ranks make the "
                         "same calls with the same arguments"
                     )
+
+
+def _failure(error: BaseException) -> tuple[bool, str]:
+    return isinstance(error, ValueError), f"{type(error).__name__}: {error}"
+
+
+def check_grows(what: str, version: int, before: int) -> None:
+    """ValueError, the same on every rank, when a version does not grow."""
+    if version <= before:
+        raise ValueError(f"{what}: version {version} is not newer than {before}, which receivers have")
 
 
 def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:

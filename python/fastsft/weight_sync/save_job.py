@@ -18,7 +18,11 @@ from fastsft.weight_sync.reported import ReplacedError
 from fastsft.weight_sync.staging import Snapshot
 from fastsft.weight_sync.verdicts import Verdicts
 
-KINDS = ("tag", "written", "decision", "renamed", "done")  # of what ranks post about one save
+KINDS = {  # of what ranks post about one save: what those who wait for it do
+    "tag": "waiting for rank 0 to begin", "written": "waiting for what ranks wrote",
+    "decision": "waiting for rank 0's decision", "renamed": "waiting for ranks that rename",
+    "done": "waiting for rank 0's manifest",
+}  # fmt: skip
 _FSDP_CONFIG = "fsdp_config.json"
 
 
@@ -165,7 +169,14 @@ class SaveJob:
         self._verdicts.post("done")
 
     def _follow(self) -> None:
-        self._verdicts.collect("decision", [0])
+        try:
+            self._verdicts.collect("decision", [0])
+        except RuntimeError as error:
+            # Rank 0 may be late only, and must not go on with files that are about to be removed.
+            with contextlib.suppress(RuntimeError):
+                for kind in ("written", "renamed"):
+                    self._verdicts.post(kind, error=str(error))
+            raise
         self._rename([file for file in self._files if not file.shared])
         self._verdicts.collect("done", [0])
 
@@ -186,11 +197,19 @@ class SaveJob:
 
     def _rename(self, files: list[WrittenFile]) -> None:
         try:
-            rename_all(self._directory, files)
+            self._rename_files(files)
             self._verdicts.post("renamed")
         except Exception as error:
             self._verdicts.post("renamed", error=str(error))
             raise
+
+    def _rename_files(self, files: list[WrittenFile]) -> None:
+        try:
+            rename_all(self._directory, files)
+        except FileNotFoundError as error:
+            raise RuntimeError(
+                f"a rank gave this save up meanwhile, and removed what it had waited for too long: {error}"
+            ) from error
 
     def _remove_temporary(self) -> None:
         """Of the whole save: it has failed, and whoever is late removes what came after the others had."""

@@ -9,11 +9,14 @@ import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from fastsft.ranks.bounded_store import BoundedStore, SilentStoreError
+
 if TYPE_CHECKING:
     import torch
 
 MESSAGE_BYTES = 2048
 _BACKENDS = ("gloo", "nccl", "shared_memory")
+_SLACK_S = 5.0  # a backend's own error comes first, which says more
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # groups in which an operation failed
 
 
@@ -46,22 +49,39 @@ class WeightGroup:
     def _make(self) -> Any:
         dist: Any = importlib.import_module("torch.distributed")
         store = dist.PrefixStore(f"weights/{self.generation}", self._store)
-        if store.add(f"joined/{self._rank}", 1) > 1:
-            raise ValueError(
-                f"rank {self._rank} has joined generation {self.generation} of this group before: two "
-                "members have one rank, or this one was started again; make a group over another store, or "
-                "rebuild it on every member"
-            )
+        calls = BoundedStore(lambda: store, self._timeout.total_seconds())
         try:
-            return self._connect(dist, store)
+            calls.run(self._join)
+            if (
+                self._backend == "nccl"
+            ):  # asks the store when it first sends, and belongs to this thread's device
+                return self._connect(dist, store)
+            return calls.run(lambda _: self._connect(dist, store), self._timeout.total_seconds() + _SLACK_S)
+        except SilentStoreError as error:
+            raise SilentStoreError(
+                self._timeout.total_seconds(), f"joining generation {self.generation} of a group for weights"
+            ) from error
         except RuntimeError as error:
-            missing = [r for r in range(self._world_size) if not store.check([f"joined/{r}"])]
+            missing = calls.run(self._missing)
             if not missing:
                 raise
             raise RuntimeError(
                 f"rank {', '.join(map(str, missing))} has not joined generation {self.generation} of this "
                 f"group within {self._timeout.total_seconds():g} seconds: {str(error).splitlines()[0]}"
             ) from error
+        finally:
+            calls.close()
+
+    def _join(self, store: Any) -> None:
+        if store.add(f"joined/{self._rank}", 1) > 1:
+            raise ValueError(
+                f"rank {self._rank} has joined generation {self.generation} of this group before: two "
+                "members have one rank, or this one was started again; make a group over another store, or "
+                "rebuild it on every member"
+            )
+
+    def _missing(self, store: Any) -> list[int]:
+        return [rank for rank in range(self._world_size) if not store.check([f"joined/{rank}"])]
 
     def _connect(self, dist: Any, store: Any) -> Any:
         if self._backend == "shared_memory":

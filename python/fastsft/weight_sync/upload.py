@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.engine_state import exclusive
-from fastsft.weight_sync.feed import Feed
-from fastsft.weight_sync.opening import Opening
+from fastsft.weight_sync.feed import Feed, drained
+from fastsft.weight_sync.opening import Opening, check_grows
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.sources import state_source
 from fastsft.weight_sync.verdicts import skip
-from fastsft.weight_sync.vote import check_grows, settle
 
 if TYPE_CHECKING:
     import torch
@@ -57,16 +56,14 @@ def fsdp_upload_state_dict(
         opening.agree_on_plan(plan)
         error: BaseException | None = None
         feed = Feed(source, plan)
-        try:
-            if source.rank == 0:
-                _send(feed, plan, _Receiving(synchronizer, global_step, deadline_s), bucket_bytes)
-        except Exception as failure:
-            error = failure
-        try:
-            feed.drain()
-        except Exception as failure:
-            error = error or failure
-        settle(what, error, source.rank, source.world_size)
+        with opening.transfer():
+            try:
+                if source.rank == 0:
+                    _send(feed, plan, _Receiving(synchronizer, global_step, deadline_s), bucket_bytes)
+            except Exception as failure:
+                error = failure
+            error = drained(feed, error)
+        opening.settle(what, error)
         state.uploaded = global_step
     logger.info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
 
