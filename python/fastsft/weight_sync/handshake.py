@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.transport import AgreedError, Transport
 
 _WHAT = "the handshake"
 
@@ -54,4 +54,4 @@ def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) 
         difference = own.difference(sent, "the receiver's plan", "the sender's plan")
         answer = {"error": difference} if difference else {}
     transport.vote(answer, _WHAT)
-    raise RuntimeError(f"{_WHAT}: plans differ")
+    raise AgreedError(f"{_WHAT}: plans differ")

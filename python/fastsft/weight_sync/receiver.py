@@ -59,6 +59,8 @@ class WeightReceiver:
         if self._handshakes:
             versions = set(_together([self._accepting(root, each) for root, each in enumerate(transports)]))
         if len(versions) > 1:
+            for transport in transports:
+                transport.end()
             raise RuntimeError(f"the trainer ranks send versions {sorted(versions)}; expected one")
         (version,) = versions
         self.dirty = True
@@ -66,7 +68,7 @@ class WeightReceiver:
         if self._mode.every_rank:
             self._receive_shares(transports, options)
         else:
-            self._mode.receive(self.plan, transports[0], options, self._load)
+            self._receive_from(transports[0], self.plan, options, self._load)
         self.version, self.dirty = version, False
         return version
 
@@ -75,14 +77,19 @@ class WeightReceiver:
         self._shares = self._shares or [Share(self.plan, root, size) for root in range(size)]
         joining = Joining(self.plan, self._load)
         _together([
-            functools.partial(self._mode.receive, share.plan, transport, options, joining.loader(share))
+            functools.partial(self._receive_from, transport, share.plan, options, joining.loader(share))
             for share, transport in zip(self._shares, transports, strict=True)
         ])  # fmt: skip
 
+    def _receive_from(self, transport: Transport, plan: SyncPlan, options: SyncOptions, load: Load) -> None:
+        with transport.transfer():
+            self._mode.receive(plan, transport, options, load)
+
     def _accepting(self, root: int, transport: Transport) -> Callable[[], int]:
         def accept() -> int:
-            header = handshake.accept(transport, self.plan, functools.partial(self._refusal, root))
-            return int(header["version"])
+            with transport.transfer():
+                header = handshake.accept(transport, self.plan, functools.partial(self._refusal, root))
+                return int(header["version"])
 
         return accept
 

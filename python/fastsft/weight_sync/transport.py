@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import weakref
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ MESSAGE_BYTES = 2048
 _BACKENDS = ("gloo", "nccl", "shared_memory")
 _SLACK_S = 5.0  # a backend's own error comes first, which says more
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # groups in which an operation failed
+
+
+class AgreedError(RuntimeError):
+    """A failure that every member has heard: all left the transfer at the same place."""
 
 
 class WeightGroup:
@@ -137,6 +142,23 @@ class Transport:
         with self._failing(what):
             work.wait(self._deadline)
 
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Around a whole handshake or transfer. Whoever leaves in the middle of it ends the group, unless all
+        leave there: the others would take the next transfer for the rest of this one."""
+        try:
+            yield
+        except AgreedError:
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """The group is of no use from now on, here or elsewhere."""
+        _BROKEN.add(self._group)
+        _abort(self._group)
+
     def announce(self, content: dict[str, Any]) -> dict[str, Any]:
         """Rank 0's content, on every rank."""
         import torch
@@ -147,7 +169,7 @@ class Transport:
         return _decode(message)
 
     def vote(self, content: dict[str, Any], what: str) -> list[dict[str, Any]]:
-        """Every member's content, in order of rank. RuntimeError on all when one says `error`."""
+        """Every member's content, in order of rank. AgreedError on all when one says `error`."""
         import torch
 
         c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
@@ -162,7 +184,7 @@ class Transport:
         for rank, note in enumerate(found):
             if "error" in note:
                 who = "the sender" if rank == 0 else f"receiver {rank}"
-                raise RuntimeError(f"{what}: {who}: {note['error']}")
+                raise AgreedError(f"{what}: {who}: {note['error']}")
         return found
 
     @contextlib.contextmanager
@@ -170,8 +192,7 @@ class Transport:
         try:
             yield
         except RuntimeError as error:
-            _BROKEN.add(self._group)
-            _abort(self._group)
+            self.end()
             raise RuntimeError(
                 f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
                 f"{str(error).splitlines()[0]}"
@@ -186,9 +207,10 @@ def _abort(group: Any) -> None:
 def _encode(content: dict[str, Any]) -> torch.Tensor:
     import torch
 
-    if "error" in content:  # as much of the words as fits, whatever they escape to
-        content = {**content, "error": str(content["error"])[: MESSAGE_BYTES // 8]}
     data = json.dumps(content).encode()
+    while "error" in content and len(data) > MESSAGE_BYTES:  # whatever its characters escape to
+        content = {**content, "error": content["error"][: len(content["error"]) * 3 // 4]}
+        data = json.dumps(content).encode()
     assert len(data) <= MESSAGE_BYTES, data
     # The clone is no Python object's memory: a thread of gloo may be the last to let go of it.
     return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.modes import Load, SyncOptions, register
+from fastsft.weight_sync.transport import AgreedError
 
 if TYPE_CHECKING:
     import torch
@@ -109,7 +110,7 @@ def _settle(
     notes = transport.vote(note, what)
     sums = {each["crc32c"] for each in notes if "crc32c" in each}
     if len(sums) > 1:
-        raise RuntimeError(f"{what}: checksums differ between the sender and a receiver; sync again")
+        raise AgreedError(f"{what}: checksums differ between the sender and a receiver; sync again")
 
 
 def _unpack(
