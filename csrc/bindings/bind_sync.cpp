@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bind.h"
+#include "core/error.h"
 #include "storage/crc32c.h"
 #include "sync/packing.h"
 #include "sync/wire_dtype.h"
@@ -16,11 +17,19 @@ using Unlocked = py::call_guard<py::gil_scoped_release>;
 using NamedTensor = std::tuple<std::string, std::string, std::vector<uint64_t>>;
 using Tensors = std::vector<at::Tensor>;
 
+DType dtype_of(const std::string& tensor, const std::string& dtype) {
+  try {
+    return parse_wire_dtype(dtype);
+  } catch (const std::invalid_argument& error) {
+    throw_invalid("tensor ", tensor, ": ", error.what());
+  }
+}
+
 SyncPlan make_plan(const std::vector<NamedTensor>& tensors,
                    const std::vector<std::pair<std::string, std::string>>& tied) {
   std::vector<TensorSpec> specs;
   for (const auto& [name, dtype, shape] : tensors) {
-    specs.push_back({name, parse_wire_dtype(dtype), shape});
+    specs.push_back({name, dtype_of(name, dtype), shape});
   }
   std::vector<TiedName> names;
   for (const auto& [name, owner] : tied) names.push_back({name, owner});

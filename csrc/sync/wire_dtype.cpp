@@ -37,8 +37,10 @@ DType parse_wire_dtype(const std::string& name) {
   for (const auto& [dtype, torch_name] : kTorchNames) {
     if (bare == torch_name || name == dtype_name(dtype)) return dtype;
   }
-  throw_invalid("dtype \"", name,
-                "\": expected a name like \"bfloat16\", \"torch.bfloat16\" or \"BF16\"");
+  throw_invalid(
+      "dtype \"", name,
+      "\": expected a name like \"bfloat16\", \"torch.bfloat16\" or \"BF16\"; complex and "
+      "quantized tensors cannot be sent, keep them as real ones or out of the state dict");
 }
 
 std::string torch_dtype_name(DType dtype) {

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.weight_sync import handshake
-from fastsft.weight_sync.engine_state import EngineState, exclusive
+from fastsft.weight_sync.engine_state import exclusive
 from fastsft.weight_sync.feed import Feed, drained
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.opening import Opening, check_grows
+from fastsft.weight_sync.opening import Opening, check_grows, whole_number
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.share import Share
-from fastsft.weight_sync.sources import BroadcastSource, broadcast_source_of
+from fastsft.weight_sync.sources import BroadcastSource, broadcast_source
 from fastsft.weight_sync.transport import Transport
 
 DEFAULT_BUCKET_BYTES = 1 << 28
@@ -51,11 +51,11 @@ def fsdp_sync_weight_nccl(
         exclusive(engine, deadline_s) as state,
     ):
         wire = sync_mode(mode)
-        version = state.broadcast + 1 if version is None else version
+        version = state.broadcast + 1 if version is None else whole_number("version", version)
         what = f"sending version {version}"
         check_grows(what, version, state.broadcast)
         opening.agree({"version": version, "mode": mode, "bucket_bytes": bucket_bytes})
-        source = _source(engine, state)
+        source = broadcast_source(engine, state)
         plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
         opening.agree_on_plan(plan)
         share = Share(plan, source.rank, source.world_size) if wire.every_rank else None
@@ -66,11 +66,12 @@ def fsdp_sync_weight_nccl(
                 if source.rank == 0 or wire.every_rank:
                     options = SyncOptions(bucket_bytes, version, announce, checksum)
                     transport = _transport(model_update_group, deadline_s, source)
-                    if wire.handshakes or handshakes:
-                        header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
-                        roots = {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
-                        handshake.offer(transport, plan, {**header, **roots})
-                    wire.send(feed, plan if share is None else share.plan, transport, options)
+                    with transport.transfer():
+                        if wire.handshakes or handshakes:
+                            header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
+                            roots = {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
+                            handshake.offer(transport, plan, {**header, **roots})
+                        wire.send(feed, plan if share is None else share.plan, transport, options)
             except Exception as failure:
                 error = failure
             error = drained(feed, error)
@@ -92,16 +93,11 @@ def sync_plan(
         exclusive(engine, deadline_s) as state,
     ):
         opening.agree({"save_dtype": save_dtype, "send_buffers": send_buffers})
-        plan = _source(engine, state).plan(parameter_dtype(save_dtype), buffers=send_buffers)
+        source = broadcast_source(engine, state)
+        source.refresh()
+        plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
         opening.agree_on_plan(plan)
         return plan
-
-
-def _source(engine: Any, state: EngineState) -> BroadcastSource:
-    source: BroadcastSource | None = state.sources.get("broadcast")
-    if source is None:
-        source = state.sources["broadcast"] = broadcast_source_of(engine)
-    return source
 
 
 def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transport:

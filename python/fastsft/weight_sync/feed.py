@@ -20,7 +20,7 @@ class Feed:
 
     def __init__(self, source: BroadcastSource, plan: SyncPlan, share: Share | None = None) -> None:
         self._names = (plan if share is None else share.plan).names
-        self._known = set(self._names)
+        self._known, self._described = set(self._names), source.names()
         self._check = TieCheck(source.sent_twice())
         self._units = source.whole() if share is None else share.units(source.rows())
         self._lends_memory = source.lends_memory
@@ -63,6 +63,8 @@ class Feed:
                 raise RuntimeError(
                     f"expected tensor {expected}, got {name}; the model changed, make a new plan"
                 )
+            elif name not in self._described:
+                raise RuntimeError(f"tensor {name} is new in the model; make a new plan with sync_plan")
 
 
 def drained(feed: Feed, error: BaseException | None) -> BaseException | None:

@@ -8,6 +8,7 @@ collective would wait for a frozen rank for as long as the engine's own group al
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -128,6 +129,17 @@ def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
     """How the plan of `rank` differs from rank 0's, `first`."""
     difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
+
+
+def whole_number(what: str, value: Any) -> int:
+    """A step or version as an `int`, also from NumPy's. ValueError for what is none, or below 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{what}: expected a whole number from 0 on, got {value!r}")
+    return number
 
 
 def ranks_of(engine: Any) -> tuple[int, int]:

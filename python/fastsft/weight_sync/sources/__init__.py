@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastsft.weight_sync.engine_state import EngineState
-from fastsft.weight_sync.sources.source import BroadcastSource, WeightSource
+from fastsft.weight_sync.sources.source import BroadcastSource, WeightSource, weights_of
 
 
 def source_of(engine: Any) -> WeightSource:
@@ -34,11 +35,31 @@ def broadcast_source_of(engine: Any) -> BroadcastSource:
 
 
 def state_source(engine: Any, state: EngineState) -> WeightSource:
-    """`source_of`, made once an engine."""
-    source: WeightSource | None = state.sources.get("state")
-    if source is None:
-        source = state.sources["state"] = source_of(engine)
+    """`source_of`, made once as long as the engine keeps its module, with what changed in it noticed."""
+    source: WeightSource = _kept(engine, state, "state", source_of)
+    source.refresh()
     return source
 
 
-__all__ = ["BroadcastSource", "WeightSource", "broadcast_source_of", "source_of", "state_source"]
+def broadcast_source(engine: Any, state: EngineState) -> BroadcastSource:
+    """`broadcast_source_of`, made once as long as the engine keeps its module. Its plan stays, because
+    receivers have it, until somebody calls `refresh`."""
+    source: BroadcastSource = _kept(engine, state, "broadcast", broadcast_source_of)
+    return source
+
+
+def _kept(engine: Any, state: EngineState, key: str, make: Callable[[Any], BroadcastSource]) -> Any:
+    source = state.sources.get(key)
+    if source is None or source.weights is not weights_of(engine):
+        source = state.sources[key] = make(engine)
+    return source
+
+
+__all__ = [
+    "BroadcastSource",
+    "WeightSource",
+    "broadcast_source",
+    "broadcast_source_of",
+    "source_of",
+    "state_source",
+]

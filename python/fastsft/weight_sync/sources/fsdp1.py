@@ -56,6 +56,9 @@ class Fsdp1Source(WeightSource):
                 is_buffer = not isinstance(tensor, nn.Parameter)
                 yield rows_of_whole(name, tensor.detach(), is_buffer, self.rank, self.world_size)
 
+    def refresh(self) -> None:
+        """Nothing: flat parameters keep names, shapes and dtypes, and to describe them gathers all."""
+
     def declared_ties(self) -> dict[str, str]:
         return declared_ties(self._inner)
 

@@ -70,30 +70,35 @@ class TensorSource(WeightSource):
         self.config = getattr(self._module, "config", None)
 
     def describe(self) -> list[Described]:
-        parameters = {id(p) for p in self._module.parameters()}
-        return [
-            Described(name, tuple(t.shape), t.dtype, id(t) not in parameters, id(t))
-            for name, t in self._state()
-        ]
+        state, parameters = self._state()
+        return [Described(name, tuple(t.shape), t.dtype, id(t) not in parameters, id(t)) for name, t in state]
 
     def whole(self) -> Iterator[list[Named]]:
-        yield from whole_tensors(self._state())
+        yield from whole_tensors(self._state()[0])
 
     def rows(self) -> Iterator[Rows]:
-        parameters = {id(p) for p in self._module.parameters()}
+        state, parameters = self._state()
         meshes: dict[int, bool] = {}
-        for name, tensor in self._state():
+        for name, tensor in state:
             yield rows_of(name, tensor, id(tensor) not in parameters, self.rank, self.world_size, meshes)
+
+    def gathers(self) -> bool:
+        meshes: dict[int, bool] = {}
+        state, _ = self._state()
+        return any(is_dtensor(t) and not is_cut_over_all(t, self.world_size, meshes) for _, t in state)
 
     def declared_ties(self) -> dict[str, str]:
         return declared_ties(self._module)
 
-    def _state(self) -> list[Named]:
+    def _state(self) -> tuple[list[Named], set[int]]:
+        """(names and tensors, identities of the parameters among them)."""
         # keep_vars: parameters themselves, so that one that two names share is seen to be one.
         state = self._module.state_dict(keep_vars=True)
         for name, value in state.items():
             check_is_tensor(name, value)
-        return [(clean_name(name), value) for name, value in state.items()]
+        # Only now: after a forward FSDP2 holds whole parameters, and state_dict() puts the sharded ones back.
+        parameters = {id(parameter) for parameter in self._module.parameters()}
+        return [(clean_name(name), value) for name, value in state.items()], parameters
 
 
 class NamedTensorSource(BroadcastSource):
@@ -152,17 +157,22 @@ def rows_of(
     return rows_of_whole(name, full_tensor(tensor), is_buffer, rank, world_size)
 
 
+def is_cut_over_all(tensor: Any, world_size: int, meshes: dict[int, bool]) -> bool:
+    """Whether a DTensor is cut into rows over all ranks, in their order."""
+    mesh = row_mesh(tensor)
+    if mesh is None:
+        return False
+    if id(mesh) not in meshes:
+        meshes[id(mesh)] = mesh.mesh.tolist() == list(range(world_size))
+    return meshes[id(mesh)]
+
+
 def own_rows(tensor: Any, rank: int, world_size: int, meshes: dict[int, bool]) -> torch.Tensor | None:
     """The local part of a DTensor that is cut into rows over all ranks; None where a gather is needed.
 
     meshes: by identity, whether a mesh is all ranks in order, which takes a mesh a while to say.
     """
-    mesh = row_mesh(tensor) if is_dtensor(tensor) else None
-    if mesh is None:
-        return None
-    if id(mesh) not in meshes:
-        meshes[id(mesh)] = mesh.mesh.tolist() == list(range(world_size))
-    if not meshes[id(mesh)]:
+    if not is_dtensor(tensor) or not is_cut_over_all(tensor, world_size, meshes):
         return None
     local: torch.Tensor = tensor._local_tensor
     begin, end = chunk_of(tensor.shape, rank, world_size)

@@ -48,8 +48,9 @@ class BroadcastSource(ABC):
         import torch.distributed as dist
 
         joined = dist.is_available() and dist.is_initialized()
-        self.engine = engine
+        self.engine, self.weights = engine, weights_of(engine)
         self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        self._described: list[Described] = []
         self._resolution: tuple[list[Described], dict[str, str]] | None = None
         self._ties: dict[str, str] = {}
         self._plans: dict[tuple[Any, bool], SyncPlan] = {}
@@ -79,6 +80,17 @@ class BroadcastSource(ABC):
             self._plans[key] = SyncPlan([(each.name, _wire(each, dtype), each.shape) for each in sent], tied)
         return self._plans[key]
 
+    def refresh(self) -> None:
+        """Notice a model that has changed since it was described: the next plan is a new one."""
+        if self._resolution is not None and self.describe() != self._described:
+            self._resolution = None
+            self._plans.clear()
+
+    def names(self) -> Collection[str]:
+        """Of all tensors, whether they are sent or not, as they were when the plan was made."""
+        self._resolved()
+        return {each.name for each in self._described}
+
     def wire_device(self, group: Any) -> Any:
         """Where `group` communicates: this process's GPU for NCCL, else the CPU."""
         import torch
@@ -94,7 +106,8 @@ class BroadcastSource(ABC):
     def _resolved(self) -> tuple[list[Described], dict[str, str]]:
         """(what is sent, name -> owner of what is not); made once."""
         if self._resolution is None:
-            self._resolution = self._resolve(self.describe())
+            self._described = self.describe()
+            self._resolution = self._resolve(self._described)
         return self._resolution
 
     def _resolve(self, described: list[Described]) -> tuple[list[Described], dict[str, str]]:
@@ -131,6 +144,15 @@ class BroadcastSource(ABC):
 
 class WeightSource(BroadcastSource):
     """Yields the state dict, whatever an engine would send: what a save needs."""
+
+    def gathers(self) -> bool:
+        """Whether `rows` is collective; the same on all ranks."""
+        return self.world_size > 1
+
+
+def weights_of(engine: Any) -> Any:
+    """The module whose weights an engine has now, or the core's engine."""
+    return engine.native_engine if hasattr(engine, "native_engine") else engine.module
 
 
 def ties_words(config: Any) -> bool | None:
