@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.weight_sync.formats import TEMPORARY, WrittenFile, save_formats, temporary_name
-from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST
+from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems
 from fastsft.weight_sync.staging import Snapshot
 
 _LOGGER = logging.getLogger(__name__)
+_INDEX = "model.safetensors.index.json"  # of a model directory that was here before
 
 
 class Commit:
@@ -58,6 +59,17 @@ class Commit:
             )
         return [WrittenFile(first.temporary, first.name, digest.size, digest.crc32c, shared=True)]
 
+    def check_present(self, files: list[WrittenFile]) -> None:
+        """RuntimeError unless rank 0 sees what the others wrote: a manifest of files elsewhere is none."""
+        for file in files:
+            path = self._directory / file.temporary
+            size = path.stat().st_size if path.exists() else "no file"
+            if size != file.size:
+                raise RuntimeError(
+                    f"{file.name}: expected {file.size} bytes in {self._directory}, found {size}; do all "
+                    "ranks see the same file system, and have the same local_path?"
+                )
+
     def stage_manifest(self, tag: str, snapshot: Snapshot, files: list[WrittenFile]) -> None:
         """Durable under a temporary name: when all have renamed, no room is needed any more."""
         from fastsft import _C
@@ -81,11 +93,15 @@ class Commit:
         _C.sync_directory(str(self._directory))
 
     def publish_manifest(self) -> None:
-        """The step is complete with this, whatever happens then."""
+        """The step is complete with this, whatever happens then. RuntimeError where readers refuse it."""
         from fastsft import _C
 
         self._remove_outdated()
         os.replace(self._staged, self._directory / MANIFEST)
+        found = problems(self._directory)
+        if found:
+            (self._directory / MANIFEST).unlink()
+            raise RuntimeError(f"readers would refuse it: {'; '.join(found)}; move it away and save again")
         _C.sync_directory(str(self._directory))
         (self._directory / REPLACED_MANIFEST).unlink(missing_ok=True)
 
@@ -94,7 +110,7 @@ class Commit:
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(each.recognises([name]) for each in save_formats().values())]
         begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
-        for name in {*self._before, *weights, *begun} - self._names - {self._staged.name}:
+        for name in {*self._before, *weights, *begun, _INDEX} - self._names - {self._staged.name}:
             (self._directory / name).unlink(missing_ok=True)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.formats import save_format
-from fastsft.weight_sync.opening import ranks_of
+from fastsft.weight_sync.opening import Opening, ranks_of, whole_number
 from fastsft.weight_sync.reported import raise_once
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.save_queue import SaveQueue, SaveRun
@@ -19,6 +19,8 @@ from fastsft.weight_sync.verdicts import Verdicts, skip
 
 if TYPE_CHECKING:
     import torch
+
+_GATHERING = "gathering a save"
 
 
 @dataclass(frozen=True)
@@ -58,44 +60,58 @@ def fsdp_save_state_dict(
 
     format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native"
     (a safetensors file a rank). save_dtype: of parameters; None keeps each tensor's own. deadline_s: seconds
-    after which a silent rank fails the save, and an earlier save that does not end is given up. A failed save
-    is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the next call, whose own save
-    is under way nevertheless. replace_pending: for saves of which only the newest matters: while a save is
-    being written the call returns, and its own save waits for its turn; the next call takes the place of one
-    that has not begun, whose ticket raises that. Costs host memory for a second copy, and needs fastsft's
-    coordinator.
+    after which a silent rank fails the save, and an earlier save that does not end is given up. Where copying
+    gathers (FSDP1, fastsft's engine, DTensors that are not cut into rows over all ranks) ranks meet first,
+    and all raise what keeps one of them from beginning. A failed save is raised by `SaveTicket.wait`, by
+    `coordinator.wait_all`, or at the end of the next call, whose own save is under way nevertheless.
+    replace_pending: for saves of which only the newest matters: while a save is being written the call
+    returns, and its own save waits for its turn; the next call takes the place of one that has not begun,
+    whose ticket raises that. Costs host memory for a second copy, and needs fastsft's coordinator.
     Contract: weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
         skip("save")
+        skip(_GATHERING)
         return None
-    directory = Path(local_path)
     rank, world_size = ranks_of(engine)
     # Before anything that can fail on one rank alone: the others must hear of it, and count alike.
     verdicts = Verdicts("save", KINDS, rank, world_size, deadline_s)
+    opening = Opening(engine, _GATHERING, f"saving step {global_step}", deadline_s)
     try:
-        writer, dtype = save_format(format), parameter_dtype(save_dtype)
-        directory.mkdir(parents=True, exist_ok=True)
-        with exclusive(engine, deadline_s) as state:
-            queue = _queue(state, coordinator, replace_pending)
-            slot, before = (
-                queue.replacing(global_step, deadline_s) if replace_pending else queue.free(deadline_s)
-            )
-            source = state_source(engine, state)
-            snapshot, error = slot.staging.take(source, dtype, global_step)
-            files = _small_files(engine, source)
-            job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
-            run = slot.run = SaveRun(job, deadline_s, queue.other(slot))
+        with opening:
+            step = whole_number("global_step", global_step)
+            writer, dtype = save_format(format), parameter_dtype(save_dtype)
+            directory = _made(local_path)
+            with exclusive(engine, deadline_s) as state:
+                queue = _queue(state, coordinator, replace_pending)
+                slot, before = (
+                    queue.replacing(step, deadline_s) if replace_pending else queue.free(deadline_s)
+                )
+                source = state_source(engine, state)
+                if source.gathers():  # a rank that stayed away would leave the others in it
+                    opening.agree({"step": step, "format": format})
+                snapshot, error = slot.staging.take(source, dtype, step)
+                files = _small_files(engine, source)
+                job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
+                run = slot.run = SaveRun(job, deadline_s, queue.other(slot))
     except BaseException as failure:
         tell_failure(verdicts, rank, str(failure))
         raise
     try:
-        _dispatch(run, slot.name, coordinator, rank, global_step)
+        _dispatch(run, slot.name, coordinator, rank, step)
     finally:
-        logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, global_step)
+        logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, step)
     if before is not None:
         raise_once(before)
-    return SaveTicket(directory, global_step, run.done)
+    return SaveTicket(directory, step, run.done)
+
+
+def _made(local_path: str) -> Path:
+    if not str(local_path):
+        raise ValueError("local_path: expected a directory, or None to save nothing; got an empty path")
+    directory = Path(local_path)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQueue:
@@ -118,7 +134,13 @@ def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
 
 def _dispatch(run: SaveRun, name: str, coordinator: Any, rank: int, step: int) -> None:
     if rank == 0:
-        coordinator.save_async(name, run, step, is_state_dict=True)
+        try:
+            coordinator.save_async(name, run, step, is_state_dict=True)
+        except BaseException as error:
+            if hasattr(coordinator, "attach"):  # ours has begun it, or abandoned it
+                raise
+            run.abandon(error)
+            raise_once(error)
     elif hasattr(coordinator, "attach"):
         coordinator.attach(name, run)
     else:  # Trinity's: other ranks never talk to it

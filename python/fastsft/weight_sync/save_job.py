@@ -153,6 +153,7 @@ class SaveJob:
             files = [WrittenFile(**file) for report in reports.values() for file in report["files"]]
             shared = self._commit.join_shared([file for file in files if file.shared])
             files = [file for file in files if not file.shared] + shared
+            self._commit.check_present(files)
             self._commit.stage_manifest(self._tag, self._snapshot, files)
             self._commit.take_away_manifest()
         except Exception as error:

@@ -39,7 +39,11 @@ class SaveRun:
         self.done.set_result(None)
 
     def abandon(self, error: BaseException) -> None:
-        self.done.set_exception(error)
+        """In place of a call, or before it: a later one raises `error`. Nothing, when it has begun."""
+        with self._lock:
+            if self._began or self.done.done():
+                return
+            self.done.set_exception(error)
         self._job.abandon(f"{type(error).__name__}: {error}")
 
     def replace(self, step: int) -> bool:
