@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastsft.weight_sync import layout
 
+_TRASH = ".fastsft-trash-"
 _OPTIMIZER = ("optim", "training_state")
 
 
@@ -16,6 +17,8 @@ def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
     """See `CheckpointMonitor.prune`. ValueError when `keep` is less than 1: one complete step stays."""
     if keep < 1:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
+    for trash in job.glob(f"{_TRASH}global_step_*"):  # of a prune that was killed
+        _discard(trash)
     steps = layout.step_directories(job)
     complete = [step for step, path in steps.items() if layout.is_complete(path)]
     if not complete:
@@ -46,8 +49,14 @@ def _listed(part: Path) -> list[str]:
 
 def _remove(directory: Path) -> None:
     """Gone at once for readers, whatever happens while its files are removed."""
-    trash = directory.with_name(f".fastsft-trash-{directory.name}")
-    if trash.exists():
-        shutil.rmtree(trash)
+    trash = directory.with_name(f"{_TRASH}{directory.name}")
     directory.rename(trash)
-    shutil.rmtree(trash)
+    _discard(trash)
+
+
+def _discard(trash: Path) -> None:
+    """Of a link only the link: what it leads to lies elsewhere, and is somebody's."""
+    if trash.is_symlink():
+        trash.unlink()
+    else:
+        shutil.rmtree(trash)
