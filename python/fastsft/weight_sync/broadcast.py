@@ -69,7 +69,9 @@ def fsdp_sync_weight_nccl(
                     with transport.transfer():
                         if wire.handshakes or handshakes:
                             header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
-                            roots = {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
+                            roots = (
+                                {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
+                            )
                             handshake.offer(transport, plan, {**header, **roots})
                         wire.send(feed, plan if share is None else share.plan, transport, options)
             except Exception as failure:
