@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from fastsft.weight_sync import layout, retention
+from fastsft.weight_sync.step_saves import Saves, StepSaves
 from fastsft.weight_sync.writers import Writers
 
 _LOGGER = logging.getLogger(__name__)
@@ -40,11 +40,8 @@ class CheckpointMonitor:
         self._job.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._writers = Writers(save_strategy, deadline_s)
-        self._pending: dict[bool, defaultdict[int, int]] = {True: defaultdict(int), False: defaultdict(int)}
-        self._announced: dict[bool, set[int]] = {True: set(), False: set()}
-        self._weights_finished: set[int] = set()
-        self._failures: dict[int, str] = {}
-        self._readers: dict[int, dict[str, float]] = {}
+        self._saves = Saves()
+        self._readers: dict[tuple[str, int], float] = {}
         self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
 
     def register_thread_count(
@@ -52,14 +49,15 @@ class CheckpointMonitor:
     ) -> None:
         """So many saves of the step have been dispatched; they may have finished already."""
         with self._lock:
-            self._forget_settled_failure(step)
-            self._pending[True][step] += state_dict_thread_count
-            self._pending[False][step] += checkpoint_thread_count
+            saves = self._changing(step)
+            saves.pending[True] += state_dict_thread_count
+            saves.pending[False] += checkpoint_thread_count
+            self._forget_past()
 
     def monitor_step(self, step: int, is_state_dict: bool = False) -> None:
         """The step has no further saves to register."""
         with self._lock:
-            self._announced[is_state_dict].add(step)
+            self._saves.of(step).announced.add(is_state_dict)
             self._publish(step)
 
     def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
@@ -77,10 +75,9 @@ class CheckpointMonitor:
         """A save of the step is durable. Writers with a lease say who they are."""
         self._writers.leave(node_id, job_id)
         with self._lock:
-            self._forget_settled_failure(step)
-            self._pending[is_state_dict][step] -= 1
-            if is_state_dict:
-                self._weights_finished.add(step)
+            saves = self._changing(step)
+            saves.pending[is_state_dict] -= 1
+            saves.weights_finished |= is_state_dict
             self._publish(step)
 
     def notify_failed(
@@ -96,16 +93,18 @@ class CheckpointMonitor:
         self._writers.leave(node_id, job_id)
         _LOGGER.error("saving step %d failed: %s", step, why)
         with self._lock:
-            self._pending[is_state_dict][step] -= 1
-            self._failures[step] = why
+            saves = self._saves.of(step)
+            saves.pending[is_state_dict] -= 1
+            saves.failure = why
             if step in (self.latest_checkpoint_step, self.latest_state_dict_step):
                 # Saved again, and half replaced perhaps: what is published must be complete.
                 self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
+            self._forget_past()
 
     def failures(self) -> dict[int, str]:
-        """step -> why its last save failed."""
+        """step -> why its last save failed; of the newest 1000 that failed."""
         with self._lock:
-            return dict(self._failures)
+            return self._saves.failures()
 
     def latest_steps(self) -> tuple[int, int]:
         """(full checkpoint, weights) that readers may use; 0: none yet."""
@@ -121,12 +120,12 @@ class CheckpointMonitor:
             directory = self._job / f"global_step_{step}"
             if not directory.is_dir() or not layout.is_complete(directory):
                 raise ValueError(f"{directory}: expected a complete step to read; take a published one")
-            self._readers.setdefault(step, {})[reader] = time.monotonic() + seconds
+            self._leased()[reader, step] = time.monotonic() + seconds
 
     def release_lease(self, step: int, reader: str) -> None:
         """The reader is done; a lease that ended or was never taken is no error."""
         with self._lock:
-            self._readers.get(step, {}).pop(reader, None)
+            self._readers.pop((reader, step), None)
 
     def prune(self, keep: int) -> list[int]:
         """Remove steps saved for synchronisation only, all but the newest `keep` complete ones.
@@ -135,26 +134,40 @@ class CheckpointMonitor:
         checkpoints. Returns the steps removed.
         """
         with self._lock:
-            now = time.monotonic()
-            leased = {step for step, ends in self._readers.items() if any(end > now for end in ends.values())}
-            return retention.prune(self._job, keep, leased)
+            return retention.prune(self._job, keep, {step for _, step in self._leased()})
 
-    def _forget_settled_failure(self, step: int) -> None:
-        """Called before a count changes. Where all counts are even, what comes belongs to another save of the
-        step; else it may be the failed save's own, because reports and registrations come in any order."""
-        if self._pending[True][step] == 0 and self._pending[False][step] == 0:
-            self._failures.pop(step, None)
+    def _leased(self) -> dict[tuple[str, int], float]:
+        """When the leases end that have not ended."""
+        now = time.monotonic()
+        self._readers = {lease: end for lease, end in self._readers.items() if end > now}
+        return self._readers
+
+    def _changing(self, step: int) -> StepSaves:
+        """For a count that is about to change. Where all counts are even, what comes belongs to another save
+        of the step; else it may be of the save that failed: reports and registrations come in any order."""
+        saves = self._saves.of(step)
+        if saves.even:
+            saves.failure = None
+        return saves
+
+    def _forget_past(self) -> None:
+        self._saves.forget_past(self.latest_checkpoint_step, self.latest_state_dict_step)
 
     def _publish(self, step: int) -> None:
         """Whatever of the step became complete; an older step than the published one is ignored."""
-        if step in self._failures or self._pending[True][step] != 0:
+        self._publish_complete(step, self._saves.of(step))
+        self._forget_past()
+
+    def _publish_complete(self, step: int, saves: StepSaves) -> None:
+        if saves.failure is not None or saves.pending[True] != 0:
             return
-        full = step in self._announced[False] and self._pending[False][step] == 0
+        is_full = False in saves.announced
+        full = is_full and saves.pending[False] == 0
         if full and step > self.latest_checkpoint_step:
             self.latest_checkpoint_step = step
             self._write(layout.CHECKPOINT_FILE, step)
-        of_full = step in self._announced[False] and step in self._weights_finished
-        if (full or of_full or step in self._announced[True]) and step > self.latest_state_dict_step:
+        of_full = is_full and saves.weights_finished
+        if (full or of_full or True in saves.announced) and step > self.latest_state_dict_step:
             self.latest_state_dict_step = step
             self._write(layout.STATE_DICT_FILE, step)
         elif step < self.latest_state_dict_step:
