@@ -1,10 +1,14 @@
 """The second connection to the store: made once, and never waiting for a rank 0 that is gone."""
 
+import functools
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
+from collections import defaultdict
 from datetime import timedelta
 
 import pytest
@@ -59,3 +63,20 @@ def test_a_lost_store_is_an_error_soon(served, monkeypatch):
     with pytest.raises(RuntimeError, match=r"timed out|refused|reset"):
         rank_store.open_own_store()
     assert time.monotonic() - started < 60 and store.timeout == timedelta(seconds=1800)
+
+
+def test_exchanges_are_counted_anew_in_a_new_group(monkeypatch):
+    """A process that takes a dead one's place knows nothing of the group before."""
+    from torch.distributed import HashStore, distributed_c10d
+
+    monkeypatch.setattr(rank_store, "_counted", (None, defaultdict(itertools.count)))
+    monkeypatch.setattr(distributed_c10d, "is_initialized", lambda: True)
+    groups = [HashStore(), HashStore()]
+    for number in range(2):
+        monkeypatch.setattr(
+            distributed_c10d, "_get_default_store", functools.partial(groups.__getitem__, number)
+        )
+        assert [rank_store.exchange_number(name) for name in ("a", "b", "a")] == [0, 0, 1]
+    held = weakref.ref(groups[1])
+    groups.clear()
+    assert held() is None  # rank 0 listens at a port as long as somebody keeps its store

@@ -16,7 +16,7 @@ def boxes(monkeypatch):
     """Those of rank 0 and rank 1 of one save; ranks are lost after half a second of silence."""
     store = BoundedStore(dist.HashStore, 30.0)
     monkeypatch.setattr(save_reports, "own_store", lambda: store)
-    monkeypatch.setattr(save_reports, "_numbers", iter([7, 7]))
+    monkeypatch.setattr(save_reports, "exchange_number", lambda occasion: 7)
     monkeypatch.setattr(save_reports, "_SILENCE", 0.5)
     monkeypatch.setattr(save_reports, "_PULSE", 0.05)
     made = [ReportBox(rank, 2) for rank in (0, 1)]

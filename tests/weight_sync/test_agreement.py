@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +54,7 @@ def test_a_rank_late_with_its_plan_does_not_go_on_alone(monkeypatch: pytest.Monk
     """It finds that the other has gone, not the hash that the other had posted before."""
     gone, store = threading.Event(), BoundedStore(dist.HashStore, 30.0)
     monkeypatch.setattr(verdicts, "own_store", lambda: store)
-    monkeypatch.setattr(verdicts, "_numbers", defaultdict(lambda: itertools.repeat(0)))
+    monkeypatch.setattr(verdicts, "exchange_number", lambda occasion: 0)
     monkeypatch.setattr(opening, "ranks_of", lambda engine: (engine, 2))
     plan: Any = SimpleNamespace(hash="the same")
 

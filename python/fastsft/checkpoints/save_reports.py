@@ -11,15 +11,13 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import count
 from typing import Any
 
-from fastsft.ranks.store import own_store
+from fastsft.ranks.store import exchange_number, own_store
 
 _LONGEST_PAUSE = 0.1  # seconds between two looks at the store
 _PULSE = 1.0  # seconds between two signs of life of a rank that writes
 _SILENCE = 30.0  # seconds without one after which a rank counts as lost
-_numbers = count()
 
 
 @dataclass
@@ -41,7 +39,7 @@ class ReportBox:
 
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank, self._world_size = rank, world_size
-        self._name = f"fastsft/save/{next(_numbers)}"
+        self._name = f"fastsft/save/{exchange_number('save of a run')}"
         self._store = own_store() if world_size > 1 else None
         self._mine: Report | None = None
 

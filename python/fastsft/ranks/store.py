@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import socket
 import threading
+import weakref
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -15,6 +18,7 @@ from fastsft.ranks.bounded_store import BoundedStore
 _LOOPBACK = "127.0.0.1"
 _CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
 _own: tuple[Any, BoundedStore] | None = None  # the default store, and our connection to it
+_counted: tuple[Any, defaultdict[str, itertools.count[int]]] = (None, defaultdict(itertools.count))
 _making = threading.Lock()
 
 
@@ -91,6 +95,24 @@ def _connection(default: Any, usual: timedelta) -> Any:
         default.set_timeout(usual)
     made.set_timeout(usual)
     return made
+
+
+def exchange_number(occasion: str) -> int:
+    """How often this process has been asked for `occasion` since its process group was made.
+
+    For names in the store that no two exchanges share. All ranks ask in the same order, and a process that
+    takes the place of a dead one in a new group begins where the others do.
+    """
+    from torch.distributed import distributed_c10d
+
+    global _counted
+    with _making:
+        store = distributed_c10d._get_default_store() if distributed_c10d.is_initialized() else None
+        before, numbers = _counted
+        if (None if before is None else before()) is not store:
+            numbers = defaultdict(itertools.count)
+            _counted = None if store is None else weakref.ref(store), numbers
+        return next(numbers[occasion])
 
 
 def open_own_store() -> None:

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from fastsft.ranks.bounded_store import SilentStoreError
-from fastsft.ranks.store import own_store
+from fastsft.ranks.store import exchange_number, own_store
 
 _SHORTEST_NAP, _LONGEST_NAP, _LONGEST_PATIENT_NAP = 0.0002, 0.02, 0.2
 _BEATS, _BEAT_S = "beats", 1.0
 _LEAVING_S = 5.0
-_numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 T = TypeVar("T")
 
@@ -41,7 +38,7 @@ class Verdicts:
         self._deadline_s, self._left = deadline_s, False
         self._silence: SilentStoreError | None = None
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
-        self._prefix = f"fastsft/{occasion}/{next(_numbers[occasion])}"
+        self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._store: Any = own_store() if world_size > 1 else _Memory()
 
     def post(self, kind: str, **content: Any) -> None:
@@ -175,7 +172,7 @@ def skip(occasion: str) -> None:
 
     Else a call that does nothing on some ranks only would set their counts apart for ever.
     """
-    next(_numbers[occasion])
+    exchange_number(occasion)
 
 
 class _Memory:
