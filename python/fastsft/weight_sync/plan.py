@@ -103,6 +103,13 @@ class SyncPlan:
 
         return [getattr(torch, dtype) for dtype in self.dtype_names]
 
+    @functools.cached_property
+    def torch_shapes(self) -> list[torch.Size]:
+        """Of each tensor, to compare with its `shape`."""
+        import torch
+
+        return [torch.Size(shape) for shape in self.shapes]
+
     def empty(self, index: int, device: Any = "cpu") -> torch.Tensor:
         """Room for tensor number `index`."""
         import torch

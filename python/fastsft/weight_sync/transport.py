@@ -112,6 +112,7 @@ class Transport:
         self._deadline_s, self.device = deadline_s, device
         # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
         self._deadline = timedelta(seconds=deadline_s)
+        self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
         if self._group in _BROKEN:
             raise RuntimeError(
                 "this group failed in an earlier sync and may still hold half a transfer; make a new one "
@@ -128,19 +129,17 @@ class Transport:
 
     def broadcast(self, tensor: torch.Tensor) -> Any:
         """Enqueues the broadcast of a contiguous tensor from rank 0; for `wait`."""
-        import torch.distributed as dist
-
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
-        options.asyncOp = True
-        options.timeout = self._deadline
-        with self._failing("a broadcast"):
-            return self._group.broadcast([tensor], options)
+        try:
+            return self._group.broadcast([tensor], self._options)
+        except RuntimeError as error:
+            raise self._failed("a broadcast", error) from error
 
     def wait(self, work: Any, what: str) -> None:
         """RuntimeError naming `what` when it is not done within the deadline."""
-        with self._failing(what):
+        try:
             work.wait(self._deadline)
+        except RuntimeError as error:
+            raise self._failed(what, error) from error
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
@@ -177,8 +176,10 @@ class Transport:
         options.timeout = self._deadline
         mine = _encode(content).to(self.device)
         notes = [torch.empty_like(mine) for _ in range(self.size)]
-        with self._failing(f"the vote on {what}"):
+        try:
             work = self._group.allgather([notes], [mine], options)
+        except RuntimeError as error:
+            raise self._failed(f"the vote on {what}", error) from error
         self.wait(work, f"the vote on {what}")
         found = [_decode(note) for note in notes]
         for rank, note in enumerate(found):
@@ -187,16 +188,23 @@ class Transport:
                 raise AgreedError(f"{what}: {who}: {note['error']}")
         return found
 
-    @contextlib.contextmanager
-    def _failing(self, what: str) -> Any:
-        try:
-            yield
-        except RuntimeError as error:
-            self.end()
-            raise RuntimeError(
-                f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
-                f"{str(error).splitlines()[0]}"
-            ) from error
+    def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
+        """What to raise; the group has come to its end."""
+        self.end()
+        return RuntimeError(
+            f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
+            f"{str(error).splitlines()[0]}"
+        )
+
+
+def _broadcast_options(deadline: timedelta) -> Any:
+    import torch.distributed as dist
+
+    options = dist.BroadcastOptions()
+    options.rootRank = 0
+    options.asyncOp = True
+    options.timeout = deadline
+    return options
 
 
 def _abort(group: Any) -> None:

@@ -44,7 +44,10 @@ class Trinity:
 
 def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transport) -> torch.Tensor:
     """The tensor as the plan says it is sent. RuntimeError when it has another shape by now."""
-    if list(tensor.shape) != plan.shapes[number]:
+    if tensor.shape != plan.torch_shapes[number]:
         name = plan.names[number]
         raise RuntimeError(f"tensor {name} changed its shape after the plan was made; make a new plan")
-    return tensor.to(transport.device, plan.dtypes[number]).contiguous()
+    dtype, device = plan.dtypes[number], transport.device
+    if tensor.dtype != dtype or not (device == "cpu" and tensor.is_cpu):
+        tensor = tensor.to(device, dtype)
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
