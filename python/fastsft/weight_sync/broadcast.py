@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.weight_sync import handshake
-from fastsft.weight_sync.engine_state import exclusive
+from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.feed import Feed, drained
+from fastsft.weight_sync.given_numbers import whole_number
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.opening import Opening, check_grows, whole_number
+from fastsft.weight_sync.opening import Opening, check_grows
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.share import Share
@@ -42,8 +43,8 @@ def fsdp_sync_weight_nccl(
     buffers; of an engine with `get_per_tensor_param`, unless FSDP1 wraps it, what that yields.
 
     deadline_s: of every single wait; past it RuntimeError, and the group has to be made again. version: must
-    grow; None: the last one plus 1. handshakes: every mode begins with an agreement on plan and version, as
-    `WeightReceiver(handshakes=True)` expects. When one rank fails all trainer ranks raise its reason.
+    grow; None: one more than the last. handshakes: every mode begins with an agreement on plan and version,
+    as `WeightReceiver(handshakes=True)` expects. When one rank fails all trainer ranks raise its reason.
     Contract: weight_sync.md, sections 1.3 and 4.4.
     """
     with (
@@ -51,10 +52,8 @@ def fsdp_sync_weight_nccl(
         exclusive(engine, deadline_s) as state,
     ):
         wire = sync_mode(mode)
-        version = state.broadcast + 1 if version is None else whole_number("version", version)
-        what = f"sending version {version}"
-        check_grows(what, version, state.broadcast)
-        opening.agree({"version": version, "mode": mode, "bucket_bytes": bucket_bytes})
+        bucket_bytes = whole_number("bucket_bytes", bucket_bytes)
+        version = _agreed_version(opening, state, version, {"mode": mode, "bucket_bytes": bucket_bytes})
         source = broadcast_source(engine, state)
         plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
         opening.agree_on_plan(plan)
@@ -66,20 +65,35 @@ def fsdp_sync_weight_nccl(
                 if source.rank == 0 or wire.every_rank:
                     options = SyncOptions(bucket_bytes, version, announce, checksum)
                     transport = _transport(model_update_group, deadline_s, source)
+                    header = _header(mode, options, source) if wire.handshakes or handshakes else None
                     with transport.transfer():
-                        if wire.handshakes or handshakes:
-                            header = {"mode": mode, "version": version, "bucket_bytes": bucket_bytes}
-                            roots = (
-                                {"root": source.rank, "roots": source.world_size} if wire.every_rank else {}
-                            )
-                            handshake.offer(transport, plan, {**header, **roots})
+                        if header is not None:
+                            handshake.offer(transport, plan, header)
                         wire.send(feed, plan if share is None else share.plan, transport, options)
+                    state.sent = version
             except Exception as failure:
                 error = failure
             error = drained(feed, error)
-        opening.settle(what, error)
+        opening.settle(f"sending version {version}", error)
         state.broadcast = version
     return version
+
+
+def _agreed_version(opening: Opening, state: EngineState, version: int | None, facts: dict[str, Any]) -> int:
+    """The one given, or one that is new to all ranks and receivers, also after a sync that failed late."""
+    if version is not None:
+        version = whole_number("version", version)
+        check_grows(f"sending version {version}", version, state.broadcast)
+    posts = opening.agree({"version": version, **facts}, known=max(state.broadcast, state.sent))
+    return version if version is not None else 1 + max(post["known"] for post in posts)
+
+
+def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[str, Any]:
+    """What receivers compare with what they expect; with the root only where there are several."""
+    header = {"mode": mode, "version": options.version, "bucket_bytes": options.bucket_bytes}
+    if sync_mode(mode).every_rank:
+        header |= {"root": source.rank, "roots": source.world_size}
+    return header
 
 
 def sync_plan(

@@ -14,11 +14,12 @@ _ATTRIBUTE = "_fastsft_weight_sync"
 @dataclass
 class EngineState:
     """lock: held by transfers, and by training steps that ask for it. uploaded, broadcast: the newest version
-    that arrived."""
+    that arrived on all sides. sent: the newest that receivers may have, though a trainer rank failed then."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     uploaded: int = 0
     broadcast: int = 0
+    sent: int = 0
     sources: dict[str, Any] = field(default_factory=dict)
     saves: Any = None
     huggingface_files: tuple[Any, dict[str, bytes]] | None = None

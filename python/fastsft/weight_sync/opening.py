@@ -8,7 +8,6 @@ collective would wait for a frozen rank for as long as the engine's own group al
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -38,11 +37,17 @@ class Opening:
     def __enter__(self) -> Opening:
         return self
 
-    def agree(self, facts: Mapping[str, Any]) -> None:
-        """Before the first collective. ValueError, on every rank, when the facts of two ranks differ, naming
-        both. RuntimeError, or a ValueError again, when a rank failed before it came here, or did not come."""
-        if self._world_size > 1:
-            self._check_facts(self._exchange("facts", facts=dict(facts)))
+    def agree(self, facts: Mapping[str, Any], **own: Any) -> list[dict[str, Any]]:
+        """Before the first collective: what every rank gave as `own`, in order of rank.
+
+        ValueError, on every rank, when the facts of two ranks differ, naming both. RuntimeError, or a
+        ValueError again, when a rank failed before it came here, or did not come.
+        """
+        if self._world_size == 1:
+            return [own]
+        posts = self._exchange("facts", facts=dict(facts), **own)
+        self._check_facts(posts)
+        return posts
 
     def agree_on_plan(self, plan: SyncPlan) -> None:
         """ValueError, on every rank, when plans differ; it names the rank and the first difference."""
@@ -129,17 +134,6 @@ def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
     """How the plan of `rank` differs from rank 0's, `first`."""
     difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
-
-
-def whole_number(what: str, value: Any) -> int:
-    """A step or version as an `int`, also from NumPy's. ValueError for what is none, or below 0."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 1 << 63:
-        raise ValueError(f"{what}: expected a whole number from 0 on, got {value!r}")
-    return number
 
 
 def ranks_of(engine: Any) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.weight_sync import handshake
 from fastsft.weight_sync.broadcast import DEFAULT_BUCKET_BYTES
+from fastsft.weight_sync.given_numbers import seconds, whole_number
 from fastsft.weight_sync.modes import Load, SyncOptions, sync_mode
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.share import Joining, Share
@@ -38,14 +39,15 @@ class WeightReceiver:
         checksum: bool = True,
         device: Any = "cpu",
     ) -> None:
-        self._mode, self._deadline_s, self._device = sync_mode(mode), deadline_s, device
+        self._mode, self._device = sync_mode(mode), device
+        self._deadline_s = seconds("deadline_s", deadline_s)
         if self._mode.every_rank != isinstance(group, (list, tuple)):
             expected = "a list of groups, one a trainer rank" if self._mode.every_rank else "one group"
             raise ValueError(f"group: expected {expected} for mode {mode!r}, got {type(group).__name__}")
         self._groups, self._load = list(group) if self._mode.every_rank else [group], load
         self.plan = plan if isinstance(plan, SyncPlan) else SyncPlan(plan)
         self._handshakes = handshakes or self._mode.handshakes
-        self._bucket_bytes, self._checksum = bucket_bytes, checksum
+        self._bucket_bytes, self._checksum = whole_number("bucket_bytes", bucket_bytes), checksum
         self.version, self.dirty = 0, False
         self._shares: list[Share] = []
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.formats import save_format
-from fastsft.weight_sync.opening import Opening, ranks_of, whole_number
+from fastsft.weight_sync.given_numbers import whole_number
+from fastsft.weight_sync.opening import Opening, ranks_of
 from fastsft.weight_sync.reported import raise_once
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.save_queue import SaveQueue, SaveRun
@@ -76,9 +77,8 @@ def fsdp_save_state_dict(
     rank, world_size = ranks_of(engine)
     # Before anything that can fail on one rank alone: the others must hear of it, and count alike.
     verdicts = Verdicts("save", KINDS, rank, world_size, deadline_s)
-    opening = Opening(engine, _GATHERING, f"saving step {global_step}", deadline_s)
     try:
-        with opening:
+        with Opening(engine, _GATHERING, f"saving step {global_step}", deadline_s) as opening:
             step = whole_number("global_step", global_step)
             writer, dtype = save_format(format), parameter_dtype(save_dtype)
             directory = _made(local_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import weakref
@@ -113,6 +114,7 @@ class Transport:
         # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
         self._deadline = timedelta(seconds=deadline_s)
         self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
+        self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
         if self._group in _BROKEN:
             raise RuntimeError(
                 "this group failed in an earlier sync and may still hold half a transfer; make a new one "
@@ -129,6 +131,8 @@ class Transport:
 
     def broadcast(self, tensor: torch.Tensor) -> Any:
         """Enqueues the broadcast of a contiguous tensor from rank 0; for `wait`."""
+        if tensor.dtype in self._as_bytes:
+            tensor = _bytes_of(tensor)
         try:
             return self._group.broadcast([tensor], self._options)
         except RuntimeError as error:
@@ -205,6 +209,23 @@ def _broadcast_options(deadline: timedelta) -> Any:
     options.asyncOp = True
     options.timeout = deadline
     return options
+
+
+@functools.cache
+def _unknown_to_gloo() -> frozenset[torch.dtype]:
+    """It broadcasts no tensors of these dtypes ("Invalid scalar type", torch 2.11), but their bytes."""
+    import torch
+
+    return frozenset({
+        torch.int16, torch.uint16, torch.uint32, torch.uint64,
+        torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e8m0fnu,
+    })  # fmt: skip
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.view(-1).view(torch.uint8)
 
 
 def _abort(group: Any) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.engine_state import exclusive
 from fastsft.weight_sync.feed import Feed, drained
-from fastsft.weight_sync.opening import Opening, check_grows, whole_number
+from fastsft.weight_sync.given_numbers import whole_number
+from fastsft.weight_sync.opening import Opening, check_grows
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.sources import state_source
@@ -50,6 +51,7 @@ def fsdp_upload_state_dict(
     what = f"uploading step {global_step}"
     with Opening(engine, "upload", what, deadline_s) as opening, exclusive(engine, deadline_s) as state:
         global_step = whole_number("global_step", global_step)
+        bucket_bytes = whole_number("bucket_bytes", bucket_bytes)
         check_grows(what, global_step, state.uploaded)
         opening.agree({"step": global_step})
         source = state_source(engine, state)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from fastsft.ranks.bounded_store import SilentStoreError
 from fastsft.ranks.store import exchange_number, own_store
+from fastsft.weight_sync.given_numbers import seconds
 
 _SHORTEST_NAP, _LONGEST_NAP, _LONGEST_PATIENT_NAP = 0.0002, 0.02, 0.2
 _BEATS, _BEAT_S = "beats", 1.0
@@ -35,10 +36,11 @@ class Verdicts:
         self, occasion: str, kinds: Mapping[str, str], rank: int, world_size: int, deadline_s: float
     ) -> None:
         self._kinds, self._rank, self._world_size = kinds, rank, world_size
-        self._deadline_s, self._left = deadline_s, False
+        self._left = False
         self._silence: SilentStoreError | None = None
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
+        self._deadline_s = seconds("deadline_s", deadline_s)
         self._store: Any = own_store() if world_size > 1 else _Memory()
 
     def post(self, kind: str, **content: Any) -> None:
