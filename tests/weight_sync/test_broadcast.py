@@ -18,7 +18,7 @@ from fastsft.weight_sync.modes import native, sync_modes
 from ranks import run_ranks
 from weight_sync_parts import broadcast_world
 from weight_sync_parts.modules import make_engine, make_model, state_of_model
-from weight_sync_parts.receivers import Loaded, in_threads, join, make_groups, start, sync
+from weight_sync_parts.receivers import PATIENCE_S, Loaded, in_threads, join, make_groups, start, sync
 from weight_sync_parts.save_world import KINDS
 
 MODES = broadcast_world.MODES
@@ -80,7 +80,7 @@ def engine() -> Any:
 
 
 def sender(engine: Any, **options: Any) -> Any:
-    return lambda group: fsdp_sync_weight_nccl(engine, group, **{"deadline_s": 20.0, **options})
+    return lambda group: fsdp_sync_weight_nccl(engine, group, **{"deadline_s": PATIENCE_S, **options})
 
 
 def read_vllm(group: Any, metadata: Any, buffer_bytes: int) -> list[tuple[str, torch.Tensor]]:
@@ -89,7 +89,7 @@ def read_vllm(group: Any, metadata: Any, buffer_bytes: int) -> list[tuple[str, t
 
     def flush() -> None:
         packed = torch.empty(size, dtype=torch.uint8)
-        group.broadcast([packed], dist.BroadcastOptions()).wait(datetime.timedelta(seconds=20))
+        group.broadcast([packed], dist.BroadcastOptions()).wait(datetime.timedelta(seconds=PATIENCE_S))
         parts = packed.split([each[3] for each in waiting])
         for (name, dtype, shape, _), part in zip(waiting, parts, strict=True):
             received.append((name, part.clone().view(dtype).view(shape)))
@@ -111,7 +111,7 @@ def read_trinity(group: Any, metadata: Any, _: int) -> list[tuple[str, torch.Ten
     received = []
     for name, dtype_name, shape in metadata:
         tensor = torch.empty(shape, dtype=getattr(torch, dtype_name.removeprefix("torch.")))
-        group.broadcast([tensor], dist.BroadcastOptions()).wait(datetime.timedelta(seconds=20))
+        group.broadcast([tensor], dist.BroadcastOptions()).wait(datetime.timedelta(seconds=PATIENCE_S))
         received.append((name, tensor))
     return received
 
@@ -185,10 +185,9 @@ MESSAGES = {
 @pytest.mark.parametrize("fault", MESSAGES)
 def test_another_plan_is_an_error_on_both_ends(engine: Any, mode: str, fault: str) -> None:
     plan = changed(sync_plan(engine), fault)
-    began = time.monotonic()
-    options = {"mode": mode, "handshakes": True, "deadline_s": 5.0}
+    options = {"mode": mode, "handshakes": True, "deadline_s": PATIENCE_S}
     error, ends = sync(sender(engine, **options), plan, **options)
-    assert time.monotonic() - began < 5.0
+    # The plans' difference, which no wait that came to its deadline would know.
     assert isinstance(error, RuntimeError) and MESSAGES[fault] in str(error)
     for receiver, outcome, loaded in ends:
         assert isinstance(outcome, RuntimeError) and MESSAGES[fault] in str(outcome)
@@ -197,7 +196,7 @@ def test_another_plan_is_an_error_on_both_ends(engine: Any, mode: str, fault: st
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_equal_plan_passes_the_handshake(engine: Any, mode: str) -> None:
-    options = {"mode": mode, "handshakes": True, "deadline_s": 20.0}
+    options = {"mode": mode, "handshakes": True, "deadline_s": PATIENCE_S}
     version, ends = sync(sender(engine, version=7, **options), sync_plan(engine), **options)
     assert version == 7
     assert all(
@@ -228,13 +227,13 @@ def test_a_group_that_failed_is_refused_until_it_is_rebuilt(engine: Any) -> None
     in_threads([group.rebuild for group in groups])
     assert [group.generation for group in groups] == [1, 1]
     send = sender(engine, mode="native")
-    receiver = WeightReceiver(groups[1], plan, loaded, mode="native", deadline_s=20.0)
+    receiver = WeightReceiver(groups[1], plan, loaded, mode="native", deadline_s=PATIENCE_S)
     assert in_threads([lambda: send(groups[0]), receiver.receive]) == [1, 1]
 
 
 def test_versions_grow_on_both_ends(engine: Any) -> None:
     groups, plan = make_groups(2), sync_plan(engine)
-    receiver = WeightReceiver(groups[1], plan, Loaded(), mode="native", deadline_s=20.0)
+    receiver = WeightReceiver(groups[1], plan, Loaded(), mode="native", deadline_s=PATIENCE_S)
     send = sender(engine, mode="native", version=5)
     assert in_threads([lambda: send(groups[0]), receiver.receive]) == [5, 5]
     with pytest.raises(ValueError, match="version 5 is not newer than 5, which receivers have"):
@@ -248,7 +247,7 @@ def test_versions_grow_on_both_ends(engine: Any) -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("mode", "vllm_packed"), ("bucket_bytes", 64)])
 def test_other_options_are_an_error_on_both_ends(engine: Any, option: str, value: Any) -> None:
-    options: dict[str, Any] = {"mode": "trinity", "handshakes": True, "deadline_s": 20.0}
+    options: dict[str, Any] = {"mode": "trinity", "handshakes": True, "deadline_s": PATIENCE_S}
     error, ends = sync(sender(engine, **options), sync_plan(engine), **{**options, option: value})
     for outcome in (error, *[outcome for _, outcome, _ in ends]):
         assert isinstance(outcome, RuntimeError) and f"{option}: expected {value}" in str(outcome)
@@ -263,7 +262,7 @@ def test_a_receiver_that_cannot_load_stops_all(engine: Any) -> None:
         if len(calls) == 3:
             raise OSError("out of memory")
 
-    options: dict[str, Any] = {"mode": "native", "bucket_bytes": 96, "deadline_s": 20.0}
+    options: dict[str, Any] = {"mode": "native", "bucket_bytes": 96, "deadline_s": PATIENCE_S}
     receivers = [
         WeightReceiver(groups[1], plan, Loaded(), **options),
         WeightReceiver(groups[2], plan, load, **options),
@@ -283,7 +282,7 @@ def test_changed_bytes_are_noticed(engine: Any, monkeypatch: pytest.MonkeyPatch)
         return checksum(buffer, options)
 
     monkeypatch.setattr(native, "_checksum", spoiled)
-    error, ends = sync(sender(engine, mode="native"), sync_plan(engine), mode="native", deadline_s=20.0)
+    error, ends = sync(sender(engine, mode="native"), sync_plan(engine), mode="native", deadline_s=PATIENCE_S)
     for outcome in (error, *[outcome for _, outcome, _ in ends]):
         assert "bucket 0: checksums differ" in str(outcome)
 
@@ -296,7 +295,7 @@ def test_extra_dimensions_of_a_shape_are_noticed_after_planning() -> None:
     for later in ({"w": torch.ones(2, 2)}, {"v": torch.ones(4)}, {}):
         tensors.clear()
         tensors.update(later)
-        error, ends = sync(sender(engine, mode="native"), plan, count=1, mode="native", deadline_s=20.0)
+        error, ends = sync(sender(engine, mode="native"), plan, count=1, mode="native", deadline_s=PATIENCE_S)
         assert "make a new plan" in str(error) and "make a new plan" in str(ends[0][1])
 
 
@@ -304,7 +303,7 @@ def test_the_lock_keeps_a_training_step_out(engine: Any) -> None:
     from fastsft.weight_sync import exclusive
 
     groups, plan = make_groups(2), sync_plan(engine)
-    receiver = WeightReceiver(groups[1], plan, Loaded(), deadline_s=20.0)
+    receiver = WeightReceiver(groups[1], plan, Loaded(), deadline_s=PATIENCE_S)
     send = sender(engine)
     order: list[str] = []
 

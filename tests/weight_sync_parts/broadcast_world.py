@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from fastsft.weight_sync import fsdp_sync_weight_nccl, sync_plan
 from weight_sync_parts.modules import make_engine, make_model, state_of_model, wrap
-from weight_sync_parts.receivers import sync
+from weight_sync_parts.receivers import PATIENCE_S, sync
 from weight_sync_parts.save_world import KINDS
 
 MODES = ("trinity", "vllm_packed", "sglang", "native")
@@ -43,11 +43,11 @@ def _both_times(engine: Any, mode: str, plan: Any, buffers: bool) -> Any:
 
         def send(group: Any) -> int:
             return fsdp_sync_weight_nccl(
-                engine, group, mode=mode, send_buffers=buffers, bucket_bytes=96, deadline_s=30.0
+                engine, group, mode=mode, send_buffers=buffers, bucket_bytes=96, deadline_s=PATIENCE_S
             )
 
         if dist.get_rank() == 0:
-            version, ends = sync(send, plan, mode=mode, bucket_bytes=96, deadline_s=30.0)
+            version, ends = sync(send, plan, mode=mode, bucket_bytes=96, deadline_s=PATIENCE_S)
             received = [(version, outcome, loaded.tensors, r.dirty) for r, outcome, loaded in ends]
         else:
             version = send(None)
@@ -71,10 +71,10 @@ def failing(_: Any) -> list[str]:
     Feed.take = broken  # type: ignore[method-assign]
 
     def send(group: Any) -> int:
-        return fsdp_sync_weight_nccl(engine, group, mode="native", bucket_bytes=96, deadline_s=30.0)
+        return fsdp_sync_weight_nccl(engine, group, mode="native", bucket_bytes=96, deadline_s=PATIENCE_S)
 
     if dist.get_rank() == 0:
-        error, ends = sync(send, plan, mode="native", bucket_bytes=96, deadline_s=30.0)
+        error, ends = sync(send, plan, mode="native", bucket_bytes=96, deadline_s=PATIENCE_S)
         heard = [str(error), *[str(outcome) for _, outcome, _ in ends], str(all(r.dirty for r, _, _ in ends))]
     else:
         try:

@@ -15,8 +15,12 @@ import torch.distributed as dist
 
 from fastsft.weight_sync import WeightGroup, WeightReceiver
 
+# Of a wait that should end soon, however busy the machine is; shorter than `in_threads` waits, whose words
+# say less than those of the wait that has not ended.
+PATIENCE_S = 90.0
 
-def make_groups(count: int, timeout_s: float = 30.0, backend: str = "gloo") -> list[WeightGroup]:
+
+def make_groups(count: int, timeout_s: float = PATIENCE_S, backend: str = "gloo") -> list[WeightGroup]:
     """A sender's group and those of its receivers, which meet in one process."""
     store = dist.HashStore()
     make = functools.partial(WeightGroup, store, backend=backend, timeout_s=timeout_s)
