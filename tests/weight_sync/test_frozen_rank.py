@@ -59,7 +59,7 @@ def check(folder: Path, cases: list[tuple[str, str]]) -> None:
 
 
 def test_the_ranks_that_live_raise_in_time(tmp_path: Path) -> None:
-    check(tmp_path, [("save", "call"), ("upload", "outcome")])
+    check(tmp_path, [("upload", "outcome")])
 
 
 @pytest.mark.chaos
@@ -67,7 +67,7 @@ def test_in_every_phase_of_every_function(tmp_path: Path) -> None:
     check(tmp_path, [(function, kind) for function, kinds in PHASES.items() for kind in kinds])
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shared_memory"])
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("shared_memory", marks=pytest.mark.chaos)])
 def test_a_group_over_a_store_that_is_silent_is_not_made(backend: str) -> None:
     """As a receiver finds it when the trainer's rank 0 is frozen before they have met."""
     port = HeldPort()
