@@ -27,10 +27,15 @@ std::shared_ptr<Tokenizer> read_json_tokenizer(const std::string& path,
 void bind_tokenizer_json(py::module_& module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::register_exception<NotNative>(module, "NotNativeError", PyExc_ValueError);
+  py::class_<GivenToken>(module, "GivenToken")
+      .def(py::init<AddedToken, bool, bool>(), py::arg("token"), py::arg("replaces_file") = false,
+           py::arg("replaces_other") = false)
+      .def_readonly("token", &GivenToken::token)
+      .def_readonly("replaces_file", &GivenToken::replaces_file)
+      .def_readonly("replaces_other", &GivenToken::replaces_other);
   py::class_<JsonTokenizerSettings>(module, "JsonTokenizerSettings")
       .def(py::init<>())
       .def_readwrite("added", &JsonTokenizerSettings::added)
-      .def_readwrite("special_texts", &JsonTokenizerSettings::special_texts)
       .def_readwrite("bos", &JsonTokenizerSettings::bos)
       .def_readwrite("eos", &JsonTokenizerSettings::eos)
       .def_readwrite("unk", &JsonTokenizerSettings::unk)

@@ -1,14 +1,14 @@
 #include "tokenizer/json_vocabulary.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "tokenizer/not_native.h"
 
 namespace fastsft {
 
-JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& added,
-                               const std::vector<std::string>& special_texts)
+JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<GivenToken>& given)
     : num_pieces_(static_cast<int32_t>(json.pieces.size())), ids_(json.pieces.size()) {
   pieces_.resize(json.pieces.size());
   has_piece_.resize(json.pieces.size());
@@ -28,9 +28,12 @@ JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<Adde
       throw NotNative(concat("an added token with the id ", token.id, " that gets ", id));
     }
   }
-  for (const AddedToken& token : added) add(token);
-  for (const std::string& text : special_texts) {
-    if (!added_.contains(find_id(text))) add({.text = text});
+  std::set<int32_t> in_file;
+  for (const auto& [id, token] : added_) in_file.insert(id);
+  for (const GivenToken& each : given) {
+    const int32_t id = find_id(each.token.text);
+    const bool replaces = in_file.contains(id) ? each.replaces_file : each.replaces_other;
+    if (replaces || !added_.contains(id)) add(each.token);
   }
   size_ = static_cast<int32_t>(pieces_.size());
   if (!added_.empty()) size_ = std::max(size_, added_.rbegin()->first + 1);

@@ -10,15 +10,21 @@
 
 namespace fastsft {
 
+// An added token that a tokenizer's other files name. Its id is not read: it is that of its text,
+// or else the next one. Where the text is an added token already, the flags may count or not.
+struct GivenToken {
+  AddedToken token;
+  bool replaces_file = false;   // one of tokenizer.json
+  bool replaces_other = false;  // one that was given before
+};
+
 // The tokens of a tokenizer.json by id and text, added ones included, with the ids that
 // `tokenizers` gives to them.
 class JsonVocabulary {
  public:
-  // `added` come to those of the file: their ids are not read, and a text that is known gets the
-  // new settings. `special_texts` become added tokens where they are none yet. Throws NotNative
-  // when the file's ids are not those that `tokenizers` gives.
-  JsonVocabulary(const TokenizerJson& json, const std::vector<AddedToken>& added,
-                 const std::vector<std::string>& special_texts);
+  // `given` come to the added tokens of the file, in their order. Throws NotNative when the file's
+  // ids are not those that `tokenizers` gives.
+  JsonVocabulary(const TokenizerJson& json, const std::vector<GivenToken>& given);
 
   const std::map<int32_t, AddedToken>& added() const { return added_; }
   int32_t size() const { return size_; }

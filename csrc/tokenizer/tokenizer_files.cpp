@@ -29,21 +29,40 @@ class AddedTokens {
     }
   }
 
-  void set(int32_t id, const Json& token) {
+  // `is_settled`: flags of a named token with this text do not count.
+  void set(int32_t id, const Json& token, bool is_settled) {
     AddedToken added = parse(token);
     added.id = id;
+    if (is_settled) settled_.insert(added.text);
     ids_[added.text] = id;
     tokens_.insert_or_assign(id, std::move(added));
   }
 
-  // The id of a named token; it is added behind the vocabulary when nothing holds it yet.
-  int32_t add(const Json& token) {
+  // The id of a named token; it is added behind the vocabulary when nothing holds it yet. What is
+  // known keeps its flags, unless `replaces`.
+  int32_t add(const Json& token, bool replaces = false) {
     AddedToken added = parse(token);
-    if (const auto known = ids_.find(added.text); known != ids_.end()) return known->second;
+    if (const auto known = ids_.find(added.text); known != ids_.end()) {
+      added.id = known->second;
+      if (replaces) tokens_.insert_or_assign(added.id, added);
+      return added.id;
+    }
     const int32_t piece = pieces_.find(added.text);
     added.id = piece != TextIndex::kMissing ? piece : next_id();
     ids_[added.text] = added.id;
     return tokens_.emplace(added.id, added).first->second.id;
+  }
+
+  // As `add`; flags count unless a token of the same text is settled, or was named before.
+  int32_t add_named(const Json& token) {
+    const bool is_first = settled_.insert(parse(token).text).second;
+    return add(token, token.is_object() && is_first);
+  }
+
+  // -1 for a token that is none yet.
+  int32_t find(const Json& token) const {
+    const auto known = ids_.find(parse(token).text);
+    return known == ids_.end() ? -1 : known->second;
   }
 
   const std::map<int32_t, AddedToken>& tokens() const { return tokens_; }
@@ -79,6 +98,7 @@ class AddedTokens {
   TextIndex pieces_;
   std::map<std::string, int32_t, std::less<>> ids_;
   std::map<int32_t, AddedToken> tokens_;
+  std::set<std::string, std::less<>> settled_;
 };
 
 Json read_optional(const std::filesystem::path& path) {
@@ -99,10 +119,11 @@ void merge_older_files(const std::filesystem::path& directory, Json& config, Add
     for (const Json& token : value) config[kAdditional].push_back(token);
   }
   const Json older = read_optional(directory / "added_tokens.json");
-  for (const auto& [text, id] : older.items()) added.set(id.get<int32_t>(), Json(text));
+  for (const auto& [text, id] : older.items()) added.set(id.get<int32_t>(), Json(text), false);
   const Json fast = read_optional(directory / "tokenizer.json");
   if (!fast.contains("added_tokens")) return;
-  for (const Json& token : fast["added_tokens"]) added.set(token.at("id").get<int32_t>(), token);
+  for (const Json& token : fast["added_tokens"])
+    added.set(token.at("id").get<int32_t>(), token, true);
 }
 
 int32_t parse_id(std::string_view text, const std::string& where) {
@@ -132,7 +153,7 @@ LlamaSettings make_settings(const Json& config, AddedTokens& added) {
   for (const char* name : kNames) {
     const Json& source = config.contains(name) ? config : defaults;
     if (!source.contains(name) || source[name].is_null()) continue;
-    named[name] = added.add(source[name]);
+    named[name] = added.add_named(source[name]);
     settings.special_ids.insert(named[name]);
   }
   const auto id_of = [&](const char* name) { return named.contains(name) ? named[name] : -1; };
@@ -140,8 +161,11 @@ LlamaSettings make_settings(const Json& config, AddedTokens& added) {
   for (const auto& [id, token] : added.tokens()) {
     if (!settings.special_ids.contains(id)) settings.spaced_ids.insert(id);
   }
+  const std::set<int32_t> named_ids = settings.special_ids;
   for (const Json& token : config.value(kAdditional, Json::array())) {
-    const int32_t id = added.add(token);
+    // Hugging Face adds an object once more, but not one with the text of a named token.
+    const int32_t known = added.find(token);
+    const int32_t id = added.add(token, token.is_object() && !named_ids.contains(known));
     settings.special_ids.insert(id);
     settings.spaced_ids.erase(id);
     if (static_cast<size_t>(id) >= added.num_pieces()) settings.spaced_ids.insert(id);
@@ -160,7 +184,7 @@ TokenizerFiles read_tokenizer_files(const std::string& directory, const Sentence
   try {
     if (config.contains("added_tokens_decoder")) {
       for (const auto& [id, token] : config["added_tokens_decoder"].items()) {
-        added.set(parse_id(id, where), token);
+        added.set(parse_id(id, where), token, true);
       }
     } else {
       merge_older_files(root, config, added);

@@ -32,7 +32,7 @@ void check_added(const std::map<int32_t, AddedToken>& added) {
 
 VocabularyTokenizer::VocabularyTokenizer(const TokenizerJson& json,
                                          const JsonTokenizerSettings& settings)
-    : vocabulary_(json, settings.added, settings.special_texts), legacy_(settings.legacy) {
+    : vocabulary_(json, settings.added), legacy_(settings.legacy) {
   check_added(vocabulary_.added());
   set_named(settings);
   set_added_around(json.post_processor, settings);

@@ -12,10 +12,7 @@ namespace fastsft {
 
 // What stands beside tokenizer.json: in tokenizer_config.json, or in a tokenizer object.
 struct JsonTokenizerSettings {
-  // They come to those of the file, or replace one of the same text; their ids are not read.
-  std::vector<AddedToken> added;
-  // Texts of special tokens; those that are no added tokens yet become such, in this order.
-  std::vector<std::string> special_texts;
+  std::vector<GivenToken> added;
   // Texts of the named tokens; "" for none. They must be tokens.
   std::string bos, eos, unk, pad;
   std::optional<bool> add_prefix_space;  // instead of a ByteLevel pre-tokenizer's

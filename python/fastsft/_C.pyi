@@ -33,6 +33,7 @@ __all__: list[str] = [
     "Explanation",
     "FileDigest",
     "Finding",
+    "GivenToken",
     "GroupPlan",
     "JsonTokenizerSettings",
     "LabelOptions",
@@ -518,6 +519,17 @@ class CalledTokenizer(Tokenizer):
 class NotNativeError(ValueError):
     pass
 
+class GivenToken:
+    def __init__(
+        self, token: AddedToken, replaces_file: bool = False, replaces_other: bool = False
+    ) -> None: ...
+    @property
+    def replaces_file(self) -> bool: ...
+    @property
+    def replaces_other(self) -> bool: ...
+    @property
+    def token(self) -> AddedToken: ...
+
 class JsonTokenizerSettings:
     add_prefix_space: bool | None
     adds_bos: bool | None
@@ -529,13 +541,9 @@ class JsonTokenizerSettings:
     unk: str
     def __init__(self) -> None: ...
     @property
-    def added(self) -> list[AddedToken]: ...
+    def added(self) -> list[GivenToken]: ...
     @added.setter
-    def added(self, arg0: collections.abc.Sequence[AddedToken]) -> None: ...
-    @property
-    def special_texts(self) -> list[str]: ...
-    @special_texts.setter
-    def special_texts(self, arg0: collections.abc.Sequence[str]) -> None: ...
+    def added(self, arg0: collections.abc.Sequence[GivenToken]) -> None: ...
 
 class ByteLevelTokenizer(Tokenizer):
     def use_portable_code(self) -> None: ...

@@ -90,6 +90,20 @@ DIRECTORIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "strips_eos": ({"added_tokens_decoder": {**BASE, "2": added("</s>", rstrip=True)}}, {}),
     "added_file": ({}, {"added_tokens.json": {"<x>": 32000, "<xy>": 32001}}),
     "additional": ({}, {"special_tokens_map.json": {"additional_special_tokens": ["<x>", "<xy>"]}}),
+    "additional_flags": (
+        {
+            "added_tokens_decoder": {**BASE, "32000": added("<x>")},
+            "additional_special_tokens": [
+                {**added("<x>", lstrip=True), "__type": "AddedToken"},
+                {**added("<s>", lstrip=True), "__type": "AddedToken"},  # a named token keeps its flags
+            ],
+        },
+        {},
+    ),
+    "named_flags": (
+        {"eos_token": {**added("<x>", lstrip=True), "__type": "AddedToken"}},
+        {"added_tokens.json": {"<x>": 32000}, "special_tokens_map.json": {}},
+    ),
     "plain_added": ({"added_tokens_decoder": {**BASE, "32000": added("<x>", special=False)}}, {}),
 }
 PROBES = (

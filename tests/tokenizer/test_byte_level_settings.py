@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 
 from byte_level_files import content, native
+from fastsft import _C
 
 PROBES = (
     "",
@@ -62,7 +63,12 @@ def test_added_tokens(name: str, normalizer: Any, prefix: bool) -> None:
 def test_named_ids_and_bos_of_the_template() -> None:
     ours = native(json.dumps(content("cl100k")))
     assert (ours.adds_bos, ours.adds_eos, ours.named.bos, ours.named.eos) == (True, False, 100256, -1)
-    named = native(json.dumps(content("gpt2")), eos="<|endoftext|>", special_texts=["[PAD]"], pad="[PAD]")
+    named = native(
+        json.dumps(content("gpt2")),
+        eos="<|endoftext|>",
+        added=[_C.GivenToken(_C.AddedToken(-1, "[PAD]"))],
+        pad="[PAD]",
+    )
     assert (named.named.eos, named.named.pad, named.vocab_size) == (50256, 50257, 50258)
     assert named.encode(b"a[PAD]") == [64, 50257]
     with pytest.raises(ValueError, match=r"special token \"<s>\" is not in the vocabulary"):

@@ -46,6 +46,33 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+CONFIGS["flags"] = (
+    "gpt2",
+    {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "added_tokens_decoder": {
+            "50256": {"content": END, "special": True, "normalized": False},
+            "50257": {"content": "<|im_start|>", "special": True, "normalized": False},
+        },
+        # Flags of a named token that the decoder knows do not count, others do.
+        "eos_token": {"content": END, "lstrip": True, "rstrip": True, "__type": "AddedToken"},
+        "additional_special_tokens": [
+            {"content": "<|im_start|>", "rstrip": True, "normalized": False, "__type": "AddedToken"},
+            {"content": END, "rstrip": True, "normalized": False, "__type": "AddedToken"},
+        ],
+    },
+)
+# Without a decoder the flags of the file's own tokens stand. New tokens get ids in the order of the names.
+CONFIGS["order"] = (
+    "gpt2",
+    {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|new|>",
+        "eos_token": {"content": END, "lstrip": True, "rstrip": True, "__type": "AddedToken"},
+        "pad_token": {"content": "[PAD]", "lstrip": True, "normalized": False, "__type": "AddedToken"},
+        "additional_special_tokens": ["<|im_start|>"],
+    },
+)
 ATTRIBUTES = (
     *("bos_token_id", "eos_token_id", "unk_token_id", "pad_token_id", "pad_token", "eos_token"),
     *("model_max_length", "padding_side", "chat_template"),

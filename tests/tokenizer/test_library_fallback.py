@@ -48,6 +48,21 @@ def test_what_llamas_class_puts_around_a_text(config: dict[str, Any], tmp_path: 
         assert getattr(ours, name) == getattr(theirs, name), name
 
 
+@pytest.mark.parametrize("in_front", [False, True])
+def test_one_token_as_bos_and_eos_stays_on_its_side(in_front: bool, tmp_path: Path) -> None:
+    file = {**content("gpt2"), "normalizer": {"type": "Lowercase"}}
+    end = {"SpecialToken": {"id": END, "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    file["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [end, text] if in_front else [text, end],
+        "pair": [text, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {END: {"id": END, "ids": [50256], "tokens": [END]}},
+    }
+    ours, theirs = load(tmp_path, json.dumps(file), {**FAST, "bos_token": END})
+    assert ours.encode("hi", add_special_tokens=True) == theirs.encode("hi")
+
+
 @pytest.mark.parametrize(
     ("in_file", "in_config"),
     [(False, {"add_prefix_space": True}), (True, {}), (True, {"add_prefix_space": None})],

@@ -41,7 +41,7 @@ def library_tokenizer(text: str, settings: TokenizerSettings) -> Any:
     ids = {name: _or_minus(finds.token_to_id(token)) for name, token in settings.named.items()}
     named = _C.NamedIds(*(ids.get(f"{name}_token", -1) for name in ("bos", "eos", "unk", "pad")))
     if settings.adds_bos is None:
-        calls.adds_bos, calls.adds_eos = _around(finds.encode("").ids, named)
+        calls.adds_bos, calls.adds_eos = _around(finds.encode("a"), named)
     else:
         calls.adds_bos, calls.adds_eos = settings.adds_bos, bool(settings.adds_eos)
     calls.named = named
@@ -91,11 +91,14 @@ def _load(tokenizers: Any, text: str, settings: TokenizerSettings) -> Any:
         raise ValueError(f"tokenizer.json: the tokenizers library refuses it: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    tokenizer.add_tokens([_library_token(tokenizers, token) for token in settings.added])
-    known |= {token.text for token in settings.added}
-    special = [token for token in settings.special_texts if token not in known]
-    tokenizer.add_special_tokens(list(dict.fromkeys(special)))
+    in_file = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    known, added = set(in_file), []
+    for given in settings.added:
+        text = given.token.text
+        if text not in known or (given.replaces_file if text in in_file else given.replaces_other):
+            added.append(_library_token(tokenizers, given.token))
+            known.add(text)
+    tokenizer.add_tokens(added)
     return tokenizer
 
 
@@ -121,15 +124,20 @@ def _encode(tokenizer: Any, data: str) -> list[tuple[int, int, int]]:
     ]
 
 
-def _around(ids: list[int], named: Any) -> tuple[bool, bool]:
-    if len(ids) == 1 and named.bos < 0 and named.eos != ids[0]:
-        named.bos = ids[0]
-    for bos in (False, True):
-        for eos in (False, True):
-            if ids == [named.bos] * bos + [named.eos] * eos:
-                return bos, eos
+def _around(encoding: Any, named: Any) -> tuple[bool, bool]:
+    """Whether BOS stands in front of a text and EOS behind it, by the `encoding` of a text."""
+    places = [number for number, part in enumerate(encoding.sequence_ids) if part is not None]
+    first, last = (places[0], places[-1]) if places else (len(encoding.ids), len(encoding.ids))
+    before, after = encoding.ids[:first], encoding.ids[last + 1 :]
+    if len(before) == 1 and named.bos < 0:
+        named.bos = before[0]
+    if len(after) == 1 and named.eos < 0:
+        named.eos = after[0]
+    if before in ([], [named.bos]) and after in ([], [named.eos]):
+        return bool(before), bool(after)
     raise ValueError(
-        f"tokenizer.json: it puts the ids {ids} around a text, more than bos_token and eos_token"
+        f"tokenizer.json: it puts the ids {before} in front of a text and {after} behind it, more than "
+        "bos_token and eos_token"
     )
 
 

@@ -33,14 +33,13 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 @dataclass
 class TokenizerSettings:
-    """`named`: texts by name ("bos_token", ...). `added`: tokens with flags; `special_texts`: without.
+    """`named`: texts by name ("bos_token", ...). `added`: what comes to the file's tokens (_C.GivenToken).
 
     adds_bos, adds_eos: whether these go around a text; None for what the file's post-processor says.
     """
 
     named: dict[str, str] = field(default_factory=dict)
     added: list[Any] = field(default_factory=list)
-    special_texts: list[str] = field(default_factory=list)
     add_prefix_space: bool | None = None
     adds_bos: bool | None = None
     adds_eos: bool | None = None
@@ -53,7 +52,6 @@ class TokenizerSettings:
         """The same for the core."""
         settings = _C.JsonTokenizerSettings()
         settings.added = self.added
-        settings.special_texts = self.special_texts
         settings.add_prefix_space = self.add_prefix_space
         settings.adds_bos, settings.adds_eos = self.adds_bos, self.adds_eos
         settings.legacy = self.legacy
@@ -75,20 +73,10 @@ def read_settings(directory: Path) -> TokenizerSettings:
     kind = _class_of(directory, config)
     defaults, (adds_bos, adds_eos) = _DEFAULTS.get(kind, {}), _around(kind, config)
     named = {name: config.get(name, defaults.get(name)) for name in NAMES}
-    extra = config.get("additional_special_tokens") or []
-    tokens = [token for token in (*named.values(), *extra) if token]
-    older = read_object(directory / "added_tokens.json") if "added_tokens_decoder" not in config else {}
-    decoder = config.get("added_tokens_decoder") or {}
+    texts = {name: text_of(token) for name, token in named.items() if token}
     return TokenizerSettings(
-        named={name: text_of(token) for name, token in named.items() if token},
-        added=[
-            *(_added(decoder[key]) for key in sorted(decoder, key=int)),
-            *(_added(token) for token in tokens if isinstance(token, dict)),
-        ],
-        special_texts=[
-            *sorted(older, key=lambda text: int(older[text])),
-            *(text_of(token) for token in tokens),
-        ],
+        named=texts,
+        added=_added_tokens(directory, config, named, {*texts.values()}),
         add_prefix_space=_flag(config.get("add_prefix_space", False)),
         adds_bos=adds_bos,
         adds_eos=adds_eos,
@@ -159,13 +147,43 @@ def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None
     return bool(config.get("add_bos_token", adds_bos)), bool(config.get("add_eos_token", adds_eos))
 
 
+def _added_tokens(
+    directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
+) -> list[Any]:
+    """In the order in which transformers gives them ids (tokenization_utils_base.py, _from_pretrained)."""
+    extra = config.get("additional_special_tokens") or []
+    decoder = config.get("added_tokens_decoder")
+    if decoder is None:
+        special = texts | {text_of(token) for token in extra}
+        older = read_object(directory / "added_tokens.json")
+        given = [
+            _given(text, special=text in special) for text in sorted(older, key=lambda text: int(older[text]))
+        ]
+        settled: set[str] = set()
+    else:
+        given = [_given(decoder[key], True) for key in sorted(decoder, key=int)]
+        settled = {text_of(token) for token in decoder.values()}
+    # Flags of a named token that tokenizer.json or the decoder knows do not count; without a decoder
+    # only its own file can know one. Of an additional token they do, but for the text of a named one.
+    for token in filter(None, named.values()):
+        counts = isinstance(token, dict) and text_of(token) not in settled
+        given.append(_given(token, counts and decoder is not None, counts))
+        settled.add(text_of(token))
+    for token in filter(None, extra):
+        given.append(_given(token, isinstance(token, dict) and text_of(token) not in texts))
+    return given
+
+
+def _given(token: Any, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool) -> Any:
+    special = flags.get("special", True)
+    fields = token if isinstance(token, dict) else {"normalized": not special, "special": special}
+    values = [bool(fields.get(flag, flag == "special")) for flag in _FLAGS]
+    other = replaces_file if replaces_other is None else replaces_other
+    return _C.GivenToken(_C.AddedToken(-1, text_of(token), *values), replaces_file, other)
+
+
 def _flag(value: Any) -> bool | None:
     return None if value is None else bool(value)
-
-
-def _added(token: Any) -> Any:
-    flags = [bool(token.get(flag, flag == "special")) for flag in _FLAGS]
-    return _C.AddedToken(-1, text_of(token), *flags)
 
 
 def _length(value: Any) -> int | None:
