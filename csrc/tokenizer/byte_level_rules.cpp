@@ -1,8 +1,7 @@
 #include "tokenizer/byte_level_rules.h"
 
-#include <set>
-
 #include "core/error.h"
+#include "tokenizer/bpe_settings.h"
 #include "tokenizer/not_native.h"
 
 namespace fastsft {
@@ -14,27 +13,6 @@ std::string type_of(const Json& section) {
 }
 
 std::string quote(const std::string& text) { return "\"" + text.substr(0, 200) + "\""; }
-
-bool is_absent(const Json& model, const char* key) {
-  const auto found = model.find(key);
-  return found == model.end() || found->is_null() || *found == "" || *found == false ||
-         *found == 0.0;
-}
-
-bool parse_model(const TokenizerJson& json) {
-  static const std::set<std::string> kKnown = {
-      "type",     "dropout",       "unk_token",     "continuing_subword_prefix",
-      "fuse_unk", "byte_fallback", "ignore_merges", "end_of_word_suffix"};
-  if (json.model_type != "BPE") throw NotNative("the model " + quote(json.model_type));
-  for (const auto& [key, value] : json.model.items()) {
-    if (!kKnown.contains(key)) throw NotNative("the model's setting " + quote(key));
-  }
-  for (const char* key :
-       {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
-    if (!is_absent(json.model, key)) throw NotNative(concat("a BPE model with ", key));
-  }
-  return json.model.value("ignore_merges", false);
-}
 
 bool parse_normalizer(const Json& section) {
   const std::string type = type_of(section);
@@ -88,7 +66,9 @@ void parse_pre_tokenizer(const Json& section, ByteLevelRules& rules) {
 ByteLevelRules parse_byte_level_rules(const TokenizerJson& json) {
   ByteLevelRules rules;
   try {
-    rules.ignores_merges = parse_model(json);
+    check_bpe_settings(
+        json, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
+    rules.ignores_merges = json.model.value("ignore_merges", false);
     rules.normalizes_nfc = parse_normalizer(json.normalizer);
     parse_pre_tokenizer(json.pre_tokenizer, rules);
     if (type_of(json.decoder) != "ByteLevel") {

@@ -34,12 +34,6 @@ std::vector<AddedToken> normalize_added(const JsonVocabulary& vocabulary, bool n
   return tokens;
 }
 
-std::vector<const AddedToken*> list_pointers(const std::vector<AddedToken>& tokens) {
-  std::vector<const AddedToken*> pointers;
-  for (const AddedToken& token : tokens) pointers.push_back(&token);
-  return pointers;
-}
-
 // Each piece of bytes that cannot become UTF-8 any more is one U+FFFD, as in Rust.
 std::string replace_invalid(std::string_view bytes) {
   std::string text;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "tokenizer/bpe_settings.h"
 #include "tokenizer/not_native.h"
 
 namespace fastsft {
@@ -73,26 +74,6 @@ void parse_decoder(const Json& section, MetaspaceRules& rules) {
   rules.stripped_spaces = parts[3].at("start").get<int64_t>();
 }
 
-bool is_set(const Json& model, const char* key) {
-  const auto found = model.find(key);
-  return found != model.end() && !found->is_null() && *found != "" && *found != false &&
-         *found != 0.0;
-}
-
-void check_model(const TokenizerJson& json) {
-  static const std::set<std::string> kKnown = {
-      "type",     "dropout",       "unk_token",     "continuing_subword_prefix",
-      "fuse_unk", "byte_fallback", "ignore_merges", "end_of_word_suffix"};
-  if (json.model_type != "BPE") throw NotNative("the model " + quote(json.model_type));
-  for (const auto& [key, value] : json.model.items()) {
-    if (!kKnown.contains(key)) throw NotNative("the model's setting " + quote(key));
-  }
-  for (const char* key :
-       {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"}) {
-    if (is_set(json.model, key)) throw NotNative(concat("a BPE model with ", key));
-  }
-}
-
 template <typename Parse>
 auto read(Parse parse) try {
   return parse();
@@ -105,7 +86,8 @@ auto read(Parse parse) try {
 MetaspaceRules parse_metaspace_rules(const TokenizerJson& json) {
   return read([&] {
     MetaspaceRules rules;
-    check_model(json);
+    check_bpe_settings(
+        json, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"});
     parse_normalizer(json.normalizer, rules);
     if (!json.pre_tokenizer.is_null()) parse_pre_tokenizer(json.pre_tokenizer, rules);
     if (!rules.has_normalizer && json.pre_tokenizer.is_null()) {

@@ -30,12 +30,6 @@ std::vector<AddedToken> list_normalized(const std::map<int32_t, AddedToken>& add
   return tokens;
 }
 
-std::vector<const AddedToken*> list_pointers(const std::vector<AddedToken>& tokens) {
-  std::vector<const AddedToken*> pointers;
-  for (const AddedToken& token : tokens) pointers.push_back(&token);
-  return pointers;
-}
-
 bool begins_with_space(std::string_view text) {
   return text.starts_with(' ') || text.starts_with(kSpaceMark);
 }

@@ -88,4 +88,11 @@ std::vector<const AddedToken*> VocabularyTokenizer::list_unnormalized() const {
   return tokens;
 }
 
+std::vector<const AddedToken*> VocabularyTokenizer::list_pointers(
+    const std::vector<AddedToken>& tokens) {
+  std::vector<const AddedToken*> pointers;
+  for (const AddedToken& token : tokens) pointers.push_back(&token);
+  return pointers;
+}
+
 }  // namespace fastsft

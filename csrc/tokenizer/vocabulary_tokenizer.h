@@ -43,6 +43,7 @@ class VocabularyTokenizer : public Tokenizer {
   bool is_skipped(int32_t id) const;
   // Added tokens that are looked for in the text as it is.
   std::vector<const AddedToken*> list_unnormalized() const;
+  static std::vector<const AddedToken*> list_pointers(const std::vector<AddedToken>& tokens);
 
   // Calls `encode_part(begin, end)` for what lies between the matches in `text`, and appends these
   // to `tokens`; `offset` is that of the text.
