@@ -35,19 +35,25 @@ def running_ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def test_the_functions_with_ray(tmp_path: Path) -> None:
-    free: dict[str, Any] = {"num_cpus": 0}
-    for kind in ("ours", "trinity"):
-        (tmp_path / kind).mkdir()
-    monitor = CheckpointMonitor.get_actor(ray_world.NAMESPACE, default_local_dir=str(tmp_path / "ours"))
-    again = CheckpointMonitor.get_actor(ray_world.NAMESPACE, default_local_dir=str(tmp_path / "ours"))
+@pytest.mark.parametrize(("world_size", "kind"), [(2, "fsdp2"), (4, "fsdp1")])
+def test_the_functions_with_ray(tmp_path: Path, world_size: int, kind: str) -> None:
+    namespace = f"{ray_world.NAMESPACE}-{kind}"
+    for other in ("ours", "trinity"):
+        (tmp_path / other).mkdir()
+    monitor = CheckpointMonitor.get_actor(namespace, default_local_dir=str(tmp_path / "ours"))
+    again = CheckpointMonitor.get_actor(namespace, default_local_dir=str(tmp_path / "ours"))
     assert monitor._actor_id == again._actor_id
-    trinity = ray.remote(TrinityMonitor).options(name="trinity_monitor", **free)
-    trinity = trinity.remote(str(tmp_path / "trinity"))
-    synchronizer = ray.remote(Synchronizer).options(name="checkpoint_synchronizer", **free).remote()
-    foreign = ray.remote(ray_world.TrinitySynchronizer).options(name="trinity_synchronizer", **free).remote()
-    ranks = [ray.remote(ray_world.TrainerRank).options(**free).remote() for _ in range(2)]
-    running = [actor.run.remote(rank, 2, str(tmp_path)) for rank, actor in enumerate(ranks)]
+
+    def make(actor: type, name: str | None = None) -> Any:
+        return ray.remote(actor).options(num_cpus=0, name=name, namespace=namespace)
+
+    trinity = make(TrinityMonitor, "trinity_monitor").remote(str(tmp_path / "trinity"))
+    synchronizer = make(Synchronizer, "checkpoint_synchronizer").remote()
+    foreign = make(ray_world.TrinitySynchronizer, "trinity_synchronizer").remote()
+    rollout = make(ray_world.Rollout, "rollout").remote()
+    ranks = [make(ray_world.TrainerRank).remote() for _ in range(world_size)]
+    words = (world_size, str(tmp_path), kind, namespace)
+    running = [actor.run.remote(rank, *words) for rank, actor in enumerate(ranks)]
     outcomes = ray.get(running, timeout=240)
     expected = outcomes[0]["expected"]
 
@@ -57,17 +63,20 @@ def test_the_functions_with_ray(tmp_path: Path) -> None:
 
     assert ray.get(monitor.latest_steps.remote()) == (0, 1)
     assert ray.get(trinity.get_calls.remote()) == [("started",), ("finished", 1, True)]
-    for kind in ("ours", "trinity"):
-        assert (tmp_path / kind / "latest_state_dict_iteration.txt").read_text() == "1"
-        same(read_state_dict(tmp_path / kind / "global_step_1" / "actor"))
+    for other in ("ours", "trinity"):
+        assert (tmp_path / other / "latest_state_dict_iteration.txt").read_text() == "1"
+        same(read_state_dict(tmp_path / other / "global_step_1" / "actor"))
     packed, version = ray.get(synchronizer.get_model_state_dict.remote())
     assert version == 1
     same(packed)
     ((state_dict, step),) = ray.get(foreign.get_calls.remote())
     assert step == 2
     same(state_dict)
+    same(outcomes[0]["received"])
     for outcome in outcomes:
         assert "uploading step 3: rank 0 failed" in outcome["error"] and "no room" in outcome["error"]
+    for actor in (monitor, trinity, synchronizer, foreign, rollout, *ranks):
+        ray.kill(actor)
 
 
 def test_an_object_store_that_is_too_small_is_said_before_the_transfer() -> None:
