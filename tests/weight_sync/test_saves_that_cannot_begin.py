@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,41 @@ def test_any_other_step_is_refused_before_anything_is_copied(engine: Any, tmp_pa
     with pytest.raises(ValueError, match=message):
         fsdp_upload_state_dict(engine, Synchronizer(), step, LOGGER)
     assert not list(tmp_path.iterdir())
+
+
+class Later:
+    """A foreign coordinator whose threads have not begun yet."""
+
+    def __init__(self) -> None:
+        self.saves: list[Any] = []
+
+    def save_async(self, name: str, save: Any, step: int, is_state_dict: bool) -> None:
+        self.saves.append(save)
+
+
+def test_an_interrupted_wait_leaves_the_earlier_save_its_copy(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a call that waited for the save before it: the next one took that save's buffers."""
+    coordinator, weight = Later(), engine.module.head.weight
+
+    def save(step: int) -> None:
+        torch.nn.init.constant_(weight, step)
+        fsdp_save_state_dict(engine, str(tmp_path / str(step)), step, coordinator, LOGGER, deadline_s=0.2)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    save(1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Future, "exception", interrupted)
+        save(2)
+    with pytest.raises(RuntimeError, match="the save before this one has not ended"):
+        save(3)
+    for run in coordinator.saves:
+        run()
+    for step in (1, 3):
+        assert (read_state_dict(tmp_path / str(step), checksums=True)["head.weight"] == step).all()
 
 
 def test_an_empty_path_is_not_the_working_directory(engine: Any) -> None:

@@ -71,15 +71,15 @@ class Slot:
     def finish(self, deadline_s: float) -> BaseException | None:
         """Wait for its save; why that failed, if it did. One that does not end keeps its buffers, and blocks
         no later save."""
-        run, self.run = self.run, None
         try:
-            failure = None if run is None else run.done.exception(deadline_s)
+            failure = None if self.run is None else self.run.done.exception(deadline_s)
         except TimeoutError:
-            self.staging = Staging()
+            self.run, self.staging = None, Staging()
             return RuntimeError(
                 f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, "
                 "or its disk is stuck"
             )
+        self.run = None  # not before: an interrupt in the wait must leave its buffers alone
         return None if isinstance(failure, ReplacedError) else failure
 
 
