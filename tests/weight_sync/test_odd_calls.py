@@ -84,6 +84,20 @@ def test_the_version_after_a_late_failure_is_one_that_no_receiver_has(
     assert in_threads(works, LIMIT_S) == [2, 2]
 
 
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+def test_tied_tensors_are_compared_by_their_bits(value: float) -> None:
+    model = make_model(True, apart=True)
+    for weight in (model.embed.weight, model.head.weight):
+        nn.init.constant_(weight, value)
+    synchronizer = Synchronizer()
+    fsdp_upload_state_dict(make_engine(model, "plain"), synchronizer, 1, LOGGER)
+    assert synchronizer.get_tied_names() == {"head.weight": "embed.weight"}
+    with torch.no_grad():
+        model.head.weight[0, 0] = 2.0
+    with pytest.raises(ValueError, match="hold different values"):
+        fsdp_upload_state_dict(make_engine(model, "plain"), synchronizer, 2, LOGGER)
+
+
 @pytest.mark.parametrize("mode", ["trinity", "vllm_packed", "sglang", "native"])
 @pytest.mark.parametrize("dtype", ["int16", "uint16", "float8_e4m3fn", "float8_e5m2", "bool", "float64"])
 def test_dtypes_that_gloo_does_not_know_arrive(mode: str, dtype: str) -> None:

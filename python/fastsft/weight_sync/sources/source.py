@@ -195,13 +195,11 @@ class TieCheck:
 
     def see(self, name: str, tensor: torch.Tensor) -> None:
         """Called with every tensor of `names`, in any order; others do no harm."""
-        import torch
-
         for tied, owner in self._partners.get(name, ()):
             other = owner if name == tied else tied
             if other not in self._held:
                 self._held[name] = tensor.detach().clone()
-            elif not torch.equal(self._held[other], tensor.detach()):
+            elif not _same_bits(self._held[other], tensor.detach()):
                 self.error = (
                     f"{tied} and {owner} are tied by config.json but hold different values; tie them in the "
                     'module, or set "tie_word_embeddings" to false'
@@ -211,6 +209,18 @@ class TieCheck:
         """ValueError when values differed."""
         if self.error is not None:
             raise ValueError(self.error)
+
+
+def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """A NaN is no other value than itself here."""
+    import torch
+
+    if torch.equal(first, second):
+        return True
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        return False
+    one, other = (tensor.contiguous().view(-1).view(torch.uint8) for tensor in (first, second))
+    return torch.equal(one, other)
 
 
 def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
