@@ -191,7 +191,8 @@ def test_two_trainers_in_one_step_directory_at_once(tmp_path: Path) -> None:
                 refused.append(str(error))
 
     assert in_threads([lambda: trainer(0), lambda: trainer(1)], LIMIT_S) == [None, None]
-    assert all("in use by another save (host" in message for message in refused), refused
+    # The holder may not have said yet who it is.
+    assert all("in use by another save (" in message for message in refused), refused
     read = read_state_dict(tmp_path, checksums=True)
     assert len({float(value) for tensor in read.values() for value in tensor.unique()}) == 1
     assert _C.read_manifest(str(tmp_path)).step == 1
