@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import json
+import threading
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 MESSAGE_BYTES = 2048
 _BACKENDS = ("gloo", "nccl", "shared_memory")
 _SLACK_S = 5.0  # a backend's own error comes first, which says more
+# torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
+# fault). Enqueuing never waits.
+_ENQUEUING = threading.Lock()
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # groups in which an operation failed
 
 
@@ -115,6 +119,8 @@ class Transport:
         self._deadline = timedelta(seconds=deadline_s)
         self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
+        # NCCL's first operation waits for the other members, which may be threads of this process.
+        self._enqueuing: Any = _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
         if self._group in _BROKEN:
             raise RuntimeError(
                 "this group failed in an earlier sync and may still hold half a transfer; make a new one "
@@ -134,7 +140,8 @@ class Transport:
         if tensor.dtype in self._as_bytes:
             tensor = _bytes_of(tensor)
         try:
-            return self._group.broadcast([tensor], self._options)
+            with self._enqueuing:
+                return self._group.broadcast([tensor], self._options)
         except RuntimeError as error:
             raise self._failed("a broadcast", error) from error
 
@@ -181,7 +188,8 @@ class Transport:
         mine = _encode(content).to(self.device)
         notes = [torch.empty_like(mine) for _ in range(self.size)]
         try:
-            work = self._group.allgather([notes], [mine], options)
+            with self._enqueuing:
+                work = self._group.allgather([notes], [mine], options)
         except RuntimeError as error:
             raise self._failed(f"the vote on {what}", error) from error
         self.wait(work, f"the vote on {what}")

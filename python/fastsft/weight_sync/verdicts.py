@@ -109,6 +109,8 @@ class Verdicts:
         if store.check([self._key(kind, first)]) and store.check([self._key(kind, rank) for rank in ranks]):
             return self._world_size, 0
         missing = next((rank for rank in ranks if not store.check([self._key(kind, rank)])), self._world_size)
+        if missing == self._world_size:  # the last has come meanwhile
+            return self._world_size, 0
         return missing, store.add(self._key(_BEATS, missing), 0)
 
     def leave(self) -> None:
