@@ -192,6 +192,18 @@ def test_unknown_options_are_refused(tmp_path: Path, option: dict[str, str], mes
         fsdp_save_state_dict(None, str(tmp_path), 1, None, None, **option)
 
 
+@pytest.mark.parametrize("save_format", ["hf", "native"])
+def test_the_name_that_safetensors_keeps_is_refused(tmp_path: Path, save_format: str) -> None:
+    module = torch.nn.ParameterDict({"__metadata__": torch.nn.Parameter(torch.ones(2))})
+    coordinator = CheckpointCoordinator()
+    fsdp_save_state_dict(
+        make_engine(module, "plain"), str(tmp_path), 1, coordinator, save_world.LOGGER, format=save_format
+    )
+    with pytest.raises(RuntimeError, match="__metadata__, which safetensors keeps for itself"):
+        coordinator.wait_all()
+    assert not (tmp_path / "manifest.json").exists()
+
+
 @pytest.mark.parametrize("damage", ["missing manifest", "short", "changed"])
 def test_damaged_saves_are_not_read(tmp_path: Path, damage: str) -> None:
     coordinator = CheckpointCoordinator()

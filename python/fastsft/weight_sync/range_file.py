@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_METADATA = "__metadata__"
 _SAFETENSORS = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
     "float8_e8m0fnu": "F8_E8M0", "int16": "I16", "uint16": "U16", "float16": "F16", "bfloat16": "BF16",
@@ -21,9 +22,15 @@ def header(
 ) -> tuple[bytes, list[int]]:
     """The first bytes of a file with these tensors, and where in the file each begins.
 
-    Computed once from the real layout: the data begins where the header ends, whatever its length.
+    Computed once from the real layout: the data begins where the header ends, whatever its length. ValueError
+    for a tensor with the name that the format keeps for itself.
     """
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
+    if any(name == _METADATA for name, _, _ in tensors):
+        raise ValueError(
+            f"a tensor is called {_METADATA}, which safetensors keeps for itself; rename it, or save with "
+            'format="verl_pt"'
+        )
+    entries: dict[str, Any] = {_METADATA: {"format": "pt", **metadata}}
     begin = 0
     begins = []
     for (name, dtype, shape), size in zip(tensors, sizes, strict=True):

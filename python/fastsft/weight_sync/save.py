@@ -88,9 +88,11 @@ def fsdp_save_state_dict(
                     queue.replacing(step, deadline_s) if replace_pending else queue.free(deadline_s)
                 )
                 source = state_source(engine, state)
-                if source.gathers():  # a rank that stayed away would leave the others in it
-                    opening.agree({"step": step, "format": format})
-                snapshot, error = slot.staging.take(source, dtype, step)
+                with source.held():
+                    source.refresh()
+                    if source.gathers():  # a rank that stayed away would leave the others in it
+                        opening.agree({"step": step, "format": format})
+                    snapshot, error = slot.staging.take(source, dtype, step)
                 files = _small_files(engine, source)
                 job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
                 run = slot.run = SaveRun(job, deadline_s, queue.other(slot))

@@ -35,9 +35,8 @@ def broadcast_source_of(engine: Any) -> BroadcastSource:
 
 
 def state_source(engine: Any, state: EngineState) -> WeightSource:
-    """`source_of`, made once as long as the engine keeps its module, with what changed in it noticed."""
+    """`source_of`, made once as long as the engine keeps its module. `refresh` notices what changed in it."""
     source: WeightSource = _kept(engine, state, "state", source_of)
-    source.refresh()
     return source
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Iterator
@@ -67,7 +68,16 @@ class TensorSource(WeightSource):
     def __init__(self, engine: Any) -> None:
         super().__init__(engine)
         self._module = unwrapped(engine.module)
+        self._held: tuple[list[Named], set[int]] | None = None
         self.config = getattr(self._module, "config", None)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self._held = self._state()
+        try:
+            yield
+        finally:
+            self._held = None
 
     def describe(self) -> list[Described]:
         state, parameters = self._state()
@@ -92,6 +102,8 @@ class TensorSource(WeightSource):
 
     def _state(self) -> tuple[list[Named], set[int]]:
         """(names and tensors, identities of the parameters among them)."""
+        if self._held is not None:
+            return self._held
         # keep_vars: parameters themselves, so that one that two names share is seen to be one.
         state = self._module.state_dict(keep_vars=True)
         for name, value in state.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,11 @@ class BroadcastSource(ABC):
         if self._resolution is not None and self.describe() != self._described:
             self._resolution = None
             self._plans.clear()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, the module is looked at once, whatever is asked: nobody changes it meanwhile."""
+        yield
 
     def names(self) -> Collection[str]:
         """Of all tensors, whether they are sent or not, as they were when the plan was made."""
