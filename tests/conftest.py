@@ -38,6 +38,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if processes > 1 and config.option.dist == "no" and is_whole_suite(config):
         config.option.numprocesses, config.option.dist = processes, "loadfile"
         config.option.loadscopereorder = False  # files of few tests are often the longest: not all last
+        # A process that dies ends the suite and has its test named: pytest-xdist 3.8 would hand its files
+        # that are done to the other processes, which then wait for ever.
+        config.option.maxworkerrestart = config.option.maxworkerrestart or "0"
 
 
 @pytest.fixture(scope="session")

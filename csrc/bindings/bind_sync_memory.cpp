@@ -1,3 +1,4 @@
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bind.h"
@@ -18,9 +19,20 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
+// Tensors of operations that were given up. As long as this holds them, the backend's thread is not the
+// last to let go of one: torch then asks for the interpreter, and a process that ends is aborted.
+struct HeldTensors {
+  std::vector<at::Tensor> tensors;
+};
+
 }  // namespace
 
 void bind_sync_memory(py::module_& module) {
+  py::class_<HeldTensors>(module, "HeldTensors")
+      .def(py::init([](std::vector<at::Tensor> tensors) {
+             return HeldTensors{std::move(tensors)};
+           }),
+           "tensors"_a);
   py::class_<SharedMemory>(module, "SharedMemory")
       .def(py::init<const std::string&, size_t, size_t, uint64_t>(), "name"_a, "rank"_a, "size"_a,
            "slot_bytes"_a, Unlocked())

@@ -35,6 +35,7 @@ __all__: list[str] = [
     "Finding",
     "GivenToken",
     "GroupPlan",
+    "HeldTensors",
     "JsonTokenizerSettings",
     "LabelOptions",
     "LabelledData",
@@ -1110,6 +1111,9 @@ class CheckpointStaging:
     ) -> tuple[list[FileDigest], list[RangeDigest]]: ...
     @property
     def nbytes(self) -> int: ...
+
+class HeldTensors:
+    def __init__(self, tensors: collections.abc.Sequence[torch.Tensor]) -> None: ...
 
 class SharedMemory:
     def __init__(

@@ -69,4 +69,4 @@ def test_a_process_whose_peer_was_silent_can_end() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
     command = [sys.executable, "-c", LONELY]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.stdout.split() == ["True", "True"], done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr

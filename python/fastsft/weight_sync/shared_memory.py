@@ -83,6 +83,10 @@ class SharedMemoryWork:
     def __init__(self, done: Future[None]) -> None:
         self._done = done
 
+    def is_completed(self) -> bool:
+        """Done or failed."""
+        return self._done.done()
+
     def wait(self, timeout: timedelta) -> None:
         """RuntimeError when it failed, or is not done within `timeout`."""
         try:

@@ -8,11 +8,12 @@ import importlib
 import json
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fastsft.ranks.bounded_store import BoundedStore, SilentStoreError
+from fastsft.weight_sync.abandoned import hold
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +122,7 @@ class Transport:
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
         # NCCL's first operation waits for the other members, which may be threads of this process.
         self._enqueuing: Any = _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
+        self._flying: dict[Any, Sequence[torch.Tensor]] = {}
         if self._group in _BROKEN:
             raise RuntimeError(
                 "this group failed in an earlier sync and may still hold half a transfer; make a new one "
@@ -141,9 +143,11 @@ class Transport:
             tensor = _bytes_of(tensor)
         try:
             with self._enqueuing:
-                return self._group.broadcast([tensor], self._options)
+                work = self._group.broadcast([tensor], self._options)
         except RuntimeError as error:
             raise self._failed("a broadcast", error) from error
+        self._flying[work] = (tensor,)
+        return work
 
     def wait(self, work: Any, what: str) -> None:
         """RuntimeError naming `what` when it is not done within the deadline."""
@@ -151,6 +155,7 @@ class Transport:
             work.wait(self._deadline)
         except RuntimeError as error:
             raise self._failed(what, error) from error
+        self._flying.pop(work, None)
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
@@ -167,6 +172,8 @@ class Transport:
     def end(self) -> None:
         """The group is of no use from now on, here or elsewhere."""
         _BROKEN.add(self._group)
+        hold(self._flying)
+        self._flying = {}
         _abort(self._group)
 
     def announce(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -192,6 +199,7 @@ class Transport:
                 work = self._group.allgather([notes], [mine], options)
         except RuntimeError as error:
             raise self._failed(f"the vote on {what}", error) from error
+        self._flying[work] = (mine, *notes)
         self.wait(work, f"the vote on {what}")
         found = [_decode(note) for note in notes]
         for rank, note in enumerate(found):
