@@ -41,8 +41,8 @@ const char* name_of(MaskPolicy policy) {
 }
 
 void LabelOptions::check() const {
-  require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length must be positive, got ",
-          max_length);
+  require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length: expected 1 to ",
+          INT32_MAX / 2 - 1, ", got ", max_length);
   RoleNames(role_aliases, role_map);
   if (mask_policy == MaskPolicy::kSpans) return;
   require(find_chat_template(chat_template).has_fastchat_labels,

@@ -9,7 +9,7 @@ import copy
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from fastsft.dataset.sources import JsonArray, data_files, open_input
 from fastsft.inspected_record import InspectedRecord
 from fastsft.reporting.label_progress import LabelProgress
 from fastsft.tokenizer import Tokenizer
+from fastsft.tokenizers.byte_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizers.native_tokenizer import native_of
 
 DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
@@ -32,8 +33,8 @@ class Inspection:
 
     records: the chosen ones. report: _C.DataReport of the whole data set, the numbers of data_report.json.
     lengths, learned: rows by tokens and by learned tokens. faults: what would stop training (the first
-    thousand of num_faults). num_matching: records that `record` and `only` allow. A notebook shows the object
-    as HTML, `print` as text.
+    thousand of num_faults). num_matching: records that `record` and `only` allow. unit: what lengths count,
+    tokens, or bytes where no model was given. A notebook shows the object as HTML, `print` as text.
     """
 
     data: str
@@ -47,6 +48,7 @@ class Inspection:
     learned: dict[int, int]
     num_matching: int
     records: list[InspectedRecord]
+    unit: str = "tokens"
 
     @property
     def is_learnable(self) -> bool:
@@ -64,13 +66,17 @@ class Inspection:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The data set's object of data_report.json; also `faults`, `model_max_length`, `padding_tokens`."""
+        """The data set's object of data_report.json; also `faults`, `model_max_length`, `padding_tokens`.
+
+        Without a model `unit`, "bytes", stands in the place of the last two: what tokens and learned_tokens
+        count.
+        """
+        limit = {"model_max_length": self.width, "padding_tokens": self.num_padding}
         return {
             **self.labelling,
             **json.loads(self.report.to_json()),
             "faults": self.num_faults,
-            "model_max_length": self.width,
-            "padding_tokens": self.num_padding,
+            **(limit if self.unit == "tokens" else {"unit": self.unit}),
         }
 
     def html(self) -> str:
@@ -129,6 +135,7 @@ class InspectionSetup:
     native: Any
     labeller: Any
     width: int
+    unit: str = "tokens"
 
     def survey(self, data: Any, choice: Any, *, show_progress: bool = False) -> Inspection:
         """Read all of `data` once. ValueError for data in which no record can be found."""
@@ -152,6 +159,7 @@ class InspectionSetup:
             learned=seen.learned,
             num_matching=seen.num_matching,
             records=[InspectedRecord.of(each, self.native, stop) for each in seen.chosen],
+            unit=self.unit,
         )
 
 
@@ -169,6 +177,22 @@ def prepare(model: Any, settings: LabelSettings, model_max_length: int | None = 
         )
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     return InspectionSetup(str(getattr(tokenizer, "directory", model)), native, labeller, width)
+
+
+def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
+    """As `prepare` where no model has been chosen: lengths are bytes and no row is too long.
+
+    The policy is spans, as FastChat's arithmetic is of a tokenizer's ids. template: default vicuna_v1.1.
+    ValueError for "model", which has none here, and for a template that nobody knows.
+    """
+    if settings.template == "model":
+        raise ValueError("--template model: no model is given; add --model, or name a template")
+    template = settings.template or "vicuna_v1.1"
+    chosen = replace(settings, mask_policy="spans", template=template)
+    stop = str(_C.find_chat_template(template).stop_token)
+    native = byte_tokenizer([stop])
+    labeller = make_labeller(native, NO_LIMIT, -1, chosen, self_test=True)
+    return InspectionSetup("none", native, labeller, NO_LIMIT, "bytes")
 
 
 def _tokenizer(model: Any, model_max_length: int | None) -> Any:

@@ -255,6 +255,40 @@ def test_report_has_the_numbers_of_training(
     assert set(shown) - set(written) == {"faults", "model_max_length", "padding_tokens"}
 
 
+def test_report_without_a_model_counts_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("data", "report", DUMMY, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    each = [reply for record in read_records("dummy_conversation") for reply in replies(record)]
+    assert shown["learned_tokens"] == sum(len(f" {reply}".encode()) + 1 for reply in each)
+    assert (shown["unit"], shown["mask_policy"], shown["records"]) == ("bytes", "spans", 500)
+    assert run("data", "report", DUMMY) == 0
+    text = capsys.readouterr().out
+    assert "lengths are bytes; --model DIR" in text and "learned bytes of a row" in text
+    assert "padding" not in text and "at most" not in text
+
+
+@pytest.mark.parametrize("template", sorted(_C.chat_templates()))
+def test_report_without_a_model_knows_every_template(
+    template: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("data", "report", DUMMY, "--template", template, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["template"], shown["kept"]) == (template, 500) and shown["learned_tokens"] > 60_000
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (("--mask_policy", "fastchat"), "add --model DIR, or leave it out"),
+    (("--model_max_length", 512), "--model_max_length: is of a model's tokenizer; add --model DIR"),
+    (("--template", "model"), "no model is given; add --model, or name a template"),
+    (("--template", "llama3"), 'unknown chat template "llama3"'),
+])  # fmt: skip
+def test_report_without_a_model_refuses_what_needs_one(
+    flags: tuple[Any, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("data", "report", DUMMY, *flags) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_standard_input_and_a_closed_pipe() -> None:
     command = [sys.executable, "-m", "fastsft.cli.main", "inspect", "--model", str(LLAMA), "--data", "-"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -42,6 +42,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="report")
     report = commands.add_parser("report", help="what is learned, dropped and why, and how long rows are")
     report.add_argument("file", help="as --data_path: files, patterns, weights, - for stdin")
-    add_label_arguments(report)
+    add_label_arguments(report, needs_model=False)
     report.add_argument("--json", action="store_true", help="as in data_report.json")
     return parser.parse_args(arguments)

@@ -6,23 +6,26 @@ import argparse
 from typing import Any
 
 from fastsft.chat.labelling import LabelSettings, parse_role_map
-from fastsft.inspection import DEFAULT_MAX_LENGTH, InspectionSetup, prepare
+from fastsft.inspection import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 
 
-def add_label_arguments(parser: argparse.ArgumentParser) -> None:
+def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:
     """--model and the flags of LabelSettings, named as in training."""
+    without = "" if needs_model else "; without it lengths are bytes, and labels those of spans"
     parser.add_argument(
-        "--model", required=True, metavar="DIR", help="model directory; only its tokenizer is read"
+        "--model",
+        required=needs_model,
+        metavar="DIR",
+        help=f"model directory; only its tokenizer is read{without}",
     )
-    parser.add_argument("--mask_policy", choices=["fastchat", "spans"], default="fastchat")
+    parser.add_argument("--mask_policy", choices=["fastchat", "spans"], help="default fastchat")
     parser.add_argument("--template", help="chat template by name, or model: its own")
     parser.add_argument("--chat_template_name", help="which of the model's named chat templates")
     parser.add_argument(
         "--model_max_length",
         type=int,
-        default=DEFAULT_MAX_LENGTH,
         metavar="N",
-        help="tokens of a row, as in training; default %(default)s",
+        help=f"tokens of a row, as in training; default {DEFAULT_MAX_LENGTH}",
     )
     parser.add_argument("--train_turns", choices=["all", "last"], default="all")
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
@@ -32,8 +35,19 @@ def add_label_arguments(parser: argparse.ArgumentParser) -> None:
 
 def setup_from(args: Any) -> InspectionSetup:
     """ValueError for options that contradict each other and for a model that cannot be used."""
-    names = ("mask_policy", "template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample")
+    names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample")
     settings = LabelSettings(
-        role_map=parse_role_map(args.role_map), **{name: getattr(args, name) for name in names}
+        mask_policy=args.mask_policy or "fastchat",
+        role_map=parse_role_map(args.role_map),
+        **{name: getattr(args, name) for name in names},
     )
-    return prepare(args.model, settings, args.model_max_length)
+    if args.model is not None:
+        return prepare(args.model, settings, args.model_max_length)
+    for flag in ("model_max_length", "chat_template_name"):
+        if getattr(args, flag) is not None:
+            raise ValueError(f"--{flag}: is of a model's tokenizer; add --model DIR")
+    if args.mask_policy == "fastchat":
+        raise ValueError(
+            "--mask_policy fastchat: FastChat counts a tokenizer's ids; add --model DIR, or leave it out"
+        )
+    return prepare_without_model(settings)

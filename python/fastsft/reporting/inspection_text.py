@@ -35,8 +35,8 @@ def summary_text(inspection: Inspection, *, colour: bool = False) -> str:
         title("data set", _TITLE),
         *_numbers(inspection),
         *_reasons(inspection, title),
-        *_histogram("tokens of a row", inspection.lengths, title),
-        *_histogram("learned tokens of a row", inspection.learned, title),
+        *_histogram(f"{inspection.unit} of a row", inspection.lengths, title),
+        *_histogram(f"learned {inspection.unit} of a row", inspection.learned, title),
         *(title(line, _ALARM) for line in verdict(inspection)),
     ]
     return "\n".join(lines)
@@ -85,11 +85,14 @@ def percent(part: int, whole: int) -> str:
 
 def _numbers(inspection: Inspection) -> Iterator[str]:
     report, labels = inspection.report, inspection.labelling
+    of_tokens = inspection.unit == "tokens"
     yield f"  data      {one_line(inspection.data)}"
-    yield f"  model     {one_line(inspection.model)}"
+    yield f"  model     {one_line(inspection.model)}" + (
+        "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
+    )
     yield (
         f"  labels    --mask_policy {labels['mask_policy']}, template {labels['template']}, stop token "
-        f"{one_line(labels['stop_token'])}, at most {inspection.width:,} tokens"
+        f"{one_line(labels['stop_token'])}" + (f", at most {inspection.width:,} tokens" if of_tokens else "")
     )
     yield (
         f"  records   {report.num_records:,}: {report.num_kept:,} kept, "
@@ -99,9 +102,11 @@ def _numbers(inspection: Inspection) -> Iterator[str]:
         f"{report.num_truncated:,} truncated"
     )
     yield (
-        f"  tokens    {report.num_tokens:,}, of them learned {report.num_learned:,} "
+        f"  {inspection.unit:<9} {report.num_tokens:,}, of them learned {report.num_learned:,} "
         f"({percent(report.num_learned, report.num_tokens)})"
     )
+    if not of_tokens:
+        return
     yield (
         f"  padding   FastChat fills every row up to {inspection.width:,}: {inspection.num_padding:,} more "
         f"tokens, {percent(inspection.num_padding, inspection.num_rows * inspection.width)} of its work; "
