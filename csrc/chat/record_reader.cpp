@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "chat/data_fault.h"
 #include "chat/record_parser.h"
 #include "core/error.h"
 
@@ -17,6 +18,9 @@ struct Signature {
   const char* what;
 };
 
+constexpr const char* kUtf32 = "UTF-32 text; iconv -f UTF-32 -t UTF-8 makes UTF-8 of it";
+constexpr const char* kUtf16 = "UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it";
+
 constexpr Signature kOthers[] = {
     {{"\x1F\x8B", 2}, "gzip; name it as a path, which is unpacked, or unpack it first"},
     {{"\x28\xB5\x2F\xFD", 4},
@@ -28,13 +32,17 @@ constexpr Signature kOthers[] = {
       5},
      "xz; unpack it first"},
     {{"PAR1", 4}, "Parquet; name it as a path, which is read with pyarrow"},
-    {{"\xFF\xFE", 2}, "UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
-    {{"\xFE\xFF", 2}, "UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
+    {{"\xFF\xFE\0\0", 4}, kUtf32},
+    {{"\0\0\xFE\xFF", 4}, kUtf32},
+    {{"\xFF\xFE", 2}, kUtf16},
+    {{"\xFE\xFF", 2}, kUtf16},
     {{"\0", 1}, "UTF-16 or UTF-32 text, or binary; iconv -f UTF-16 -t UTF-8 makes UTF-8 of UTF-16"},
 };
 
-bool starts_like_utf16(std::string_view text) {
-  return text.size() >= 2 && text[0] != '\0' && text[1] == '\0';
+// Of the little-endian kinds without a mark: JSON begins with a character of ASCII.
+const char* wide_characters(std::string_view text) {
+  if (text.size() < 2 || text[0] == '\0' || text[1] != '\0') return nullptr;
+  return text.substr(2).starts_with(std::string_view("\0\0", 2)) ? kUtf32 : kUtf16;
 }
 
 }  // namespace
@@ -46,8 +54,8 @@ void RecordReader::refuse_other_formats() const {
   for (const Signature& other : kOthers) {
     require(!text_.starts_with(other.bytes), where_, ": expected JSON in UTF-8, got ", other.what);
   }
-  require(!starts_like_utf16(text_), where_,
-          ": expected JSON in UTF-8, got UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it");
+  const char* wide = wide_characters(text_);
+  require(wide == nullptr, where_, ": expected JSON in UTF-8, got ", wide);
 }
 
 bool RecordReader::read_block() {
@@ -77,20 +85,27 @@ void RecordReader::open() {
   require(at < text_.size(), where_,
           ": expected an array of records or one record per line, got nothing: the file is empty");
   is_array_ = text_[at] == '[';
-  if (!is_array_ && text_[at] != '{') {
-    const ValueKind kind = [&] {
-      try {
-        return JsonScanner(std::string_view(text_).substr(at), static_cast<int64_t>(at)).peek();
-      } catch (const JsonFault& fault) {
-        throw_invalid(where_, ": ", fault.what());
-      }
-    }();
-    throw_invalid(where_, ": expected an array of records or one record per line, got ",
-                  describe(kind));
-  }
+  if (!is_array_ && text_[at] != '{') refuse_start(at);
   const size_t skipped = is_array_ ? at + 1 : text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   pass(std::string_view(text_).substr(0, skipped));
   text_.erase(0, skipped);
+}
+
+void RecordReader::refuse_start(size_t at) const {
+  const auto text = std::string_view(text_);
+  const std::string_view before = text.substr(0, at);
+  const std::string place =
+      concat(" [line ", 1 + std::count(before.begin(), before.end(), '\n'), ", column ",
+             at - (before.rfind('\n') + 1) + 1, ": ", excerpt(text.substr(at)), "]");
+  const ValueKind kind = [&] {
+    try {
+      return JsonScanner(text.substr(at), static_cast<int64_t>(at)).peek();
+    } catch (const JsonFault& fault) {
+      throw_invalid(where_, ": ", fault.what(), place);
+    }
+  }();
+  throw_invalid(where_, ": expected an array of records or one record per line, got ",
+                describe(kind), place);
 }
 
 // A quote too many makes the rest of a file look like one record: the fault is found here, before

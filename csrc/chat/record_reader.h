@@ -41,6 +41,8 @@ class RecordReader {
  private:
   void open();
   void refuse_other_formats() const;
+  // What stands at `at` begins neither an array nor a record.
+  [[noreturn]] void refuse_start(size_t at) const;
   bool read_block();
   void split(std::vector<RecordSlice>& slices);
   void check_growth() const;
