@@ -19,8 +19,9 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
-// Tensors of operations that were given up. As long as this holds them, the backend's thread is not the
-// last to let go of one: torch then asks for the interpreter, and a process that ends is aborted.
+// Tensors of operations that were given up. As long as this holds them, the backend's thread is not
+// the last to let go of one: torch then asks for the interpreter, and a process that ends is
+// aborted.
 struct HeldTensors {
   std::vector<at::Tensor> tensors;
 };
@@ -29,10 +30,9 @@ struct HeldTensors {
 
 void bind_sync_memory(py::module_& module) {
   py::class_<HeldTensors>(module, "HeldTensors")
-      .def(py::init([](std::vector<at::Tensor> tensors) {
-             return HeldTensors{std::move(tensors)};
-           }),
-           "tensors"_a);
+      .def(
+          py::init([](std::vector<at::Tensor> tensors) { return HeldTensors{std::move(tensors)}; }),
+          "tensors"_a);
   py::class_<SharedMemory>(module, "SharedMemory")
       .def(py::init<const std::string&, size_t, size_t, uint64_t>(), "name"_a, "rank"_a, "size"_a,
            "slot_bytes"_a, Unlocked())
