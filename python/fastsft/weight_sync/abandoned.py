@@ -25,7 +25,14 @@ def hold(flying: Mapping[Any, Sequence[torch.Tensor]]) -> None:
     from fastsft import _C
 
     with _holding:
-        _held[:] = [each for each in _held if not all(work.is_completed() for work in each[0])]
+        _held[:] = [each for each in _held if not all(map(_is_over, each[0]))]
         if flying:
             tensors = [tensor for several in flying.values() for tensor in several]
             _held.append((list(flying), _C.HeldTensors(tensors)))
+
+
+def _is_over(work: Any) -> bool:
+    try:
+        return bool(work.is_completed())
+    except RuntimeError:  # a device that has failed finishes nothing any more
+        return True
