@@ -44,16 +44,18 @@ def save_for_ever(job: Path, save_format: str) -> None:
 def killed(job: Path, save_format: str, after: float) -> None:
     child = os.fork()
     if child == 0:
-        os.nice(5)
         try:
+            os.nice(5)
             gc.freeze()  # what is garbage of the parent may not end here (ranks.py says why)
             torch.set_num_threads(1)  # OpenMP's threads were not copied
             save_for_ever(job, save_format)
         finally:
             os._exit(1)
-    time.sleep(after)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    try:
+        time.sleep(after)
+    finally:  # else it saves for ever, and keeps the pipes to pytest-xdist open
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def check(job: Path) -> int:
