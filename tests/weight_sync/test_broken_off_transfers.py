@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +47,7 @@ def fail_at_third(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None
     def failing(feed: Feed, first: int, last: int) -> list[torch.Tensor]:
         calls.append(first)
         if len(calls) == 3:
-            raise error
+            raise type(error)(*error.args)
         return take(feed, first, last)
 
     monkeypatch.setattr(Feed, "take", failing)
@@ -107,3 +109,27 @@ def test_a_failure_that_all_have_agreed_on_leaves_the_group_good() -> None:
     for outcome in in_threads([lambda: case.send(1), case.receiver.receive], 30):
         assert isinstance(outcome, RuntimeError) and "ValueError: \U0001f479" in str(outcome)
     assert in_threads([lambda: case.send(2), case.receiver.receive], 30) == [1, 1]
+
+
+@pytest.mark.parametrize("mode", [*FOREIGN, "native"])
+def test_a_group_that_failed_ends_with_its_last_reference(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with a full collection some time later: it holds connections and threads."""
+    case = Case(mode)
+
+    def receive() -> None:
+        with pytest.raises(RuntimeError):
+            case.receiver.receive()
+
+    thread = start("receiver", receive)
+    alive = weakref.ref(case.groups[0].group)
+    gc.disable()
+    try:
+        with monkeypatch.context() as patch:
+            fail_at_third(patch, MemoryError("no room"))
+            with pytest.raises(RuntimeError, match="no room"):
+                case.send(1)
+        case.groups[0] = None
+        assert alive() is None
+    finally:
+        gc.enable()
+    join([thread], 30)

@@ -74,7 +74,10 @@ def fsdp_sync_weight_nccl(
             except Exception as failure:
                 error = failure
             error = drained(feed, error)
-        opening.settle(f"sending version {version}", error)
+        try:
+            opening.settle(f"sending version {version}", error)
+        finally:
+            error = None  # it holds this frame, and with a cycle would keep the group until a full collection
         state.broadcast = version
     return version
 

@@ -67,7 +67,10 @@ def fsdp_upload_state_dict(
             except Exception as failure:
                 error = failure
             error = drained(feed, error)
-        opening.settle(what, error)
+        try:
+            opening.settle(what, error)
+        finally:
+            error = None  # it holds this frame: no cycle
         state.uploaded = global_step
     logger.info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
 
