@@ -7,7 +7,7 @@ import weakref
 import pytest
 import torch
 
-from fastsft.weight_sync.abandoned import hold
+from fastsft.weight_sync.abandoned import hold, let_go
 
 
 class Work:
@@ -26,13 +26,16 @@ def test_they_are_let_go_when_all_operations_of_a_transfer_are_over(state: str) 
     first, second = Work(), Work()
     tensors = [torch.zeros(3), torch.ones(3)]
     alive = [weakref.ref(tensor) for tensor in tensors]
-    hold({first: (tensors[0],), second: (tensors[1],)})
-    del tensors
+    group = Work()  # whatever can be referred to weakly
+    alive_group = weakref.ref(group)
+    hold(group, {first: (tensors[0],), second: (tensors[1],)})
+    del tensors, group
     first.state = state
-    hold({})
+    let_go()
+    assert alive_group() is not None
     kept = alive[1]()
     assert alive[0]() is not None and kept is not None and kept.tolist() == [1, 1, 1]
     del kept
     second.state = state
-    hold({})
-    assert [each() for each in alive] == [None, None]
+    let_go()
+    assert [each() for each in alive] == [None, None] and alive_group() is None

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fastsft.ranks.bounded_store import BoundedStore, SilentStoreError
-from fastsft.weight_sync.abandoned import hold
+from fastsft.weight_sync.abandoned import hold, let_go
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +54,7 @@ class WeightGroup:
     def rebuild(self) -> None:
         """A new group under the next generation number; every member calls it, as often as the others."""
         _abort(self.group)
+        let_go()
         self.generation += 1
         self.group = self._make()
 
@@ -123,6 +124,7 @@ class Transport:
         # NCCL's first operation waits for the other members, which may be threads of this process.
         self._enqueuing: Any = _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
         self._flying: dict[Any, Sequence[torch.Tensor]] = {}
+        let_go()
         if self._group in _BROKEN:
             raise RuntimeError(
                 "this group failed in an earlier sync and may still hold half a transfer; make a new one "
@@ -172,7 +174,7 @@ class Transport:
     def end(self) -> None:
         """The group is of no use from now on, here or elsewhere."""
         _BROKEN.add(self._group)
-        hold(self._flying)
+        hold(self._group, self._flying)
         self._flying = {}
         _abort(self._group)
 
