@@ -36,13 +36,16 @@ constexpr Signature kOthers[] = {
     {{"\0\0\xFE\xFF", 4}, kUtf32},
     {{"\xFF\xFE", 2}, kUtf16},
     {{"\xFE\xFF", 2}, kUtf16},
-    {{"\0", 1}, "UTF-16 or UTF-32 text, or binary; iconv -f UTF-16 -t UTF-8 makes UTF-8 of UTF-16"},
+    {{"\0\0\0", 3}, "UTF-32 text, or binary; iconv -f UTF-32BE -t UTF-8 makes UTF-8 of text"},
+    {{"\0", 1}, "UTF-16 text, or binary; iconv -f UTF-16BE -t UTF-8 makes UTF-8 of text"},
 };
 
 // Of the little-endian kinds without a mark: JSON begins with a character of ASCII.
 const char* wide_characters(std::string_view text) {
   if (text.size() < 2 || text[0] == '\0' || text[1] != '\0') return nullptr;
-  return text.substr(2).starts_with(std::string_view("\0\0", 2)) ? kUtf32 : kUtf16;
+  return text.substr(2).starts_with(std::string_view("\0\0", 2))
+             ? "UTF-32 text; iconv -f UTF-32LE -t UTF-8 makes UTF-8 of it"
+             : "UTF-16 text; iconv -f UTF-16LE -t UTF-8 makes UTF-8 of it";
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ class TokenCacheWriter::Part {
     file_->close();
   }
 
+  void sync() {
+    flush();
+    file_->sync();
+    file_->close();
+  }
+
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }
 
@@ -182,11 +188,11 @@ std::string TokenCacheWriter::finish(const std::string& key, const std::string& 
   const auto bytes = std::as_bytes(std::span(&trailer_, 1));
   trailer_.crc32c = crc32c(bytes.first(bytes.size() - sizeof trailer_.crc32c));
   file.write(bytes);
-  // Not synced: what a power cut takes away the checksums miss, and the cache is made anew.
-  file.finish();
+  file.sync();
   const std::string path = join_path(directory_, key + ".tokens");
   file_system_.rename(file.path(), path);
   parts_[kIdsSection].reset();
+  // The directory is not synced: after a power cut the cache may be missing, and is made anew.
   return path;
 }
 

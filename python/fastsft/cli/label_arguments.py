@@ -11,21 +11,24 @@ from fastsft.inspection import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, pre
 
 def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:
     """--model and the flags of LabelSettings, named as in training."""
-    without = "" if needs_model else "; without it lengths are bytes, and labels those of spans"
+    without, policy, limit = "", "", ""
+    if not needs_model:
+        without = "; without it lengths are bytes and labels those of spans"
+        policy, limit = ", without a model spans", ", without a model none"
     parser.add_argument(
         "--model",
         required=needs_model,
         metavar="DIR",
         help=f"model directory; only its tokenizer is read{without}",
     )
-    parser.add_argument("--mask_policy", choices=["fastchat", "spans"], help="default fastchat")
+    parser.add_argument("--mask_policy", choices=["fastchat", "spans"], help=f"default fastchat{policy}")
     parser.add_argument("--template", help="chat template by name, or model: its own")
     parser.add_argument("--chat_template_name", help="which of the model's named chat templates")
     parser.add_argument(
         "--model_max_length",
         type=int,
         metavar="N",
-        help=f"tokens of a row, as in training; default {DEFAULT_MAX_LENGTH}",
+        help=f"tokens of a row, as in training; default {DEFAULT_MAX_LENGTH}{limit}",
     )
     parser.add_argument("--train_turns", choices=["all", "last"], default="all")
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")

@@ -51,11 +51,16 @@ def verdict(inspection: Inspection) -> list[str]:
             f"training would stop: {inspection.num_faults:,} records cannot be read; the first: "
             f"{one_line(first.file)}: {one_line(str(first))}"
         )
-        lines.append(
-            "  --on_bad_sample skip leaves them out, --mask_policy spans keeps what is sound of them"
-        )
+        of_fastchat = inspection.labelling["mask_policy"] == "fastchat"
+        keeps = ", --mask_policy spans keeps what is sound of them" if of_fastchat else ""
+        lines.append(f"  --on_bad_sample skip leaves them out{keeps}")
     if inspection.report.num_learned == 0:
         lines.append("nothing is learned of this data")
+    if inspection.unit != "tokens" and inspection.report.num_excluded:
+        lines.append(
+            f"{inspection.report.num_excluded:,} records are left out by --mask_policy spans; the default, "
+            "fastchat, may stop at such: --model DIR tells"
+        )
     return lines
 
 

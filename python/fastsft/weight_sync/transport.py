@@ -54,11 +54,11 @@ class WeightGroup:
     def rebuild(self) -> None:
         """A new group under the next generation number; every member calls it, as often as the others."""
         _abort(self.group)
-        let_go()
         self.generation += 1
         self.group = self._make()
 
     def _make(self) -> Any:
+        let_go()
         dist: Any = importlib.import_module("torch.distributed")
         store = dist.PrefixStore(f"weights/{self.generation}", self._store)
         calls = BoundedStore(lambda: store, self._timeout.total_seconds())
@@ -123,7 +123,7 @@ class Transport:
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
         # NCCL's first operation waits for the other members, which may be threads of this process.
         self._enqueuing: Any = _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
-        self._flying: dict[Any, Sequence[torch.Tensor]] = {}
+        self._flying: dict[int, tuple[Any, Sequence[torch.Tensor]]] = {}  # by id: works may not be hashable
         let_go()
         if self._group in _BROKEN:
             raise RuntimeError(
@@ -148,7 +148,7 @@ class Transport:
                 work = self._group.broadcast([tensor], self._options)
         except RuntimeError as error:
             raise self._failed("a broadcast", error) from error
-        self._flying[work] = (tensor,)
+        self._flying[id(work)] = work, (tensor,)
         return work
 
     def wait(self, work: Any, what: str) -> None:
@@ -157,7 +157,7 @@ class Transport:
             work.wait(self._deadline)
         except RuntimeError as error:
             raise self._failed(what, error) from error
-        self._flying.pop(work, None)
+        self._flying.pop(id(work), None)
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
@@ -174,9 +174,11 @@ class Transport:
     def end(self) -> None:
         """The group is of no use from now on, here or elsewhere."""
         _BROKEN.add(self._group)
-        hold(self._group, self._flying)
-        self._flying = {}
-        _abort(self._group)
+        try:
+            hold(self._group, list(self._flying.values()), self._deadline_s)
+        finally:
+            self._flying = {}
+            _abort(self._group)
 
     def announce(self, content: dict[str, Any]) -> dict[str, Any]:
         """Rank 0's content, on every rank."""
@@ -201,7 +203,7 @@ class Transport:
                 work = self._group.allgather([notes], [mine], options)
         except RuntimeError as error:
             raise self._failed(f"the vote on {what}", error) from error
-        self._flying[work] = (mine, *notes)
+        self._flying[id(work)] = work, (mine, *notes)
         self.wait(work, f"the vote on {what}")
         found = [_decode(note) for note in notes]
         for rank, note in enumerate(found):
