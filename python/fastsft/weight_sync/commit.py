@@ -106,12 +106,26 @@ class Commit:
         (self._directory / REPLACED_MANIFEST).unlink(missing_ok=True)
 
     def _remove_outdated(self) -> None:
-        """Files of an earlier save, also of one killed before its manifest: loaders could take them."""
+        """What loaders could take besides this save: files of the save before go, files of others aside."""
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(each.recognises([name]) for each in save_formats().values())]
         begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
-        for name in {*self._before, *weights, *begun, _INDEX} - self._names - {self._staged.name}:
+        ours = {*self._before, *begun} - self._names - {self._staged.name}
+        for name in ours:
             (self._directory / name).unlink(missing_ok=True)
+        for name in {*weights, _INDEX}.intersection(there) - ours - self._names:
+            self._move_aside(name)
+
+    def _move_aside(self, name: str) -> None:
+        """Also files of a save that was killed among its renames: no manifest says whose they are."""
+        numbers = ("", *(f"-{number}" for number in range(2, 1000)))
+        aside = next(
+            f"{name}.aside{number}"
+            for number in numbers
+            if not (self._directory / f"{name}.aside{number}").exists()
+        )
+        os.rename(self._directory / name, self._directory / aside)
+        _LOGGER.warning("%s: no save lists %s; it is called %s now", self._directory, name, aside)
 
 
 def rename_all(directory: Path, files: list[WrittenFile]) -> None:

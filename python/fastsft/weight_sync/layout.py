@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 STATE_DICT_FILE = "latest_state_dict_iteration.txt"
@@ -12,6 +15,7 @@ FULL_MARKER = ".full_checkpoint"
 MANIFEST = "manifest.json"
 REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"  # while a save puts its files in the place of others
 
+_ITERATION_BYTES = 64
 _STEP = re.compile(r"global_step_(\d+)")
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,15 +54,20 @@ def is_half_replaced(directory: Path) -> bool:
 
 
 def read_iteration(path: Path) -> int | None:
-    """The step that an iteration file names; None when it is missing, empty or no number."""
+    """The step that an iteration file names; None when it is missing, empty, no number or no regular file."""
     try:
-        text = path.read_text(encoding="ascii")
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            text = file.read(_ITERATION_BYTES).decode("ascii") if _is_regular(file) else ""
     except (OSError, UnicodeDecodeError):
         return None
     if not re.fullmatch(r"\d{1,18}\s*", text):
         _LOGGER.warning("%s: expected a step, got %r; ignored", path, text[:40])
         return None
     return int(text)
+
+
+def _is_regular(file: BinaryIO) -> bool:
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
 def write_iteration(path: Path, step: int) -> None:

@@ -85,6 +85,13 @@ class WeightGroup:
             calls.close()
 
     def _join(self, store: Any) -> None:
+        ours = f"{self._world_size} members over {self._backend}"
+        first = store.compare_set("group", "", ours).decode()
+        if first != ours:
+            raise ValueError(
+                f"rank {self._rank} would make a group of {ours}; the first who joined generation "
+                f"{self.generation} makes one of {first}: give world_size and backend alike to every member"
+            )
         if store.add(f"joined/{self._rank}", 1) > 1:
             raise ValueError(
                 f"rank {self._rank} has joined generation {self.generation} of this group before: two "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.formats import WrittenFile, register, temporary_name, written_file
+from fastsft.weight_sync.formats.dtensor_shards import Part, read_shard
 
 if TYPE_CHECKING:
     import torch
@@ -45,12 +46,27 @@ class VerlPt:
         return any(_SHARD.fullmatch(name) for name in names)
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
-        import torch
-
-        shards = sorted((int(m[2]), name) for name in names if (m := _SHARD.fullmatch(name)))
-        with torch.serialization.safe_globals(_dtensor_classes()):
-            loaded = [torch.load(directory / name, weights_only=True, mmap=True) for _, name in shards]
+        shards = _shards_of_one_save(directory, names)
+        loaded = [read_shard(directory / name) for name in shards]
+        for name, shard in zip(shards, loaded, strict=True):
+            if shard.keys() != loaded[0].keys():
+                other = min(shard.keys() ^ loaded[0].keys())
+                raise ValueError(f"{directory / name}: {other} is not in all files of this save")
         return {name: _join([shard[name] for shard in loaded]) for name in loaded[0]}
+
+
+def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
+    """The files in order of rank; ValueError unless they are those of all ranks of one save."""
+    found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
+    worlds = sorted({world for world, _ in found})
+    if len(worlds) > 1:
+        raise ValueError(
+            f"{directory}: its manifest lists shards of {worlds} ranks; expected those of one save"
+        )
+    missing = [rank for rank in range(worlds[0]) if (worlds[0], rank) not in found]
+    if missing or len(found) != worlds[0]:
+        raise ValueError(f"{directory}: expected shards of {worlds[0]} ranks, got {len(found)}")
+    return [found[key] for key in sorted(found)]
 
 
 class _Writer:
@@ -112,18 +128,8 @@ def _dtensor(part: Rows, shape: list[int], mesh: Any) -> Any:
     return DTensor(part.tensor, spec, requires_grad=False)  # type: ignore[no-untyped-call]
 
 
-def _dtensor_classes() -> list[Any]:
-    from torch.distributed._mesh_layout import _MeshLayout
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
-
-    return [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replicate, _MeshLayout]
-
-
-def _join(parts: list[Any]) -> torch.Tensor:
+def _join(parts: list[Part]) -> torch.Tensor:
     import torch
 
-    (placement,) = parts[0].placements
-    locals_ = [part._local_tensor for part in parts]
-    return locals_[0].clone() if placement.is_replicate() else torch.cat(locals_, dim=placement.dim)
+    dim = parts[0].dim
+    return parts[0].rows.clone() if dim is None else torch.cat([part.rows for part in parts], dim=dim)
