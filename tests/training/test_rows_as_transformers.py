@@ -165,8 +165,8 @@ def test_rows_of_fastsft_whose_padding_is_in_their_text(tmp_path: Path, pad: str
             message["value"] = message["value"].replace(" ", " <unk> ", 1)
     data = SupervisedDataset(records, words)
     items = [data[row] for row in range(len(data))]
-    holes = [int((~item["attention_mask"][:40]).sum()) for item in items]
-    assert min(holes) > 0
+    masks = [item["attention_mask"] for item in items]
+    assert any(not mask[: int(mask.nonzero().max())].all() for mask in masks)
     made = functools.partial(make_model, vocab_size=32000)
     expected = theirs(items, tmp_path, made())
     assert ours(items, tmp_path, made()) == pytest.approx(expected, rel=1e-5)
@@ -253,14 +253,14 @@ def test_the_older_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize("average", [True, False])
 @pytest.mark.parametrize("norm", ["global_labels", "global_tokens"])
 def test_counts_of_two_ranks(tmp_path: Path, norm: str, average: bool) -> None:
-    """Ranks whose rows learn their first token more and less often; 10 rows leave a short group."""
+    """Ranks whose rows learn their first token more and less often; 10 rows leave a short group and wrap."""
     items = plain_items(10)
     for item in items[::3]:
         item["labels"] = item["input_ids"].clone()
         if norm == "global_tokens":
             item["labels"][0] = -100
     for expected, found in run_ranks(2, on_rank, items, str(tmp_path), norm, average, launched=True):
-        assert len(found) == 7 and found == pytest.approx(expected, rel=1e-5)
+        assert len(found) == 5 and found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["global_tokens", "global_labels", "micro_batch"])
