@@ -100,12 +100,14 @@ def attention(
     *,
     scale: float | None = None,
     window: int | None = None,
+    is_key: Tensor | None = None,
 ) -> Tensor:
     """Causal attention inside each example; nothing crosses from one to another.
 
     query [T, heads, head_dim], key and value [T, kv_heads, head_dim]; heads is a multiple of kv_heads and
     query head h reads kv head h // (heads / kv_heads). `scale` is 1 / sqrt(head_dim) by default. With
-    `window` w, position t sees positions t - w + 1 to t. Returns [T, heads, head_dim].
+    `window` w, position t sees positions t - w + 1 to t. No token sees one where `is_key` [T] is False; one
+    that sees none gets zeros. Returns [T, heads, head_dim].
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     group = query.shape[1] // key.shape[1]
@@ -116,8 +118,11 @@ def attention(
         v = value[begin:end].transpose(0, 1).repeat_interleave(group, dim=0)
         distance = torch.arange(end - begin)[:, None] - torch.arange(end - begin)[None, :]
         hidden = (distance < 0) | (distance >= (window or end - begin + 1))
-        scores = (q @ k.transpose(1, 2) * scale).masked_fill(hidden.to(q.device), -math.inf)
-        outputs.append((scores.softmax(-1) @ v).transpose(0, 1))
+        if is_key is not None:
+            hidden = hidden | ~is_key[begin:end]
+        hidden = hidden.to(q.device)
+        scores = (q @ k.transpose(1, 2) * scale).masked_fill(hidden, torch.finfo(q.dtype).min)
+        outputs.append((scores.softmax(-1) * ~hidden @ v).transpose(0, 1))
     return torch.cat(outputs)
 
 
@@ -239,15 +244,30 @@ class Decoder:
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
         self.eps, self.windows = config["rms_norm_eps"], layer_windows(config)
+        self._is_key: Tensor | None = None
 
-    def logits(self, input_ids: Tensor, cu_seqlens: Sequence[int]) -> Tensor:
-        """input_ids [T] -> [T, V]."""
+    def logits(
+        self,
+        input_ids: Tensor,
+        cu_seqlens: Sequence[int],
+        positions: Tensor | None = None,
+        is_key: Tensor | None = None,
+    ) -> Tensor:
+        """input_ids [T] -> [T, V]. positions [T]: 0, 1, 2, ... by default; is_key [T]: all."""
         head = "model.embed_tokens" if self.config.get("tie_word_embeddings") else "lm_head"
-        return self._linear(head, self.hidden(input_ids, cu_seqlens))
+        return self._linear(head, self.hidden(input_ids, cu_seqlens, positions, is_key))
 
-    def hidden(self, input_ids: Tensor, cu_seqlens: Sequence[int]) -> Tensor:
+    def hidden(
+        self,
+        input_ids: Tensor,
+        cu_seqlens: Sequence[int],
+        positions: Tensor | None = None,
+        is_key: Tensor | None = None,
+    ) -> Tensor:
         """What the head reads: after the final norm, [T, H]."""
-        tables = rope_tables(positions_of(cu_seqlens), self._inverse_frequencies())
+        self._is_key = is_key
+        positions = positions_of(cu_seqlens) if positions is None else positions
+        tables = rope_tables(positions, self._inverse_frequencies())
         x = embedding(self.weights["model.embed_tokens.weight"], input_ids)
         for layer in range(self.config["num_hidden_layers"]):
             x = self._block(f"model.layers.{layer}", x, cu_seqlens, tables, self.windows[layer])
@@ -305,7 +325,8 @@ class Decoder:
             qkv = qk_norm(qkv, *norms, self.heads, self.kv_heads, self.eps)
         rows = qkv.view(len(x), self.heads + 2 * self.kv_heads, self.head_dim)
         q, k, v = rows.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
-        mixed = attention(rope(q, *tables), rope(k, *tables), v, cu_seqlens, window=window)
+        q, k = rope(q, *tables), rope(k, *tables)
+        mixed = attention(q, k, v, cu_seqlens, window=window, is_key=self._is_key)
         return self._linear(f"{name}.o_proj", mixed.flatten(1))
 
 

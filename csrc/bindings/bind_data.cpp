@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "data/item_row.h"
 #include "data/sampler.h"
 #include "data/token_dataset.h"
 
@@ -44,10 +45,42 @@ py::array_t<int64_t> target_counts(const TokenDataset& self) {
   return collect(self, [&](int64_t row) { return self.num_targets(row); });
 }
 
+py::array_t<int64_t> label_counts(const TokenDataset& self) {
+  return collect(self, [&](int64_t row) { return self.num_labels(row); });
+}
+
+py::array_t<int64_t> labels_of(const TokenDataset& self, int64_t row) {
+  const std::vector<int32_t> labels = self.labels(row);
+  py::array_t<int64_t> result(static_cast<py::ssize_t>(labels.size()));
+  std::copy(labels.begin(), labels.end(), result.mutable_data());
+  return result;
+}
+
+// Masked tokens in front that were left away.
+int64_t leading(const TokenDataset& self, int64_t row) {
+  const GeneralRow* general = self.general(row);
+  return general == nullptr ? 0 : general->leading;
+}
+
+// Lengths with those tokens.
+py::array_t<int64_t> extents(const TokenDataset& self) {
+  return collect(self, [&](int64_t row) { return leading(self, row) + self.length(row); });
+}
+
 using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+using Flags = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
 
 std::span<const int64_t> view(const IntArray& array) {
   return {array.data(), static_cast<size_t>(array.size())};
+}
+
+RowNeeds append_item(TokenDataset& self, const IntArray& ids, const IntArray& labels,
+                     const std::optional<IntArray>& positions, const std::optional<Flags>& mask,
+                     bool has_mask, int64_t row) {
+  Item item{.ids = view(ids), .labels = view(labels), .has_mask = has_mask || mask};
+  if (positions) item.positions = view(*positions);
+  if (mask) item.mask = std::span(mask->data(), static_cast<size_t>(mask->size()));
+  return fastsft::append_item(self, item, row);
 }
 
 template <typename Value>
@@ -81,17 +114,30 @@ std::vector<IntArray> batches(const IntArray& order, int64_t batch_size, int64_t
 }
 
 void bind_dataset(py::module_& module) {
+  py::class_<RowNeeds>(module, "RowNeeds")
+      .def_readonly("masked_query", &RowNeeds::masked_query)
+      .def_readonly("blind_query", &RowNeeds::blind_query)
+      .def_readonly("packing", &RowNeeds::packing);
   py::class_<TokenDataset>(module, "TokenDataset")
       .def(py::init<>())
       .def("__len__", &TokenDataset::size)
       .def("append", &append, py::arg("ids"), py::arg("learned"))
+      .def("append_item", &append_item, py::arg("ids"), py::arg("labels"),
+           py::arg("positions") = py::none(), py::arg("mask") = py::none(), py::kw_only(),
+           py::arg("has_mask") = false, py::arg("row"))
       .def("ids", &ids_of, py::arg("row"))
+      .def("labels", &labels_of, py::arg("row"))
+      .def("leading", &leading, py::arg("row"))
       .def("learned", &learned_of, py::arg("row"))
       .def("length", &TokenDataset::length, py::arg("row"))
       .def("num_targets", &TokenDataset::num_targets, py::arg("row"))
       .def("lengths", &lengths)
+      .def("extents", &extents)
       .def("target_counts", &target_counts)
+      .def("label_counts", &label_counts)
+      .def("num_packed", &TokenDataset::num_packed)
       .def("checksum", &TokenDataset::checksum)
+      .def_property("masked_id", &TokenDataset::masked_id, &TokenDataset::set_masked_id)
       .def_property_readonly("max_id", &TokenDataset::max_id)
       .def_property_readonly("is_mapped", &TokenDataset::is_mapped)
       .def_property_readonly("num_tokens", &TokenDataset::num_tokens);

@@ -1,6 +1,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bindings/bind.h"
 #include "data/best_fit.h"
 #include "data/step_source.h"
@@ -28,18 +30,21 @@ std::vector<py::array_t<Value>> to_arrays(const std::vector<std::vector<Value>>&
   return arrays;
 }
 
-StepSource step_source(const IntArray& lengths, const IntArray& target_counts,
-                       const StepOptions& options) {
-  const auto rows = view(lengths), targets = view(target_counts);
-  return {{rows.begin(), rows.end()}, {targets.begin(), targets.end()}, options};
+using Counts = std::optional<IntArray>;
+
+std::vector<int64_t> to_vector(const IntArray& array) {
+  const auto values = view(array);
+  return {values.begin(), values.end()};
 }
 
 GroupPlan plan_group(const IntArray& lengths, const IntArray& target_counts,
                      const ReferenceGroup& group, int64_t rank, const std::string& norm,
-                     bool average, int64_t micro_batch_tokens, const Cost& cost) {
-  const auto length_view = view(lengths), target_view = view(target_counts);
+                     bool average, int64_t micro_batch_tokens, const Cost& cost,
+                     const Counts& label_counts) {
+  const RowCounts rows{view(lengths), view(target_counts),
+                       view(label_counts.value_or(target_counts))};
   const py::gil_scoped_release released;
-  return plan_of_rank(pack_group(length_view, target_view, group, loss_norm(norm, average),
+  return plan_of_rank(pack_group(rows, group, loss_norm(norm, average),
                                  {micro_batch_tokens, {cost.first, cost.second}}),
                       rank);
 }
@@ -90,7 +95,8 @@ void bind_plans(py::module_& module) {
   module.def("plan_group", &plan_group, py::arg("lengths"), py::arg("target_counts"),
              py::arg("group"), py::arg("rank") = 0, py::arg("loss_norm") = "global_tokens",
              py::arg("average_tokens_across_devices") = true, py::kw_only(),
-             py::arg("micro_batch_tokens"), py::arg("cost") = by_tokens);
+             py::arg("micro_batch_tokens"), py::arg("cost") = by_tokens,
+             py::arg("label_counts") = py::none());
 }
 
 void bind_source(py::module_& module) {
@@ -98,17 +104,19 @@ void bind_source(py::module_& module) {
       .def(py::init([](const IntArray& lengths, const IntArray& target_counts, int64_t batch_size,
                        int64_t world_size, bool drop_last, int64_t accumulation,
                        const std::string& norm, bool average, int64_t micro_batch_tokens,
-                       const Cost& cost) {
-             return step_source(lengths, target_counts,
-                                {.shape = {batch_size, world_size, drop_last},
-                                 .accumulation = accumulation,
-                                 .norm = loss_norm(norm, average),
-                                 .pack = {micro_batch_tokens, {cost.first, cost.second}}});
+                       const Cost& cost, const Counts& label_counts) {
+             return StepSource(to_vector(lengths), to_vector(target_counts),
+                               to_vector(label_counts.value_or(target_counts)),
+                               {.shape = {batch_size, world_size, drop_last},
+                                .accumulation = accumulation,
+                                .norm = loss_norm(norm, average),
+                                .pack = {micro_batch_tokens, {cost.first, cost.second}}});
            }),
            py::arg("lengths"), py::arg("target_counts"), py::kw_only(), py::arg("batch_size"),
            py::arg("world_size") = 1, py::arg("drop_last") = false, py::arg("accumulation") = 1,
            py::arg("loss_norm") = "global_tokens", py::arg("average_tokens_across_devices") = true,
-           py::arg("micro_batch_tokens"), py::arg("cost") = Cost{1.0, 0.0})
+           py::arg("micro_batch_tokens"), py::arg("cost") = Cost{1.0, 0.0},
+           py::arg("label_counts") = py::none())
       .def(
           "plan",
           [](const StepSource& self, const IntArray& order, int64_t step, int64_t rank) {

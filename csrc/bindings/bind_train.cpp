@@ -63,17 +63,24 @@ void reserve(Engine& self, const Shape& micro_batch, const Shape& step) {
 }
 
 double loss(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
-            double label_smoothing) {
+            double label_smoothing, bool find_packed) {
   const MicroBatch micro_batch{view(rows), view(weights)};
   const py::gil_scoped_release released;
-  return self.loss(dataset, micro_batch, label_smoothing);
+  return self.loss(dataset, micro_batch, {label_smoothing, find_packed});
 }
 
 auto gradients(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
-               double label_smoothing) {
+               double label_smoothing, bool find_packed) {
   const MicroBatch micro_batch{view(rows), view(weights)};
   const py::gil_scoped_release released;
-  return self.gradients(dataset, micro_batch, label_smoothing);
+  return self.gradients(dataset, micro_batch, {label_smoothing, find_packed});
+}
+
+at::Tensor row_logits(Engine& self, const TokenDataset& dataset, const Rows& rows,
+                      bool find_packed) {
+  const auto numbers = view(rows);
+  const py::gil_scoped_release released;
+  return self.row_logits(dataset, numbers, find_packed);
 }
 
 at::Tensor logits(Engine& self, const Rows& input_ids, const Rows& lengths) {
@@ -185,13 +192,15 @@ void bind_train(py::module_& module) {
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing,
-             int64_t rounding_seed, double loss_limit, bool replay) {
+             int64_t rounding_seed, double loss_limit, bool replay, bool find_packed) {
             const StepOptions options{
                 {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
                 max_grad_norm,
                 label_smoothing,
                 loss_limit,
-                replay};
+                replay,
+                {},
+                find_packed};
             return with_micro_batches(micro_batches, weights, [&](auto batches) {
               return self.train_step(dataset, batches, options);
             });
@@ -201,21 +210,22 @@ void bind_train(py::module_& module) {
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
           py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
           py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
-          py::arg("replay") = false)
+          py::arg("replay") = false, py::arg("find_packed") = false)
       .def(
           "begin_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing,
              int64_t rounding_seed, double loss_limit, bool replay, double noise,
-             int64_t noise_seed) {
+             int64_t noise_seed, bool find_packed) {
             const StepOptions options{
                 {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
                 max_grad_norm,
                 label_smoothing,
                 loss_limit,
                 replay,
-                {noise, static_cast<uint64_t>(noise_seed)}};
+                {noise, static_cast<uint64_t>(noise_seed)},
+                find_packed};
             with_micro_batches(micro_batches, weights,
                                [&](auto batches) { self.begin_step(dataset, batches, options); });
           },
@@ -224,16 +234,19 @@ void bind_train(py::module_& module) {
           py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
           py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
           py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
-          py::arg("replay") = false, py::arg("noise") = 0.0, py::arg("noise_seed") = 0)
+          py::arg("replay") = false, py::arg("noise") = 0.0, py::arg("noise_seed") = 0,
+          py::arg("find_packed") = false)
       .def_property_readonly("replay_digests", &Engine::replay_digests)
       .def("state_digests", &Engine::state_digests, py::call_guard<py::gil_scoped_release>())
       .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
            py::call_guard<py::gil_scoped_release>())
       .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),
-           py::arg("label_smoothing") = 0.0)
+           py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false)
       .def("gradients", &gradients, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
-           py::kw_only(), py::arg("label_smoothing") = 0.0)
+           py::kw_only(), py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false)
       .def("logits", &logits, py::arg("input_ids"), py::arg("lengths"))
+      .def("row_logits", &row_logits, py::arg("dataset"), py::arg("rows"), py::kw_only(),
+           py::arg("find_packed") = false)
       .def("named_parameters", &Engine::named_parameters, py::call_guard<py::gil_scoped_release>())
       .def("set_parameter", &Engine::set_parameter, py::arg("name"), py::arg("value"),
            py::call_guard<py::gil_scoped_release>())

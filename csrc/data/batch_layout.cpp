@@ -19,6 +19,7 @@ void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.input_ids, batch.input_ids);
   visit(host.positions, batch.positions);
   visit(host.cu_seqlens, batch.cu_seqlens);
+  visit(host.is_key, batch.is_key);
   visit(host.label_positions, batch.label_positions);
   visit(host.targets, batch.targets);
   visit(host.token_weights, batch.token_weights);
@@ -35,8 +36,9 @@ int64_t packed_bytes(const HostBatch& batch) {
 }
 
 int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
-  constexpr int64_t kArrays = 6;
-  // Ids, positions and, at worst, a boundary; positions, targets and weights of labels.
+  constexpr int64_t kArrays = 7;
+  // Ids, positions and, at worst, a boundary; positions, targets and weights of labels. The byte a
+  // token of `is_key`, which few batches have, finds room in what BatchUpload takes more.
   return (8 + 4 + 4) * tokens + (8 + 8 + 4) * labels + batches * (kArrays * (kAlign - 1) + 4);
 }
 
@@ -51,6 +53,8 @@ void pack(const HostBatch& batch, std::byte* to) {
 Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
   Batch batch;
   batch.max_seqlen = host.max_seqlen;
+  batch.num_positions = host.num_positions;
+  if (!host.is_key.empty()) batch.boundaries = host.cu_seqlens;
   for_each_array(host, batch, [&](const auto& values, at::Tensor& tensor) {
     using Element = typename std::decay_t<decltype(values)>::value_type;
     const auto size = static_cast<int64_t>(values.size() * sizeof(Element));

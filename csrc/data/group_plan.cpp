@@ -5,57 +5,68 @@
 namespace fastsft {
 namespace {
 
-struct Table {
-  std::span<const int64_t> lengths;
-  std::span<const int64_t> targets;
+using Rows = std::vector<int64_t>;
 
-  int64_t targets_of(int64_t row) const {
-    require(row >= 0 && row < static_cast<int64_t>(targets.size()), "row ", row,
-            " is not in a data set of ", targets.size(), " rows");
-    return targets[row];
-  }
-  int64_t targets_of(const std::vector<int64_t>& rows) const {
-    int64_t sum = 0;
-    for (int64_t row : rows) sum += targets_of(row);
-    return sum;
-  }
-  int64_t targets_of(const std::vector<std::vector<int64_t>>& batches) const {
-    int64_t sum = 0;
-    for (const auto& rows : batches) sum += targets_of(rows);
-    return sum;
-  }
-};
+int64_t count_of(std::span<const int64_t> counts, int64_t row) {
+  require(row >= 0 && row < static_cast<int64_t>(counts.size()), "row ", row,
+          " is not in a data set of ", counts.size(), " rows");
+  return counts[static_cast<size_t>(row)];
+}
 
-double divisor(const Table& table, const ReferenceGroup& group, int64_t rank, size_t batch,
-               LossNorm norm, int64_t num_targets) {
+int64_t count_of(std::span<const int64_t> counts, const Rows& rows) {
+  int64_t sum = 0;
+  for (const int64_t row : rows) sum += count_of(counts, row);
+  return sum;
+}
+
+int64_t count_of(std::span<const int64_t> counts, const std::vector<Rows>& batches) {
+  int64_t sum = 0;
+  for (const Rows& rows : batches) sum += count_of(counts, rows);
+  return sum;
+}
+
+int64_t count_of(std::span<const int64_t> counts, const ReferenceGroup& group) {
+  int64_t sum = 0;
+  for (const auto& batches : group) sum += count_of(counts, batches);
+  return sum;
+}
+
+// whole: what is counted of the whole group.
+double divisor(const RowCounts& rows, const ReferenceGroup& group, size_t rank, size_t batch,
+               LossNorm norm, int64_t whole) {
   const auto ranks = static_cast<double>(group.size());
   const auto& batches = group[rank];
   switch (norm) {
     case LossNorm::kGlobalTokens:
-      return static_cast<double>(num_targets);
+    case LossNorm::kGlobalLabels:
+      return static_cast<double>(whole);
     case LossNorm::kRankTokens:
-      return static_cast<double>(table.targets_of(batches)) * ranks;
+      return static_cast<double>(count_of(rows.targets, batches)) * ranks;
+    case LossNorm::kRankLabels:
+      return static_cast<double>(count_of(rows.labels, batches)) * ranks;
     case LossNorm::kMicroBatch:
       break;
   }
-  return static_cast<double>(table.targets_of(batches[batch])) *
+  return static_cast<double>(count_of(rows.targets, batches[batch])) *
          static_cast<double>(batches.size()) * ranks;
 }
 
 // The conversations that teach something, in the reference's order, with their weights.
-void add_conversations(const Table& table, const ReferenceGroup& group, LossNorm norm,
+void add_conversations(const RowCounts& rows, const ReferenceGroup& group, LossNorm norm,
                        GroupPacking& packing) {
+  const bool by_labels = norm == LossNorm::kGlobalLabels;
+  const int64_t whole = by_labels ? count_of(rows.labels, group) : packing.num_targets;
   for (size_t rank = 0; rank < group.size(); ++rank) {
     for (size_t batch = 0; batch < group[rank].size(); ++batch) {
-      const double divide =
-          divisor(table, group, static_cast<int64_t>(rank), batch, norm, packing.num_targets);
-      for (int64_t row : group[rank][batch]) {
+      const double divide = divisor(rows, group, rank, batch, norm, whole);
+      for (const int64_t row : group[rank][batch]) {
+        const int64_t targets = count_of(rows.targets, row), length = count_of(rows.lengths, row);
         ++packing.num_conversations;
-        packing.num_tokens += table.lengths[row];
-        if (table.targets_of(row) == 0) continue;
+        packing.num_tokens += length;
+        if (targets == 0) continue;
         packing.rows.push_back(row);
-        packing.lengths.push_back(table.lengths[row]);
-        packing.targets.push_back(table.targets_of(row));
+        packing.lengths.push_back(length);
+        packing.targets.push_back(targets);
         packing.weights.push_back(1.0 / divide);
       }
     }
@@ -66,19 +77,21 @@ void add_conversations(const Table& table, const ReferenceGroup& group, LossNorm
 
 LossNorm loss_norm(const std::string& name, bool average_tokens_across_devices) {
   if (name == "micro_batch") return LossNorm::kMicroBatch;
+  if (name == "global_labels") {
+    return average_tokens_across_devices ? LossNorm::kGlobalLabels : LossNorm::kRankLabels;
+  }
   require(name == "global_tokens", "unknown loss_norm \"", name,
-          "\"; known: global_tokens, micro_batch");
+          "\"; known: global_tokens, global_labels, micro_batch");
   return average_tokens_across_devices ? LossNorm::kGlobalTokens : LossNorm::kRankTokens;
 }
 
-GroupPacking pack_group(std::span<const int64_t> lengths, std::span<const int64_t> target_counts,
-                        const ReferenceGroup& group, LossNorm norm, const PackOptions& options) {
-  require(lengths.size() == target_counts.size(), "expected one length for each of ",
-          target_counts.size(), " target counts, got ", lengths.size());
-  const Table table{lengths, target_counts};
-  GroupPacking packing;
-  for (const auto& batches : group) packing.num_targets += table.targets_of(batches);
-  add_conversations(table, group, norm, packing);
+GroupPacking pack_group(const RowCounts& rows, const ReferenceGroup& group, LossNorm norm,
+                        const PackOptions& options) {
+  require(rows.lengths.size() == rows.targets.size() && rows.labels.size() == rows.targets.size(),
+          "expected a length and a label count for each of ", rows.targets.size(),
+          " target counts, got ", rows.lengths.size(), " and ", rows.labels.size());
+  GroupPacking packing{.num_targets = count_of(rows.targets, group)};
+  add_conversations(rows, group, norm, packing);
   packing.items = pack_step(packing.lengths, static_cast<int64_t>(group.size()),
                             options.micro_batch_tokens, options.cost);
   return packing;

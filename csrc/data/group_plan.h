@@ -12,12 +12,14 @@ namespace fastsft {
 // What a token loss of the group is divided by (trainer_semantics.md, sections 6 and 7).
 enum class LossNorm {
   kGlobalTokens,  // the targets of the whole group on all ranks
+  kGlobalLabels,  // its labels before the shift: those of a row's first token too
+  kRankLabels,    // the labels of the rank's group, then the mean over ranks
   kRankTokens,    // the targets of the rank's group, then the mean over ranks
   kMicroBatch,    // the targets of the reference micro-batch, then the mean over micro-batches and
                   // ranks
 };
 
-// "global_tokens" or "micro_batch"; std::invalid_argument otherwise.
+// "global_tokens", "global_labels" or "micro_batch"; std::invalid_argument otherwise.
 LossNorm loss_norm(const std::string& name, bool average_tokens_across_devices);
 
 // The conversations of one optimizer step: [rank][reference micro-batch][row].
@@ -52,9 +54,14 @@ struct GroupPacking {
   int64_t num_tokens = 0;
 };
 
-// `lengths` and `target_counts` are indexed by row. Deterministic: every rank computes the same.
-GroupPacking pack_group(std::span<const int64_t> lengths, std::span<const int64_t> target_counts,
-                        const ReferenceGroup& group, LossNorm norm, const PackOptions& options);
+// What is known of each row. Labels are counted before the shift, targets after it.
+struct RowCounts {
+  std::span<const int64_t> lengths, targets, labels;
+};
+
+// Deterministic: every rank computes the same.
+GroupPacking pack_group(const RowCounts& rows, const ReferenceGroup& group, LossNorm norm,
+                        const PackOptions& options);
 
 GroupPlan plan_of_rank(const GroupPacking& packing, int64_t rank);
 

@@ -3,48 +3,12 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/batch_builder.h"
 
 namespace fastsft {
 namespace {
 
-class BatchBuilder {
- public:
-  explicit BatchBuilder(int64_t vocab_size) : vocab_size_(vocab_size) {
-    batch_.cu_seqlens.push_back(0);
-  }
-
-  template <typename Id>
-  void add_tokens(std::span<const Id> ids) {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      require(ids[i] >= 0 && ids[i] < vocab_size_, "token ", i, " has id ", ids[i],
-              ", which is not in the model's vocabulary of ", vocab_size_,
-              "; do tokenizer and model belong together?");
-      batch_.input_ids.push_back(ids[i]);
-      batch_.positions.push_back(static_cast<int32_t>(i));
-    }
-    batch_.cu_seqlens.push_back(static_cast<int32_t>(batch_.input_ids.size()));
-    batch_.max_seqlen = std::max(batch_.max_seqlen, static_cast<int64_t>(ids.size()));
-  }
-
-  void add_label(int64_t position, int64_t target, double weight) {
-    require(target >= 0 && target < vocab_size_, "a label has id ", target,
-            ", which is not in the model's vocabulary of ", vocab_size_);
-    batch_.label_positions.push_back(position);
-    batch_.targets.push_back(target);
-    batch_.token_weights.push_back(static_cast<float>(weight));
-  }
-
-  int64_t num_tokens() const { return static_cast<int64_t>(batch_.input_ids.size()); }
-  HostBatch build() { return std::move(batch_); }
-
- private:
-  int64_t vocab_size_;
-  HostBatch batch_;
-};
-
-void add_conversation(const TokenDataset& dataset, int64_t row, double weight,
-                      BatchBuilder& builder) {
-  if (dataset.num_targets(row) == 0) return;
+void add_plain(const TokenDataset& dataset, int64_t row, double weight, BatchBuilder& builder) {
   const auto ids = dataset.ids(row);
   const auto learned = dataset.learned(row);
   const int64_t begin = builder.num_tokens();
@@ -56,13 +20,110 @@ void add_conversation(const TokenDataset& dataset, int64_t row, double weight,
   }
 }
 
+bool is_plain(const TokenDataset& dataset, int64_t row) {
+  if (dataset.general(row) != nullptr) return false;
+  const auto ids = dataset.ids(row);
+  return dataset.masked_id() < 0 ||
+         std::find(ids.begin(), ids.end(), dataset.masked_id()) == ids.end();
+}
+
+const GeneralRow& general_of(const TokenDataset& dataset, int64_t row) {
+  static const GeneralRow kNothing;
+  const GeneralRow* general = dataset.general(row);
+  return general == nullptr ? kNothing : *general;
+}
+
+// A general row token by token.
+class GeneralTokens {
+ public:
+  GeneralTokens(const TokenDataset& dataset, int64_t row, const BatchRules& rules)
+      : row_(general_of(dataset, row)),
+        rules_(rules),
+        ids_(dataset.ids(row)),
+        masked_id_(dataset.masked_id()) {}
+
+  size_t size() const { return ids_.size(); }
+  int32_t id(size_t i) const { return ids_[i]; }
+  int32_t position(size_t i) const {
+    return row_.positions.empty() ? static_cast<int32_t>(i) : row_.positions[i];
+  }
+  bool is_key(size_t i) const {
+    return (row_.is_key.empty() || row_.is_key[i] != 0) && ids_[i] != masked_id_;
+  }
+  // The end of the conversation that begins at `begin`.
+  size_t end_of(size_t begin) const {
+    if (!rules_.find_packed || row_.has_mask || row_.positions.empty()) return size();
+    size_t end = begin + 1;
+    while (end < size() && row_.positions[end] == row_.positions[end - 1] + 1) ++end;
+    return end;
+  }
+  // Leaving tokens out brings the others nearer to each other.
+  bool may_leave_out() const {
+    return rules_.window == 0 || static_cast<int64_t>(size()) <= rules_.window;
+  }
+
+ private:
+  const GeneralRow& row_;
+  const BatchRules& rules_;
+  std::span<const int32_t> ids_;
+  int32_t masked_id_;
+};
+
+// labels: of the row, not shifted.
+void add_conversation(const GeneralTokens& tokens, std::span<const int32_t> labels, size_t begin,
+                      size_t end, double weight, BatchBuilder& builder) {
+  const auto has_target = [&](size_t i) {
+    return i + 1 < labels.size() && labels[i + 1] != kIgnoredLabel;
+  };
+  while (end > begin && !has_target(end - 1)) --end;
+  if (end == begin) return;
+  for (size_t i = begin; i < end; ++i) {
+    if (!tokens.is_key(i) && !has_target(i) && tokens.may_leave_out()) continue;
+    if (has_target(i)) builder.add_label(builder.num_tokens(), labels[i + 1], weight);
+    builder.add_token(tokens.id(i), tokens.position(i), tokens.is_key(i));
+  }
+  builder.end_conversation();
+}
+
+void add_row(const TokenDataset& dataset, int64_t row, double weight, const BatchRules& rules,
+             BatchBuilder& builder) {
+  if (dataset.num_targets(row) == 0) return;
+  if (is_plain(dataset, row)) return add_plain(dataset, row, weight, builder);
+  const GeneralTokens tokens(dataset, row, rules);
+  const std::vector<int32_t> labels = dataset.labels(row);
+  for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+    end = tokens.end_of(begin);
+    add_conversation(tokens, labels, begin, end, weight, builder);
+  }
+}
+
+void add_whole_row(const TokenDataset& dataset, int64_t row, const BatchRules& rules,
+                   BatchBuilder& builder) {
+  if (is_plain(dataset, row)) return builder.add_tokens(dataset.ids(row));
+  const GeneralTokens tokens(dataset, row, rules);
+  for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+    end = tokens.end_of(begin);
+    for (size_t i = begin; i < end; ++i) {
+      builder.add_token(tokens.id(i), tokens.position(i), tokens.is_key(i));
+    }
+    builder.end_conversation();
+  }
+}
+
 }  // namespace
 
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
-                     std::span<const double> weights, int64_t vocab_size) {
+                     std::span<const double> weights, const BatchRules& rules) {
   require(rows.size() == weights.size(), rows.size(), " rows with ", weights.size(), " weights");
-  BatchBuilder builder(vocab_size);
-  for (size_t i = 0; i < rows.size(); ++i) add_conversation(dataset, rows[i], weights[i], builder);
+  BatchBuilder builder(rules.vocab_size);
+  for (size_t i = 0; i < rows.size(); ++i) add_row(dataset, rows[i], weights[i], rules, builder);
+  return builder.build();
+}
+
+HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
+                                const BatchRules& rules) {
+  BatchBuilder builder(rules.vocab_size);
+  for (const int64_t row : rows) add_whole_row(dataset, row, rules, builder);
   return builder.build();
 }
 

@@ -14,19 +14,34 @@ struct HostBatch {
   std::vector<int64_t> input_ids;        // [tokens]
   std::vector<int32_t> positions;        // [tokens]
   std::vector<int32_t> cu_seqlens;       // [conversations + 1]
+  std::vector<uint8_t> is_key;           // [tokens], GeneralRow; empty where all are keys
   std::vector<int64_t> label_positions;  // [labels]: tokens whose successor is learned
-  std::vector<int64_t> targets;          // [labels]: that successor
+  std::vector<int64_t> targets;          // [labels]: what it is learned as
   std::vector<float> token_weights;      // [labels]: what multiplies its loss
   int64_t max_seqlen = 0;                // the longest conversation
+  int64_t num_positions = 0;             // every position is below this
+};
+
+// What a model makes of rows. A general row is one conversation, or one for each of the sequences
+// that its positions tell apart where `find_packed` and it has no attention mask: there a position
+// that is not the one before plus 1 begins another, as in transformers.
+struct BatchRules {
+  int64_t vocab_size = 0;
+  int64_t window = 0;  // the smallest of the layers' windows, 0: none
+  bool find_packed = false;
 };
 
 // `weights[i]` multiplies every token loss of conversation `rows[i]`. Conversations without a
 // target are left out, and tokens after the last target's predecessor are cut: attention is causal,
-// so nothing that is learned can see them. Ids outside [0, vocab_size) throw std::invalid_argument.
+// so nothing that is learned can see them. Masked tokens without a target are left out too, unless
+// a window counts them. Ids outside [0, vocab_size) throw std::invalid_argument.
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
-                     std::span<const double> weights, int64_t vocab_size);
+                     std::span<const double> weights, const BatchRules& rules);
 
-// A batch of given ids for logits: no labels.
+// All tokens of `rows`, for logits: no labels.
+HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
+                                const BatchRules& rules);
+// A batch of given ids, likewise.
 HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
                                 int64_t vocab_size);
 

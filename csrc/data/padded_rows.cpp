@@ -16,15 +16,20 @@ void fill_row(const TokenDataset& dataset, int64_t row, int64_t width, int32_t p
   std::copy(tokens.begin(), tokens.end(), to.ids);
   std::fill(to.ids + size, to.ids + width, pad_id);
   std::fill(to.labels, to.labels + width, kIgnoredLabel);
+  const GeneralRow* general = dataset.general(row);
+  const bool own_labels = general != nullptr && !general->labels.empty();
+  const auto labels = own_labels ? std::span(general->labels) : tokens;
   for (const TokenSpan& span : dataset.learned(row)) {
-    std::copy(tokens.begin() + span.begin, tokens.begin() + span.end, to.labels + span.begin);
+    std::copy(labels.begin() + span.begin, labels.begin() + span.end, to.labels + span.begin);
   }
   if (mask_rule == MaskRule::kLength) {
     std::fill(to.mask, to.mask + size, true);
     std::fill(to.mask + size, to.mask + width, false);
-    return;
+  } else {
+    std::transform(to.ids, to.ids + width, to.mask, [pad_id](int64_t id) { return id != pad_id; });
   }
-  std::transform(to.ids, to.ids + width, to.mask, [pad_id](int64_t id) { return id != pad_id; });
+  if (general == nullptr) return;
+  for (size_t i = 0; i < general->is_key.size(); ++i) to.mask[i] = general->is_key[i] && to.mask[i];
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 
 namespace fastsft {
 
-inline constexpr int64_t kIgnoredLabel = -100;
-
 // Where FastChat's tensors go: [rows, width] each.
 struct PaddedRows {
   int64_t* ids;     // filled up on the right with the pad id
@@ -15,7 +13,7 @@ struct PaddedRows {
   bool* mask;       // ids != pad id, as FastChat has it, or where the row has a token
 };
 
-// What the mask is made from.
+// What the mask is made from; a token that is no key is masked by both.
 enum class MaskRule { kNotPad, kLength };
 
 // Rows [begin, end) of the data set. No row may be longer than `width`. In parallel.

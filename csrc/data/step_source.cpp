@@ -3,12 +3,15 @@
 namespace fastsft {
 
 StepSource::StepSource(std::vector<int64_t> lengths, std::vector<int64_t> target_counts,
-                       const StepOptions& options)
-    : lengths_(std::move(lengths)), target_counts_(std::move(target_counts)), options_(options) {}
+                       std::vector<int64_t> label_counts, const StepOptions& options)
+    : lengths_(std::move(lengths)),
+      target_counts_(std::move(target_counts)),
+      label_counts_(std::move(label_counts)),
+      options_(options) {}
 
 GroupPacking StepSource::pack(std::span<const int64_t> order, int64_t step) const {
   const auto group = reference_group(order, step, options_.accumulation, options_.shape);
-  return pack_group(lengths_, target_counts_, group, options_.norm, options_.pack);
+  return pack_group({lengths_, target_counts_, label_counts_}, group, options_.norm, options_.pack);
 }
 
 GroupPlan StepSource::plan(std::span<const int64_t> order, int64_t step, int64_t rank) const {

@@ -17,8 +17,9 @@ struct StepOptions {
 // epoch's (sampler.h). Every rank makes one with the same values.
 class StepSource {
  public:
+  // Of each row (RowCounts).
   StepSource(std::vector<int64_t> lengths, std::vector<int64_t> target_counts,
-             const StepOptions& options);
+             std::vector<int64_t> label_counts, const StepOptions& options);
 
   GroupPlan plan(std::span<const int64_t> order, int64_t step, int64_t rank) const;
   // Of the first `steps` steps.
@@ -27,7 +28,7 @@ class StepSource {
  private:
   GroupPacking pack(std::span<const int64_t> order, int64_t step) const;
 
-  std::vector<int64_t> lengths_, target_counts_;
+  std::vector<int64_t> lengths_, target_counts_, label_counts_;
   StepOptions options_;
 };
 

@@ -6,6 +6,17 @@
 #include "storage/crc32c.h"
 
 namespace fastsft {
+namespace {
+
+// Its bytes and how many there are, so that a list never passes for part of another.
+template <typename Value>
+uint32_t add_list(const std::vector<Value>& values, uint32_t sum) {
+  const auto size = static_cast<int64_t>(values.size());
+  sum = crc32c(std::as_bytes(std::span(&size, 1)), sum);
+  return crc32c(std::as_bytes(std::span(values)), sum);
+}
+
+}  // namespace
 
 TokenDataset::TokenDataset()
     : token_offsets_{0}, span_offsets_{0}, arrays_{ids_, spans_, token_offsets_, span_offsets_} {}
@@ -37,12 +48,34 @@ void TokenDataset::append(std::span<const int32_t> ids, std::span<const TokenSpa
   arrays_ = {ids_, spans_, token_offsets_, span_offsets_};
 }
 
+void TokenDataset::append(std::span<const int32_t> ids, std::span<const TokenSpan> learned,
+                          GeneralRow general) {
+  for (const size_t size :
+       {general.labels.size(), general.positions.size(), general.is_key.size()}) {
+    require(size == 0 || size == ids.size(), "a row of ", ids.size(), " ids has ", size,
+            " labels, positions or keys");
+  }
+  append(ids, learned);
+  for (const int32_t label : general.labels) max_id_ = std::max(max_id_, label);
+  general_.emplace(size() - 1, std::move(general));
+}
+
 uint32_t TokenDataset::checksum() const {
   if (is_mapped()) return mapped_checksum_;
   uint32_t sum = crc32c(std::as_bytes(arrays_.ids));
   sum = crc32c(std::as_bytes(arrays_.spans), sum);
   sum = crc32c(std::as_bytes(arrays_.token_offsets), sum);
-  return crc32c(std::as_bytes(arrays_.span_offsets), sum);
+  return checksum_of_general(crc32c(std::as_bytes(arrays_.span_offsets), sum));
+}
+
+uint32_t TokenDataset::checksum_of_general(uint32_t sum) const {
+  for (const auto& [row, general] : general_) {
+    sum = add_list(std::vector<int64_t>{row, general.has_mask, general.leading}, sum);
+    sum = add_list(general.labels, sum);
+    sum = add_list(general.positions, sum);
+    sum = add_list(general.is_key, sum);
+  }
+  return sum;
 }
 
 void TokenDataset::check_row(int64_t row) const {
@@ -69,6 +102,38 @@ int64_t TokenDataset::num_targets(int64_t row) const {
   int64_t count = 0;
   for (const TokenSpan& span : learned(row)) count += span.end - std::max(span.begin, 1);
   return count;
+}
+
+int64_t TokenDataset::num_labels(int64_t row) const {
+  int64_t count = 0;
+  for (const TokenSpan& span : learned(row)) count += span.end - span.begin;
+  return count;
+}
+
+const GeneralRow* TokenDataset::general(int64_t row) const {
+  check_row(row);
+  const auto found = general_.find(row);
+  return found == general_.end() ? nullptr : &found->second;
+}
+
+int64_t TokenDataset::num_packed() const {
+  return std::count_if(general_.begin(), general_.end(), [](const auto& entry) {
+    const auto& positions = entry.second.positions;
+    const auto jumps = [](int32_t before, int32_t next) { return next != before + 1; };
+    return !entry.second.has_mask &&
+           std::adjacent_find(positions.begin(), positions.end(), jumps) != positions.end();
+  });
+}
+
+std::vector<int32_t> TokenDataset::labels(int64_t row) const {
+  const GeneralRow* general = this->general(row);
+  const bool own = general != nullptr && !general->labels.empty();
+  const std::span<const int32_t> values = own ? std::span(general->labels) : ids(row);
+  std::vector<int32_t> labels(values.size(), kIgnoredLabel);
+  for (const TokenSpan& span : learned(row)) {
+    std::copy(values.begin() + span.begin, values.begin() + span.end, labels.begin() + span.begin);
+  }
+  return labels;
 }
 
 }  // namespace fastsft

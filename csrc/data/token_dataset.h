@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "chat/example.h"
+#include "data/general_row.h"
 #include "storage/mapped_file.h"
 
 namespace fastsft {
@@ -30,16 +32,23 @@ class TokenDataset {
   TokenDataset(std::shared_ptr<const MappedFile> file, const TokenArrays& arrays, int32_t max_id,
                uint32_t checksum);
 
+  // The id of tokens that no token attends to, in every row: the pad id, where the rows' attention
+  // mask is `ids != pad id`. -1: none.
+  int32_t masked_id() const { return masked_id_; }
+  void set_masked_id(int32_t id) { masked_id_ = id; }
+
   // Not for a mapped data set: std::logic_error.
   void append(const Example& example);
   void append(std::span<const int32_t> ids, std::span<const TokenSpan> learned);
+  // A row that is not plain; never part of a mapped file.
+  void append(std::span<const int32_t> ids, std::span<const TokenSpan> learned, GeneralRow general);
 
   int64_t size() const { return static_cast<int64_t>(arrays_.token_offsets.size()) - 1; }
   int64_t num_tokens() const { return static_cast<int64_t>(arrays_.ids.size()); }
   bool is_mapped() const { return file_ != nullptr; }
-  // CRC-32C of all ids, spans and row ends: equal for equal data sets.
+  // CRC-32C of all ids, spans, row ends and what is general: equal for equal data sets.
   uint32_t checksum() const;
-  // The largest id, or -1: a model's vocabulary must hold it.
+  // The largest id and label, or -1: a model's vocabulary must hold it.
   int32_t max_id() const { return max_id_; }
 
   // `row` must lie in [0, size()); std::invalid_argument otherwise.
@@ -49,16 +58,27 @@ class TokenDataset {
   // Learned positions after the shift by one: position 0 has nothing before it and never counts
   // (trainer_semantics.md, section 6).
   int64_t num_targets(int64_t row) const;
+  // Learned positions before that shift.
+  int64_t num_labels(int64_t row) const;
+  // What the row has beside ids and spans; null for a plain one.
+  const GeneralRow* general(int64_t row) const;
+  // Rows whose positions tell packed sequences apart (BatchRules).
+  int64_t num_packed() const;
+  // What each token is learned as, kIgnoredLabel where it is not: [length], not shifted.
+  std::vector<int32_t> labels(int64_t row) const;
 
  private:
   void check_row(int64_t row) const;
+  uint32_t checksum_of_general(uint32_t sum) const;
 
   int32_t max_id_ = -1;
+  int32_t masked_id_ = -1;
   uint32_t mapped_checksum_ = 0;
   std::vector<int32_t> ids_;
   std::vector<TokenSpan> spans_;
   std::vector<int64_t> token_offsets_;
   std::vector<int64_t> span_offsets_;
+  std::map<int64_t, GeneralRow> general_;  // by row
   std::shared_ptr<const MappedFile> file_;
   TokenArrays arrays_;  // of the vectors, or inside the file
 };

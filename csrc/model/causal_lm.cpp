@@ -56,9 +56,9 @@ void CausalLM::make_rope(int64_t positions) {
   rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
 }
 
-void CausalLM::cover_positions(int64_t longest) {
+void CausalLM::cover_positions(int64_t positions) {
   const int64_t known = rope_.cos.size(0);
-  if (longest > known) make_rope(std::max(longest, 2 * known));
+  if (positions > known) make_rope(std::max(positions, 2 * known));
 }
 
 CausalLM::HeadBuffers CausalLM::head_buffers(int64_t labels) {
@@ -121,7 +121,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
                         dtype_);
   };
   const Phase phase("forward");
-  cover_positions(batch.max_seqlen);
+  cover_positions(batch.num_positions);
   embed(batch, strategy, stream(0));
   if (training && noise_.magnitude != 0) {
     add_embedding_noise(

@@ -58,8 +58,8 @@ class CausalLM {
   void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                      const at::Tensor& grad);
   BlockContext context(const Batch& batch);
-  // The rope tables grow to the longest conversation met.
-  void cover_positions(int64_t longest);
+  // The rope tables grow to the greatest position met.
+  void cover_positions(int64_t positions);
   // Of labelled tokens.
   struct HeadBuffers {
     at::Tensor rows, normed, grad_normed, rstd, workspace;

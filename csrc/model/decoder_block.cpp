@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/masked_attention.h"
 #include "ops/attention.h"
 #include "ops/bias.h"
 #include "ops/gemm.h"
@@ -65,8 +66,7 @@ class Block {
     gemm(a.normed1, weight(refs_.qkv), a.qkv, false, true, 0.0);
     add(refs_.qkv_bias, a.qkv);
     if (!refs_.qk_norm) rotate(a.qkv, false);
-    attention(rotated(a), context_.batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
-              scale(), refs_.window, a.context, a.lse, context_.batch.max_seqlen);
+    attend(rotated(a), a);
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
@@ -105,9 +105,7 @@ class Block {
     accumulate(gradient, refs_.output, grad, a.context);
     accumulate(gradient, refs_.output_bias, grad);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
-    attention_backward(grad_context, rotated(a), a.context, a.lse, context_.batch.cu_seqlens,
-                       config_.num_heads, config_.num_key_value_heads, scale(), refs_.window,
-                       grad_qkv, context_.batch.max_seqlen);
+    attend_backward(grad_context, rotated(a), a, grad_qkv);
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
@@ -119,6 +117,27 @@ class Block {
   int64_t tokens() const { return context_.batch.num_tokens(); }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
+  AttentionHeads heads() const {
+    return {config_.num_heads, config_.num_key_value_heads, scale(), refs_.window};
+  }
+
+  void attend(const at::Tensor& qkv, const BlockActivations& a) const {
+    const Batch& batch = context_.batch;
+    if (batch.has_masked_keys()) return masked_attention(qkv, batch, heads(), a.context, a.lse);
+    attention(qkv, batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads, scale(),
+              refs_.window, a.context, a.lse, batch.max_seqlen);
+  }
+
+  void attend_backward(const at::Tensor& grad, const at::Tensor& qkv, const BlockActivations& a,
+                       const at::Tensor& grad_qkv) const {
+    const Batch& batch = context_.batch;
+    if (batch.has_masked_keys()) {
+      return masked_attention_backward(grad, qkv, a.context, a.lse, batch, heads(), grad_qkv);
+    }
+    attention_backward(grad, qkv, a.context, a.lse, batch.cu_seqlens, config_.num_heads,
+                       config_.num_key_value_heads, scale(), refs_.window, grad_qkv,
+                       batch.max_seqlen);
+  }
 
   void replay(const BlockActivations& a) const {
     rms_norm(a.middle, std::nullopt, weight(refs_.post_norm), config_.rms_norm_eps, std::nullopt,

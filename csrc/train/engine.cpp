@@ -78,17 +78,6 @@ void Engine::check_usable() const {
       "an earlier step of this engine failed half way; start again from the last checkpoint");
 }
 
-HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch) {
-  check_usable();
-  try {
-    return make_batch(dataset, micro_batch.rows, micro_batch.weights, config().vocab_size);
-  } catch (
-      ...) {  // the other ranks have begun: whatever this one called next would meet their step
-    broken_ = communicator().world_size() > 1;
-    throw;
-  }
-}
-
 void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothing,
                         const at::Tensor& loss) {
   const std::vector<Batch> uploaded = upload_.begin(batches);
@@ -126,7 +115,9 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
   // All of them first: bad rows are found before any collective.
   std::vector<HostBatch> batches;
-  for (const auto& micro_batch : micro_batches) batches.push_back(batch_of(dataset, micro_batch));
+  for (const auto& micro_batch : micro_batches) {
+    batches.push_back(batch_of(dataset, micro_batch, options.find_packed));
+  }
   guarded([&] {
     const trace::Span span(trace::Lane::kHost, "step");
     Whereabouts::instance().set_step(++begun_steps_);
@@ -220,20 +211,28 @@ StepResult Engine::train_step(const TokenDataset& dataset,
 }
 
 double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
-                    double label_smoothing) {
-  const HostBatch host = batch_of(dataset, micro_batch);
+                    const LossOptions& options) {
+  const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
   return guarded([&] {
     const Phase phase("evaluation");
     const at::Tensor sum = zero_sum();
     with_batch(host, [&](const Batch& batch) {
-      model_.forward_loss(batch, *strategy_, label_smoothing, sum);
+      model_.forward_loss(batch, *strategy_, options.label_smoothing, sum);
     });
     return *sum.cpu().data_ptr<double>();
   });
 }
 
 at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t> lengths) {
-  const HostBatch host = make_unlabelled_batch(ids, lengths, config().vocab_size);
+  return logits_of(make_unlabelled_batch(ids, lengths, config().vocab_size));
+}
+
+at::Tensor Engine::row_logits(const TokenDataset& dataset, std::span<const int64_t> rows,
+                              bool find_packed) {
+  return logits_of(make_unlabelled_batch(dataset, rows, batch_rules(find_packed)));
+}
+
+at::Tensor Engine::logits_of(const HostBatch& host) {
   return guarded([&] {
     at::Tensor result;
     with_batch(host, [&](const Batch& batch) { result = model_.logits(batch, *strategy_); });
@@ -242,11 +241,11 @@ at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t>
 }
 
 std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
-    const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing) {
-  const HostBatch host = batch_of(dataset, micro_batch);
+    const TokenDataset& dataset, const MicroBatch& micro_batch, const LossOptions& options) {
+  const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
   return guarded([&] {
     const at::Tensor sum = zero_sum();
-    accumulate({&host, 1}, label_smoothing, sum);
+    accumulate({&host, 1}, options.label_smoothing, sum);
     communicator().all_reduce_sum(sum, "loss")->wait();
     auto tensors = gather_slots(true);
     strategy_->gradients().clear();

@@ -57,12 +57,19 @@ struct StepOptions {
   bool replay = false;
   // On the embeddings, in training.
   EmbeddingNoise noise = {};
+  bool find_packed = false;  // BatchRules
 };
 
 // Conversations of one micro-batch and what multiplies the token losses of each.
 struct MicroBatch {
   std::span<const int64_t> rows;
   std::span<const double> weights;
+};
+
+// How a loss without an update is made.
+struct LossOptions {
+  double label_smoothing = 0;
+  bool find_packed = false;  // BatchRules
 };
 
 // The sizes that the upload of a step depends on.
@@ -99,14 +106,18 @@ class Engine {
   // Checksums of what this rank holds and of what it computes with; collective.
   std::vector<UnitDigest> state_digests();
   // This rank's sum of weight * cross entropy, without gradients.
-  double loss(const TokenDataset& dataset, const MicroBatch& micro_batch, double label_smoothing);
+  double loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
+              const LossOptions& options);
   // Forward and backward of one micro-batch without an update: the loss, and the gradients of all
   // tensors by name, summed over ranks. For tests of small models.
   std::pair<double, std::map<std::string, at::Tensor>> gradients(const TokenDataset& dataset,
                                                                  const MicroBatch& micro_batch,
-                                                                 double label_smoothing);
+                                                                 const LossOptions& options);
   // [tokens, vocab_size] float32 on the CPU; `lengths` add up to the number of ids.
   at::Tensor logits(std::span<const int64_t> ids, std::span<const int64_t> lengths);
+  // The same for all tokens of `rows`.
+  at::Tensor row_logits(const TokenDataset& dataset, std::span<const int64_t> rows,
+                        bool find_packed);
   // float32 copies of all parameters by name, on the CPU. For tests and small models.
   std::map<std::string, at::Tensor> named_parameters();
 
@@ -141,7 +152,9 @@ class Engine {
  private:
   void check_usable() const;
   void await_device(const char* what);  // the host waits
-  HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch);
+  BatchRules batch_rules(bool find_packed) const;
+  HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch, bool find_packed);
+  at::Tensor logits_of(const HostBatch& host);
   // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
   // hanging.
   template <typename Work>

@@ -51,6 +51,7 @@ class LabelledRows:
         self.width = width
         self.pad_id = pad_id
         self.mask_by_length = mask_by_length
+        self.native.masked_id = -1 if mask_by_length else pad_id  # what the rows' masks say
         self.labelling = labelling or {}
 
     def tensors(self, begin: int, end: int) -> Tensors:

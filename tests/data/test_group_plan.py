@@ -62,6 +62,16 @@ def test_token_mean_of_each_rank():
     assert weights == {row: 1 / (9 * 2) if row < 4 else 1 / (16 * 2) for row in (0, 1, 3, 4, 5, 6)}
 
 
+def test_labels_before_the_shift():
+    """Rows 0, 2 and 4 learn their first token; row 2 teaches nothing else and is counted all the same."""
+    labels = {"loss_norm": "global_labels", "label_counts": TARGETS + np.array([1, 0, 1, 0, 1, 0, 0, 0])}
+    assert set(moved(**labels).values()) == {1 / 28}
+    weights = moved(**labels, average_tokens_across_devices=False)
+    assert weights == {row: 1 / (11 * 2) if row < 4 else 1 / (17 * 2) for row in (0, 1, 3, 4, 5, 6)}
+    assert moved(**{**labels, "loss_norm": "global_tokens"}) == moved()
+    assert all(plan.num_targets == 25 for plan in plans(**labels))
+
+
 def test_mean_of_micro_batch_means():
     weights = moved(loss_norm="micro_batch")
     assert weights == {0: 1 / 24, 1: 1 / 24, 3: 1 / 12, 4: 1 / 44, 5: 1 / 44, 6: 1 / 20}
@@ -82,7 +92,8 @@ def test_nothing_to_learn_is_one_empty_micro_batch():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss_norm": "tokens"}, "known: global_tokens, micro_batch"),
+        ({"loss_norm": "tokens"}, "known: global_tokens, global_labels, micro_batch"),
+        ({"label_counts": TARGETS[:3]}, "a label count for each of 8 target counts, got 8 and 3"),
         ({"budget": 0}, "micro_batch_tokens of at least 1"),
         ({"group": [[[8]]]}, "row 8 is not in a data set of 8 rows"),
     ],

@@ -141,9 +141,43 @@ def _random(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {**batch, "labels": torch.where(torch.rand(batch["labels"].shape) < 0.5, IGNORED, batch["labels"])}
 
 
+def _left_without_a_mask(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = Supervised(side="left")(rows)
+    return {name: batch[name] for name in ("input_ids", "labels")}
+
+
+def _left_before_a_label(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    return Supervised(side="left")([{**row, "labels": row["input_ids"]} for row in rows])
+
+
+def _with_shifted_labels(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = Supervised()(rows)
+    return {**batch, "shift_labels": batch["labels"]}
+
+
+def test_a_collator_may_not_give_what_a_model_computes_with() -> None:
+    with pytest.raises(ValueError, match=r"data_collator _with_shifted_labels: .* got shift_labels"):
+        CollatedRows(items(), _with_shifted_labels)
+
+
+def test_positions_that_a_collator_makes() -> None:
+    def restarting(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = Supervised()(rows)
+        counted = torch.arange(batch["input_ids"].shape[1]) % 3
+        return {
+            "input_ids": batch["input_ids"], "labels": batch["labels"],
+            "position_ids": counted.expand_as(batch["labels"]),
+        }  # fmt: skip
+
+    rows = TokenRows.of(items(), 64, lambda items: CollatedRows(items, restarting))
+    assert rows.native.num_packed() == len(items())
+
+
 @pytest.mark.parametrize(
     ("collator", "message"),
     [
+        (_left_without_a_mask, "_left_without_a_mask makes something else of a row among others"),
+        (_left_before_a_label, "_left_before_a_label makes something else of a row among others"),
         (_packed, r"_packed makes .* of 4 rows, expected a row for each"),
         (_learning_padding, "_learning_padding makes something else of a row among others"),
         (_random, "_random makes something else of a row each time"),
@@ -169,7 +203,9 @@ def test_rows_that_a_collator_makes_keep_their_rules() -> None:
         batch = Supervised()(rows)
         return {**batch, "labels": torch.where(batch["labels"] == IGNORED, IGNORED, batch["labels"] + 1)}
 
-    with pytest.raises(ValueError, match="labels are not shifted"):
-        TokenRows.of(items(), 64, lambda rows: CollatedRows(rows, shifted))
+    rows = TokenRows.of(items(), 64, lambda rows: CollatedRows(rows, shifted))
+    for row, item in enumerate(items()):
+        learned = item["labels"] != IGNORED
+        assert rows.native.labels(row).tolist() == torch.where(learned, item["labels"] + 1, IGNORED).tolist()
     with pytest.raises(ValueError, match="a length and rows by number"):
         TokenRows.of(iter(items()), 64, lambda rows: CollatedRows(rows, shifted))

@@ -38,9 +38,10 @@ class BatchArguments:
     gradient_accumulation_steps: int = used(1, "micro-batches of an optimizer step")
     model_max_length: int = used(512, "longest example in tokens; longer ones are cut")
     average_tokens_across_devices: bool | None = used(True, "divide the loss by the targets of all ranks")
-    loss_norm: Literal["global_tokens", "micro_batch"] = used(
-        "global_tokens", "mean over the tokens of a step, or of each micro-batch first"
-    )
+    loss_norm: Literal["global_tokens", "global_labels", "micro_batch"] = used(
+        "global_tokens", "mean over the tokens of a step, or of each micro-batch first",
+        "global_labels counts labels before the shift, as transformers 4.46 to early 5.x",
+    )  # fmt: skip
     micro_batch_tokens: int | None = used(
         None, "tokens of one padding-free micro-batch; unset: what fits and is useful"
     )
@@ -80,6 +81,11 @@ def settle_batches(args: TrainingArguments) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name}: expected at least 1, got {value}")
+    if args.loss_norm == "global_labels" and args.label_smoothing_factor:
+        raise ValueError(
+            "--loss_norm global_labels: transformers' label smoothing counts labels after the shift; leave "
+            "out --label_smoothing_factor, or use --loss_norm global_tokens"
+        )
     _settle_order(args)
     _settle_loader(args)
     settle_accelerator(args)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastsft.dataset.item_rules import check_inputs
+
 # They stack rows or fill them up, which packing makes needless; labels stay those of the items.
 _STACKING = (
     "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
@@ -18,6 +20,7 @@ _IGNORED = -100
 _OF_FORWARD = (
     "input_ids", "attention_mask", "position_ids", "inputs_embeds", "labels", "label", "label_ids",
 )  # fmt: skip
+_ROW = ("input_ids", "labels", "attention_mask", "position_ids")
 _PROBED = 4
 
 Row = dict[str, npt.NDArray[Any]]
@@ -67,7 +70,8 @@ class CollatedRows:
         if not isinstance(batch, Mapping) or not {"input_ids", "labels"} <= set(batch):
             got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
             raise self._refusal(f"gives {got}, expected input_ids and labels")
-        names = [name for name in ("input_ids", "labels", "attention_mask") if name in batch]
+        names = [name for name in _ROW if batch.get(name) is not None]
+        check_inputs(set(batch) - set(_ROW), f"data_collator {collator_name(self._collator)}", removed=False)
         columns = {name: np.asarray(batch[name]) for name in names}
         if any(column.ndim != 2 or len(column) != len(rows) for column in columns.values()):
             shapes = {name: list(column.shape) for name, column in columns.items()}
@@ -76,7 +80,7 @@ class CollatedRows:
 
     def _item(self, row: int) -> Any:
         item = self._dataset[row]
-        if self._all_columns or not isinstance(item, Mapping):
+        if self._all_columns or not isinstance(item, dict):
             return item
         return {name: item[name] for name in item if name in _OF_FORWARD}
 
@@ -99,15 +103,21 @@ class CollatedRows:
 
 
 def _is_same(one: Row, other: Row) -> bool:
-    return all(np.array_equal(one[name], other[name]) for name in ("input_ids", "labels"))
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def _is_padded(whole: Row, row: Row) -> bool:
-    """Whether `whole` is `row` with padding on one side, which is not learned."""
+    """Whether `whole` is `row` with padding on one side that changes nothing of it.
+
+    In front of a row it is masked, and its last token predicts nothing.
+    """
     size, width = len(row["input_ids"]), len(whole["input_ids"])
     for begin in {0, width - size}:
-        part = {name: whole[name][begin : begin + size] for name in ("input_ids", "labels")}
+        part = {name: whole[name][begin : begin + size] for name in whole}
         learned = int(np.count_nonzero(whole["labels"] != _IGNORED))
-        if _is_same(part, row) and learned == np.count_nonzero(row["labels"] != _IGNORED):
+        if not _is_same(part, row) or learned != np.count_nonzero(row["labels"] != _IGNORED):
+            continue
+        masked = "attention_mask" in whole and not whole["attention_mask"][:begin].any()
+        if begin == 0 or (masked and row["labels"][0] == _IGNORED):
             return True
     return False

@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from fastsft import _C
 from fastsft.dataset.item_rows import append_item
+from fastsft.dataset.item_rules import ItemRules
 
 
 class TokenRows:
     """A native TokenDataset with what plans need of it.
 
-    `lengths` and `target_counts`: int64 per row, without padding. `padded_length`: tokens of an item as
+    `lengths`, `target_counts` (learned after the shift by one) and `label_counts` (before it): int64 per row,
+    without padding. `padded_length`: tokens of an item as
     FastChat pads it, for the count of operations. source: the data set that the rows come from.
     """
 
@@ -27,6 +29,7 @@ class TokenRows:
         self._item_lengths, self._source = item_lengths, source
         self.lengths: npt.NDArray[np.int64] = native.lengths()
         self.target_counts: npt.NDArray[np.int64] = native.target_counts()
+        self.label_counts: npt.NDArray[np.int64] = native.label_counts()
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -53,13 +56,13 @@ class TokenRows:
         dataset: Any,
         model_max_length: int,
         collated: Callable[[Any], Any] | None = None,
+        rules: ItemRules | None = None,
     ) -> TokenRows:
-        """Rows of a fastsft data set, or copied from items with `input_ids`, `labels` and `attention_mask`.
+        """Rows of a fastsft data set, or copied from items with `input_ids` and `labels` (item_rows.py).
 
         dataset: anything with `len` and rows by number, of tensors, arrays or lists. Every item is read once,
-        here. collated: makes the final rows of the data set (collators.py). ValueError for a data set without
-        a length, items without these keys or of other shapes, labels that are neither -100 nor the ids, and
-        padding on the left.
+        here. collated: makes the final rows of the data set (collators.py). rules: how a Trainer reads items.
+        ValueError for a data set without a length, and for items that `append_item` refuses.
         """
         native = getattr(dataset, "native", None)
         if native is not None and collated is None:
@@ -68,7 +71,7 @@ class TokenRows:
         rows = dataset if collated is None else collated(dataset)
         native, padded, item_lengths = _C.TokenDataset(), model_max_length, []
         for row in range(len(dataset)):
-            padded = append_item(native, rows[row], row)
+            padded = append_item(native, rows[row], row, rules)
             item_lengths.append(padded)
         return cls(native, padded, item_lengths, dataset)
 

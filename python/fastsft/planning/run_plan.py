@@ -66,6 +66,7 @@ def step_source(
         average_tokens_across_devices=bool(args.average_tokens_across_devices),
         micro_batch_tokens=token_budget,
         cost=cost,
+        label_counts=rows.label_counts,
     )
 
 

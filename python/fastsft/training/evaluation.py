@@ -18,18 +18,24 @@ def evaluation_loss(
     rows: TokenRows,
     args: TrainingArguments,
     batch_done: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    find_packed: bool = False,
 ) -> float:
     """Mean over samples of the loss of the batch that they are in; collective.
 
     NaN when a batch of all ranks has no target token. The last step keeps the values of the lowest ranks.
     batch_done: called after each batch of this rank with how many are done, and how many there are.
+    find_packed: whether positions that restart keep sequences of a row apart (packed_sequences.py).
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
     order = np.arange(len(rows), dtype=np.int64)
     ranks = [_C.rank_micro_batches(order, batch, other, world) for other in range(world)]
     mine = []
     for step in range(len(ranks[rank])):
-        mine.append(_batch_loss(engine, rows, [batches[step] for batches in ranks], rank, args))
+        of_ranks = [batches[step] for batches in ranks]
+        divisor = _divisor(rows, of_ranks, rank, args)
+        total = _token_losses(engine, rows, of_ranks[rank], args, find_packed)
+        mine.append(total / divisor if divisor else float("nan"))
         batch_done(step + 1, len(ranks[rank]))
     losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
     return _sample_mean(losses, len(rows), batch)
@@ -40,10 +46,12 @@ def exact_loss(
     rows: TokenRows,
     args: TrainingArguments,
     batch_done: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    find_packed: bool = False,
 ) -> float:
     """Mean over all target tokens, each row once, with any batch and any number of ranks; collective.
 
-    NaN without a target token. batch_done: as in `evaluation_loss`.
+    NaN without a target token. batch_done, find_packed: as in `evaluation_loss`.
     """
     batch, world = args.eval_batch_size, args.world_size
     steps = _C.micro_batch_count(len(rows), batch, world)
@@ -51,28 +59,39 @@ def exact_loss(
     for step in range(steps):
         begin = (step * world + args.process_index) * batch
         mine = np.arange(begin, min(begin + batch, len(rows)), dtype=np.int64)
-        mine = mine[rows.target_counts[mine] > 0]
-        smoothing = args.label_smoothing_factor
-        total += engine.loss(rows.native, mine, np.ones(len(mine)), label_smoothing=smoothing)
+        total += _token_losses(engine, rows, mine, args, find_packed)
         batch_done(step + 1, steps)
     targets = int(rows.target_counts.sum())
     return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
 
 
-def _batch_loss(
-    engine: Any, rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
+def _token_losses(
+    engine: Any, rows: TokenRows, batch: npt.NDArray[np.int64], args: TrainingArguments, find_packed: bool
 ) -> float:
-    """This rank's loss of one step: its token losses times ranks over the targets of all, or over its own.
+    """Their sum over `batch`."""
+    mine = batch[rows.target_counts[batch] > 0]
+    loss: float = engine.loss(
+        rows.native,
+        mine,
+        np.ones(len(mine)),
+        label_smoothing=args.label_smoothing_factor,
+        find_packed=find_packed,
+    )
+    return loss
 
-    With label smoothing always over its own, as transformers' LabelSmoother divides.
+
+def _divisor(
+    rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
+) -> float:
+    """Of one step's token losses of `rank`: the targets of all ranks over ranks, or its own targets.
+
+    With label smoothing always its own, as transformers' LabelSmoother divides. --loss_norm global_labels
+    counts labels before the shift, as transformers does in evaluation too.
     """
-    targets = [int(rows.target_counts[batch].sum()) for batch in batches]
-    smoothing = args.label_smoothing_factor
-    average = args.average_tokens_across_devices and not smoothing
-    divisor = sum(targets) / len(batches) if average else targets[rank]
-    mine = batches[rank][rows.target_counts[batches[rank]] > 0]
-    total = engine.loss(rows.native, mine, np.ones(len(mine)), label_smoothing=smoothing)
-    return total / divisor if divisor else float("nan")
+    counts = rows.label_counts if args.loss_norm == "global_labels" else rows.target_counts
+    targets = [int(counts[batch].sum()) for batch in batches]
+    average = args.average_tokens_across_devices and not args.label_smoothing_factor
+    return sum(targets) / len(batches) if average else targets[rank]
 
 
 def _sample_mean(losses: npt.NDArray[np.float64], num_rows: int, batch: int) -> float:

@@ -16,6 +16,7 @@ from fastsft.training.late_results import LateResults
 from fastsft.training.loss_meter import LossMeter
 from fastsft.training.neftune import noise_options
 from fastsft.training.resume import roll_back
+from fastsft.training.row_notices import finds_packed, tell_about_rows
 from fastsft.training.schedule import PlateauSchedule, metric_key, schedule_of
 from fastsft.training.signals import EXIT_BASE, SignalGuard
 from fastsft.training.silent_faults import check_replay, check_replicas
@@ -32,6 +33,7 @@ class TrainingLoop:
         self.profile = Profile(self.args.profile, self.args.profile_steps)
         self.schedule = schedule_of(self.args, self.plan.max_steps, self.state.log_history)
         self.first_step = self.state.global_step + 1
+        self.find_packed = False
 
     @property
     def state(self) -> TrainerState:
@@ -43,6 +45,8 @@ class TrainingLoop:
 
         SystemExit after a signal; NotFiniteError and others of run_errors.py.
         """
+        self.find_packed = finds_packed(self.trainer.model, self.args, training=True)
+        tell_about_rows(self.trainer.train_rows, self.args, find_packed=self.find_packed)
         while (asked := self._run_until_rollback()) is not None:
             self._roll_back(asked)
         self.profile.finish(self.trainer.engine)
@@ -156,7 +160,7 @@ class TrainingLoop:
         length, hidden = self.trainer.train_rows.padded_length, self.trainer.model.config.hidden_size
         return noise_options(self.args, length, hidden, number)
 
-    def _step_options(self, rate: float) -> dict[str, float]:
+    def _step_options(self, rate: float) -> dict[str, Any]:
         args = self.args
         return {
             "learning_rate": rate,
@@ -167,6 +171,7 @@ class TrainingLoop:
             "max_grad_norm": args.max_grad_norm or 0.0,
             "label_smoothing": args.label_smoothing_factor,
             "rounding_seed": args.seed,
+            "find_packed": self.find_packed,
         }
 
     def take_results(self, *, all: bool) -> None:

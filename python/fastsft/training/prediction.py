@@ -32,14 +32,20 @@ class EvalPrediction(NamedTuple):
 
 
 def predict_rows(
-    engine: Any, rows: TokenRows, args: TrainingArguments, preprocess: Preprocess | None = None
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    preprocess: Preprocess | None = None,
+    *,
+    find_packed: bool = False,
 ) -> EvalPrediction:
     """Predictions for all rows, on every rank, in the order of the data set; collective.
 
     Rows go through the model by eval_batch_size; what is kept of a batch leaves the device at once.
+    find_packed: as in `evaluation_loss`.
     ValueError when the whole set does not fit into host memory: it says how much it takes, and the ways out.
     """
-    width = int(rows.lengths.max()) if len(rows) else 0
+    width = _width(rows)
     labels = np.full((len(rows), width), PADDING, dtype=np.int64)
     collector = Collector(len(rows), rank_memory("cpu"))
     if preprocess is None:
@@ -48,7 +54,7 @@ def predict_rows(
     batches = [_C.rank_micro_batches(order, args.eval_batch_size, rank, world) for rank in range(world)]
     for step, mine in enumerate(batches[args.process_index]):
         batch_labels = _labels(rows, mine, width)
-        kept: Any = _logits(engine, rows, mine, width)
+        kept: Any = _logits(engine, rows, mine, width, find_packed)
         if preprocess is not None:
             kept = preprocess(kept, torch.from_numpy(batch_labels).to(kept.device))
         parts = launcher.gather_objects((_to_host(kept, len(mine)), batch_labels))
@@ -60,7 +66,7 @@ def predict_rows(
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
     """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective."""
-    width = int(rows.lengths.max()) if len(rows) else 0
+    width = _width(rows)
     agreement = Agreement("predictions")
     collector = Collector(len(rows), rank_memory("cpu"))
     agreement.attempt(lambda: collector.check_size(width * vocab_size * 4))
@@ -108,24 +114,30 @@ class Collector:
         return tuple(self._arrays) if self._is_tuple else self._arrays[0]
 
 
+def _width(rows: TokenRows) -> int:
+    """Tokens of the longest row, with what is masked in front of it."""
+    return int(rows.native.extents().max()) if len(rows) else 0
+
+
 def _labels(rows: TokenRows, batch: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
     """Labels of `batch` [rows, width]."""
     labels = np.full((len(batch), width), PADDING, dtype=np.int64)
     for place, row in enumerate(batch):
-        ids = rows.native.ids(int(row))
-        for begin, end in rows.native.learned(int(row)):
-            labels[place, begin:end] = ids[begin:end]
+        own, first = rows.native.labels(int(row)), rows.native.leading(int(row))
+        labels[place, first : first + len(own)] = own
     return labels
 
 
-def _logits(engine: Any, rows: TokenRows, batch: npt.NDArray[np.int64], width: int) -> torch.Tensor:
+def _logits(
+    engine: Any, rows: TokenRows, batch: npt.NDArray[np.int64], width: int, find_packed: bool
+) -> torch.Tensor:
     """Logits of `batch` [rows, width, vocabulary] in fp32, on the engine's device; collective."""
-    ids = [rows.native.ids(int(row)) for row in batch]
-    lengths = [len(row) for row in ids]
-    packed = engine.logits(np.concatenate(ids).astype(np.int64), lengths).float()
-    padded: torch.Tensor = packed.new_full((len(ids), width, packed.shape[-1]), PADDING)
-    for place, row in enumerate(packed.split(lengths)):
-        padded[place, : len(row)] = row
+    lengths = [int(length) for length in rows.lengths[batch]]
+    packed = engine.row_logits(rows.native, batch, find_packed=find_packed).float()
+    padded: torch.Tensor = packed.new_full((len(batch), width, packed.shape[-1]), PADDING)
+    for place, (row, logits) in enumerate(zip(batch, packed.split(lengths), strict=True)):
+        first = rows.native.leading(int(row))
+        padded[place, first : first + len(logits)] = logits
     return padded
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.dataset.collators import CollatedRows, collator_name, only_stacks
+from fastsft.dataset.item_rules import ItemRules
 from fastsft.dataset.token_rows import TokenRows
 
 
@@ -14,6 +15,7 @@ class TrainerData:
     """Data loaders as transformers' Trainer has them; the engine itself reads the rows without padding."""
 
     args: TrainingArguments
+    model: Any
     train_dataset: Any
     eval_dataset: Any
     train_rows: TokenRows
@@ -40,13 +42,15 @@ class TrainerData:
 
     def _read_rows(self, dataset: Any) -> TokenRows:
         """The rows of `dataset`, through the collator where it does more than stack and pad."""
+        rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
         if only_stacks(self._data_collator):
-            return TokenRows.of(dataset, self.args.model_max_length)
+            return TokenRows.of(dataset, self.args.model_max_length, rules=rules)
         keeps_all = not self.args.remove_unused_columns
         return TokenRows.of(
             dataset,
             self.args.model_max_length,
             lambda items: CollatedRows(items, self._data_collator, all_columns=keeps_all),
+            rules,
         )
 
     def get_train_dataloader(self) -> Any:

@@ -12,6 +12,7 @@ from fastsft.dataset.token_rows import TokenRows
 from fastsft.phase_timeouts import deadline
 from fastsft.training.evaluation import evaluation_loss, exact_loss
 from fastsft.training.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
+from fastsft.training.row_notices import finds_packed
 from fastsft.training.trainer_plan import check_not_training
 
 
@@ -159,7 +160,8 @@ class TrainerEvaluation:
                 self._at_batch()
 
             compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
-            loss = compute(self.model.engine, rows, self.args, batch_done)
+            packed = finds_packed(self.model, self.args, training=False)
+            loss = compute(self.model.engine, rows, self.args, batch_done, find_packed=packed)
             predicted = self._predicted(rows) if with_predictions else None
         own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
         runtime = time.monotonic() - started
@@ -179,7 +181,9 @@ class TrainerEvaluation:
         return {} if seconds is None else {f"{prefix}_model_preparation_time": seconds}
 
     def _predicted(self, rows: TokenRows) -> EvalPrediction:
-        return predict_rows(self.model.engine, rows, self.args, self.preprocess_logits_for_metrics)
+        packed = finds_packed(self.model, self.args, training=False)
+        hook = self.preprocess_logits_for_metrics
+        return predict_rows(self.model.engine, rows, self.args, hook, find_packed=packed)
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
         """What compute_metrics makes of the predictions, as plain numbers under the prefix."""
