@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fastsft.arguments.data import DataArguments
 from fastsft.arguments.training import TrainingArguments
 from fastsft.notices import warn_once
 
@@ -36,6 +37,14 @@ def as_arguments(args: Any) -> TrainingArguments:
     for name in given.keys() - known:
         setattr(adopted, name, given[name])
     return adopted
+
+
+def data_settings(data_args: Any) -> DataArguments:
+    """fastsft's DataArguments with the values of `data_args`, which may be of a script's own class."""
+    if isinstance(data_args, DataArguments):
+        return data_args
+    names = [field.name for field in dataclasses.fields(DataArguments)]
+    return DataArguments(**{name: getattr(data_args, name) for name in names if hasattr(data_args, name)})
 
 
 def _is_of_transformers(args: Any) -> bool:
