@@ -6,9 +6,17 @@ FastChat's module, `train` uses what a script binds to the names of this one (sc
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# Run by its path, this folder stands in sys.path, where its names would hide those of other packages.
+if __name__ == "__main__" and __spec__ is None:
+    _FOLDER = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [
+        *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
+        os.path.dirname(_FOLDER),
+    ]
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.adopt import as_arguments, data_settings
@@ -46,6 +54,9 @@ from fastsft.tokenizers.run_tokenizer import run_tokenizer
 from fastsft.trainer import Trainer
 from fastsft.training.signals import SignalGuard
 from fastsft.training.state import TrainOutput
+
+if TYPE_CHECKING:  # the name Sequence is FastChat's, that of typing
+    from collections.abc import Mapping, Sequence
 
 # `python -m fastsft.train` runs this file as __main__; an import of fastsft.train then gets this module.
 sys.modules.setdefault("fastsft.train", sys.modules[__name__])
