@@ -108,9 +108,9 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     local_rank = args.local_rank
     if not is_rebound("make_supervised_data_module"):
         settings.check_files()
-    use_device(args.device, args.tf32, args.full_determinism)
+    use_device(str(args.device), args.tf32, args.full_determinism)
     with deadline(args, "init"):
-        join(args.ddp_timeout, args.device)
+        join(args.ddp_timeout, str(args.device))
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
     prepare_output_directory(model.source_directory, args.output_dir or ".")

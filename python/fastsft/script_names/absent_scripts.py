@@ -16,7 +16,7 @@ _INSTEAD = {
     "train_baichuan": f"fastsft has no Baichuan models; {_OF_FASTCHAT}",
     "train_with_template": (
         "use python -m fastsft.train --mask_policy spans --template NAME, which learns all replies. "
-        "FastChat's takes the template from the model's path, and 2 % of the data to evaluate on: --eval_data_path here"
+        "FastChat's takes the template from the model's path, and evaluates on 2 % of the data"
     ),
     "train_yuan2": f"fastsft has no Yuan models; {_OF_FASTCHAT}",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from types import ModuleType
 from typing import Any
 
 # name -> module, and the attribute of it; "" is the module itself.
@@ -75,9 +76,12 @@ def look_up(name: str) -> Any:
 def is_original(name: str, value: Any) -> bool:
     """Whether `value`, which a script bound to `name`, is the object that stands there anyway."""
     try:
-        return value is look_up(name)
+        found = look_up(name)
     except ImportError:
         return False
+    # transformers puts another module object into sys.modules when a part of it is imported anew.
+    both = isinstance(value, ModuleType) and isinstance(found, ModuleType)
+    return value is found or (both and (value.__name__, value.__file__) == (found.__name__, found.__file__))
 
 
 def star_names() -> list[str]:
