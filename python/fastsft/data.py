@@ -22,6 +22,7 @@ from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.label_files import FileOptions, label_files
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
+from fastsft.script_names.patched_libraries import refuse_template
 from fastsft.script_names.rebound import current, is_rebound, refuse_unused, remember_own
 from fastsft.tokenizers.native_tokenizer import called_tokenizer, native_of
 
@@ -273,6 +274,8 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     refuse_unused()
     native = native_of(tokenizer)
     spans = settings.mask_policy == "spans"
+    if not spans:
+        refuse_template()
     if native is None and not spans:
         return _label_sources(_sources(read_records(data_files(str(path)))), tokenizer)
     if native is None:
@@ -288,6 +291,7 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     refuse_unused()
+    refuse_template()
     native = native_of(tokenizer)
     width, pad_id = check_tokenizer(tokenizer)
     if native is None:

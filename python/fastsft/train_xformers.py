@@ -17,7 +17,10 @@ if __name__ == "__main__" and __spec__ is None:
     ]
 
 from fastsft.entry import run_script
+from fastsft.llama_xformers_attn_monkey_patch import replace_llama_attn_with_xformers_attn
 from fastsft.train import train
+
+__all__ = ["replace_llama_attn_with_xformers_attn", "train"]
 
 if __name__ == "__main__":
     run_script(train)

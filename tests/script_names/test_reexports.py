@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import math
@@ -79,6 +80,19 @@ def test_a_name_that_the_installed_fastchat_has_no_more() -> None:
         ImportError, match=r"installed fschat has no fastchat\.conversation\.get_default_conv_templ"
     ):
         _ = module.get_default_conv_template
+
+
+@pytest.mark.parametrize("name", ["train_mem", "train_xformers"])
+def test_the_other_two_modules_have_their_names(name: str) -> None:
+    ours = importlib.import_module(f"fastsft.{name}")
+    text = Path(importlib.import_module("fastchat.train").__path__[0], f"{name}.py").read_text()
+    imported = {
+        alias.name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(ours.__all__) == imported and ours.train is module.train
 
 
 def test_another_name_is_none() -> None:

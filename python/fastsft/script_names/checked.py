@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.script_names.rebound import refuse_unused
+from fastsft.script_names.patched_libraries import refuse_patches
+from fastsft.script_names.rebound import rebound_data_names, refuse_unused
 
 
 def check_names(trainer_class: Any) -> None:
@@ -13,6 +14,7 @@ def check_names(trainer_class: Any) -> None:
     trainer_class: what `fastsft.train.Trainer` stands for.
     """
     refuse_unused()
+    refuse_patches(uses_tokenizer=bool(rebound_data_names()))
     bases = getattr(trainer_class, "__mro__", ())
     if any(base.__module__ == "transformers.trainer" for base in bases):
         raise ValueError(

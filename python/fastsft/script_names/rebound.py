@@ -70,8 +70,8 @@ def _described(value: Any) -> str:
 
 
 _TEMPLATE = (
-    "labels are those of FastChat's vicuna template: give --mask_policy spans with --template NAME, or set "
-    "train.preprocess to a function of your own"
+    "labels are those of FastChat's vicuna template: leave the name alone and give --mask_policy spans "
+    "with --template NAME, or set train.preprocess to a function of your own"
 )
 _LOADING = (
     "models and tokenizers are read natively: set train.make_supervised_data_module, or write your train()"
