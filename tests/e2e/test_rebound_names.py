@@ -145,13 +145,18 @@ def with_fastchats_classes(module: ModuleType) -> None:
     for name in ("ModelArguments", "DataArguments", "TrainingArguments"):
         setattr(module, name, getattr(original, name))
     module.rank0_print = lambda *words: print("mine:", *words)  # type: ignore[attr-defined]
+    module.trainer_save_model_safe = lambda trainer: print(  # type: ignore[attr-defined]
+        "mine saves", trainer.state.global_step, "on", module.local_rank
+    )
 
 
 def test_foreign_argument_classes_and_lines(
     tmp_path: Path, untouched: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert losses_of("fastsft.train", with_fastchats_classes, tmp_path, plot_loss=None) == untouched
-    assert "mine: Loading data..." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "mine: Loading data..." in printed and "mine saves 3 on 0" in printed
+    assert not list(tmp_path.glob("*.safetensors"))
 
 
 def test_names_of_fastsft_data_count_too(tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ def record_end(trainer: Any, output: TrainOutput) -> None:
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
+    try:
+        files = _model_files(folder)
+    except ValueError:
+        return  # a script's own trainer_save_model_safe keeps the model elsewhere
     request = _request(trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     record = {
         "format_version": _VERSION,
@@ -58,7 +62,7 @@ def record_end(trainer: Any, output: TrainOutput) -> None:
         "training_loss": output.training_loss,
         "metrics": output.metrics,
         "request": request,
-        "files": {name: _stamp(folder / name) for name in _model_files(folder)},
+        "files": {name: _stamp(folder / name) for name in files},
     }
     _C.replace_file(str(folder / RECORD_NAME), json.dumps(record, indent=2, sort_keys=True) + "\n")
 
