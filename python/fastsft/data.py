@@ -22,7 +22,7 @@ from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.label_files import FileOptions, label_files
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
-from fastsft.script_names.patched_libraries import refuse_template
+from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
 from fastsft.script_names.rebound import current, is_rebound, refuse_unused, remember_own
 from fastsft.tokenizers.native_tokenizer import called_tokenizer, native_of
 
@@ -274,6 +274,7 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     refuse_unused()
     native = native_of(tokenizer)
     spans = settings.mask_policy == "spans"
+    refuse_reader()
     if not spans:
         refuse_template()
     if native is None and not spans:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import fastchat.model.model_adapter  # noqa: F401  imports transformers and much else
@@ -12,6 +15,7 @@ from fastchat.conversation import conv_templates
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, Trainer
 
 import fastsft.train as train
+from fastsft.arguments.adopt import as_arguments
 from fastsft.script_names.patched_libraries import refuse_patches, refuse_template
 
 
@@ -59,3 +63,22 @@ def test_another_template_in_fastchat(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match=r"conv_templates\['vicuna_v1.1'\]\.system_message was set to 'Be brief.'"
     ):
         train.preprocess([[{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]], tokenizer)
+
+
+def test_another_reader_of_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(json, "load", lambda file: json.loads(file.read())[:8])
+    (tmp_path / "d.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"json\.load was replaced by .*<lambda>, which FastChat would read"):
+        train.make_supervised_data_module(None, train.DataArguments(data_path=str(tmp_path / "d.json")))
+
+
+def test_a_method_that_a_class_of_arguments_changes(tmp_path: Path) -> None:
+    @dataclass
+    class Mine(transformers.TrainingArguments):
+        more: int = 0
+
+        def get_warmup_steps(self, num_training_steps: int) -> int:
+            return self.more
+
+    with pytest.raises(ValueError, match=r"Mine\.get_warmup_steps would never be called: fastsft takes over"):
+        as_arguments(Mine(str(tmp_path), use_cpu=True))

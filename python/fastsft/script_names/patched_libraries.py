@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import sysconfig
@@ -54,6 +55,16 @@ def refuse_template() -> None:
             )
 
 
+def refuse_reader() -> None:
+    """ValueError when json.load, by which FastChat reads data, is a script's function."""
+    code = getattr(json.load, "__code__", None)
+    if code is None or not _is_of_libraries(code.co_filename):
+        raise ValueError(
+            f"json.load was replaced by {_described(json.load)}, which FastChat would read data with, and "
+            "fastsft does not: change the file, or set fastsft.train.make_supervised_data_module"
+        )
+
+
 def _foreign_parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(found, type) or not found.__module__.startswith("transformers."):
         yield name, found
@@ -68,7 +79,8 @@ def _foreign_parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
 def _is_of_libraries(file: str) -> bool:
     """Whether code stands in transformers, torch or the standard library."""
     homes = [sysconfig.get_path("stdlib")]
-    homes += [os.path.dirname(sys.modules[name].__file__ or "/") for name in ("transformers", "torch")]
+    loaded = [sys.modules[name] for name in ("transformers", "torch") if name in sys.modules]
+    homes += [os.path.dirname(module.__file__ or "/") for module in loaded]
     return file.startswith(tuple(f"{home}{os.sep}" for home in homes)) and not _is_of_site(file)
 
 
