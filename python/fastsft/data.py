@@ -17,10 +17,13 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.dataset.called_rows import CalledRows, called_columns, refuse_label_flags
 from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.label_files import FileOptions, label_files
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
+from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
+from fastsft.script_names.rebound import current, is_rebound, refuse_unused, remember_own
 from fastsft.tokenizers.native_tokenizer import called_tokenizer, native_of
 
 IGNORE_TOKEN_ID = -100
@@ -53,6 +56,9 @@ class LabelledRows:
         self.mask_by_length = mask_by_length
         self.native.masked_id = -1 if mask_by_length else pad_id  # what the rows' masks say
         self.labelling = labelling or {}
+
+    def __len__(self) -> int:
+        return len(self.native)
 
     def tensors(self, begin: int, end: int) -> Tensors:
         """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""
@@ -88,8 +94,8 @@ def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
     """
     rows = _label_sources(sources, tokenizer)
     for line in rows.report.warnings:
-        rank0_print(line)
-    return rows.tensors(0, len(rows.native))
+        _say(line)
+    return rows.tensors(0, len(rows))
 
 
 class SupervisedDataset(Dataset[Tensors]):
@@ -101,10 +107,14 @@ class SupervisedDataset(Dataset[Tensors]):
 
     def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
         super().__init__()
-        rank0_print("Formatting inputs...")
+        _say("Formatting inputs...")
+        self._rows: LabelledRows | CalledRows
+        if is_rebound("preprocess"):
+            self._rows = CalledRows(current("preprocess"), _sources(raw_data), tokenizer)
+            return
         self._rows = _label_sources(_sources(raw_data), tokenizer)
         for line in self._rows.report.warnings:
-            rank0_print(line)
+            _say(line)
 
     @classmethod
     def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
@@ -142,7 +152,7 @@ class SupervisedDataset(Dataset[Tensors]):
         return self._all["attention_mask"]
 
     def __len__(self) -> int:
-        return len(self._rows.native)
+        return len(self._rows)
 
     def __getitem__(self, i: int | slice) -> Tensors:
         return self._rows.row(i)
@@ -156,7 +166,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
         super().__init__()
-        rank0_print("Formatting inputs...Skip in lazy mode")
+        _say("Formatting inputs...Skip in lazy mode")
         self.tokenizer = tokenizer
         self.cached_data_dict: OrderedDict[int, Tensors] = OrderedDict()
         self._raw_data: Callable[[], Sequence[Any]] | Sequence[Any] = raw_data
@@ -182,23 +192,27 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> Any:
-        return self._rows.native
+        return None if is_rebound("preprocess") else self._rows.native
 
     @property
     def report(self) -> Any:
-        return self._rows.report
+        return None if is_rebound("preprocess") else self._rows.report
 
     @property
     def labelling(self) -> dict[str, str]:
-        return self._rows.labelling
+        return {} if is_rebound("preprocess") else self._rows.labelling
 
     def __len__(self) -> int:
-        return len(self.native) if callable(self._raw_data) else len(self.raw_data)
+        return len(self._rows) if callable(self._raw_data) else len(self.raw_data)
 
     def __getitem__(self, i: int) -> Tensors:
         if i in self.cached_data_dict:
             return self.cached_data_dict[i]
-        if "_rows" in self.__dict__:
+        if is_rebound("preprocess"):
+            sources = _sources([self.raw_data[i]])
+            batch = called_columns(current("preprocess"), sources, self.tokenizer)
+            item = {key: value[0] for key, value in batch.items()}
+        elif "_rows" in self.__dict__:
             item = self._rows.row(i)
         else:
             batch = preprocess(_sources([self.raw_data[i]]), self.tokenizer)
@@ -217,21 +231,26 @@ def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any
     was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
     tensors are made when rows are asked for.
     """
-    rank0_print("Loading data...")
+    _say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
-    path = data_args.eval_data_path
+    path = getattr(data_args, "eval_data_path", None)
     return {
         "train_dataset": train,
         "eval_dataset": _load_dataset(path, tokenizer, data_args) if path else None,
     }
 
 
-def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> SupervisedDataset | LazySupervisedDataset:
+def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
+    kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
+    for name in (kind, "preprocess"):
+        if is_rebound(name):
+            refuse_label_flags(data_args, name)
+            return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
     rows = _label_file(path, tokenizer, settings, FileOptions.from_arguments(data_args))
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
-            rank0_print(line)
+            _say(line)
     tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
@@ -253,8 +272,12 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
 
 
 def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: FileOptions) -> LabelledRows:
+    refuse_unused()
     native = native_of(tokenizer)
     spans = settings.mask_policy == "spans"
+    refuse_reader()
+    if not spans:
+        refuse_template()
     if native is None and not spans:
         return _label_sources(_sources(read_records(data_files(str(path)))), tokenizer)
     if native is None:
@@ -269,6 +292,8 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
 
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+    refuse_unused()
+    refuse_template()
     native = native_of(tokenizer)
     width, pad_id = check_tokenizer(tokenizer)
     if native is None:
@@ -349,3 +374,17 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _say(*words: Any) -> None:
+    """FastChat's lines, through `rank0_print` or what a script bound to that name."""
+    current("rank0_print")(*words)
+
+
+remember_own(
+    preprocess=preprocess,
+    SupervisedDataset=SupervisedDataset,
+    LazySupervisedDataset=LazySupervisedDataset,
+    make_supervised_data_module=make_supervised_data_module,
+    rank0_print=rank0_print,
+)

@@ -210,7 +210,7 @@ class CausalLM:
             args.sharding_strategy if args.world_size > 1 else "no_shard",
             "bfloat16" if args.bf16 else "float32",
             args.world_size,
-            args.device.split(":")[0],
+            args.device.type,
             threads=threads_per_rank(),
             node_size=args.node_size,
             grad_dtype=args.grad_dtype,
@@ -227,7 +227,7 @@ class CausalLM:
 
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         engine = {
-            "device": args.device,
+            "device": str(args.device),
             "compute_dtype": "bfloat16" if args.bf16 else "float32",
             "grad_dtype": args.grad_dtype,
             "optim_dtype": args.optim_dtype,

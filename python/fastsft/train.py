@@ -1,15 +1,25 @@
 """FastChat's training script: `python -m fastsft.train`, or `from fastsft.train import train`.
 
-Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here.
+Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here. As in
+FastChat's module, `train` uses what a script binds to the names of this one (script_names/rebound.py).
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# Run by its path, this folder stands in sys.path, where its names would hide those of other packages.
+if __name__ == "__main__" and __spec__ is None:
+    _FOLDER = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [
+        *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
+        os.path.dirname(_FOLDER),
+    ]
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.adopt import as_arguments, data_settings
 from fastsft.checkpoints.finished_run import finished_output, record_end
 from fastsft.data import (
     IGNORE_TOKEN_ID,
@@ -37,10 +47,16 @@ from fastsft.saving import (
     put_checkpoints_aside,
     trainer_save_model_safe,
 )
-from fastsft.tokenizer import Tokenizer
+from fastsft.script_names import reexports
+from fastsft.script_names.checked import check_names
+from fastsft.script_names.rebound import is_rebound
+from fastsft.tokenizers.run_tokenizer import run_tokenizer
 from fastsft.trainer import Trainer
 from fastsft.training.signals import SignalGuard
 from fastsft.training.state import TrainOutput
+
+if TYPE_CHECKING:  # the name Sequence is FastChat's, that of typing
+    from collections.abc import Mapping, Sequence
 
 # `python -m fastsft.train` runs this file as __main__; an import of fastsft.train then gets this module.
 sys.modules.setdefault("fastsft.train", sys.modules[__name__])
@@ -51,15 +67,29 @@ __all__ = [
     "LazySupervisedDataset",
     "ModelArguments",
     "SupervisedDataset",
+    "Trainer",
     "TrainingArguments",
+    "local_rank",
     "make_supervised_data_module",
     "preprocess",
     "rank0_print",
     "train",
     "trainer_save_model_safe",
 ]
+__all__ += reexports.star_names()
 
 local_rank: int | None = None
+
+
+def __getattr__(name: str) -> Any:
+    """The other names of FastChat's module, of all its releases."""
+    if name in reexports.NAMES:
+        return reexports.look_up(name)
+    raise AttributeError(f"module 'fastsft.train' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *reexports.NAMES})
 
 
 def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: Any) -> TrainOutput | None:
@@ -70,13 +100,17 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     (flags, data, model), RuntimeError for a run that fails.
     """
     global local_rank
+    check_names(Trainer)
     parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
-    model_args, data_args, args = read_arguments(parser, arguments, flags)
+    model_args, data_args, given = read_arguments(parser, arguments, flags)
+    args: Any = as_arguments(given)
+    settings = data_settings(data_args)
     local_rank = args.local_rank
-    data_args.check_files()
-    use_device(args.device, args.tf32, args.full_determinism)
+    if not is_rebound("make_supervised_data_module"):
+        settings.check_files()
+    use_device(str(args.device), args.tf32, args.full_determinism)
     with deadline(args, "init"):
-        join(args.ddp_timeout, args.device)
+        join(args.ddp_timeout, str(args.device))
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
     prepare_output_directory(model.source_directory, args.output_dir or ".")
@@ -85,21 +119,20 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         if stretched:
             rank0_print(stretched)
         model.config.use_cache = False
-        tokenizer = Tokenizer.from_pretrained(
+        tokenizer = run_tokenizer(
             str(model.source_directory),
-            model_max_length=args.model_max_length,
-            padding_side=model_args.padding_side,
+            args.model_max_length,
+            getattr(model_args, "padding_side", "right"),
+            # In spans the pad id is free and stays.
+            pads_with_unk=settings.mask_policy == "fastchat",
         )
-        # The fastchat policy pads with unk, as FastChat does; in spans the pad id is free and stays.
-        if data_args.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
-            tokenizer.pad_token = tokenizer.unk_token
         with deadline(args, "data"):
             data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
-        show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
-        if data_args.check_data:
+        show_data(model, tokenizer, settings, args.output_dir or ".", data_module)
+        if settings.check_data:
             return None
 
-        if data_module["eval_dataset"] is None:
+        if data_module.get("eval_dataset") is None:
             leave_out_evaluation(args)
         resume = args.resume_from_checkpoint
         if resume in (None, True) and not args.no_resume:

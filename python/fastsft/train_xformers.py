@@ -5,8 +5,22 @@ The engine takes the fastest exact kernel of the device for all three names.
 
 from __future__ import annotations
 
+import os
+import sys
+
+# Run by its path, this folder stands in sys.path, where its names would hide those of other packages.
+if __name__ == "__main__" and __spec__ is None:
+    _FOLDER = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [
+        *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
+        os.path.dirname(_FOLDER),
+    ]
+
 from fastsft.entry import run_script
+from fastsft.llama_xformers_attn_monkey_patch import replace_llama_attn_with_xformers_attn
 from fastsft.train import train
+
+__all__ = ["replace_llama_attn_with_xformers_attn", "train"]
 
 if __name__ == "__main__":
     run_script(train)

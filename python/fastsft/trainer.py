@@ -90,10 +90,10 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.model = as_model(model)
         check_before_training(self.model, args, eval_dataset)
-        use_device(args.device, args.tf32, args.full_determinism)
+        use_device(str(args.device), args.tf32, args.full_determinism)
         use_log_level(args)
         with deadline(args, "init"):
-            groups = launcher.join(args.ddp_timeout, args.device, args.node_size)
+            groups = launcher.join(args.ddp_timeout, str(args.device), args.node_size)
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.uploads = HubUploads(self) if args.push_to_hub else None
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
@@ -126,8 +126,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
     @property
     def accelerator(self) -> Accelerator:
         """The part of accelerate's object that is there: place of the rank, a barrier."""
-        state = self.args.distributed_state
-        return Accelerator(state.place, state.device, self.is_fsdp_enabled)
+        return Accelerator(launcher.launch(), self.args.device, self.is_fsdp_enabled)
 
     @property
     def model_wrapped(self) -> Any:

@@ -273,3 +273,17 @@ def test_import_is_light():
     code = "import sys, fastsft.arguments\nprint([m for m in ('torch', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("word", ["--lora_r", "--lora_target_modules", "--q_lora", "--use-lora"])
+def test_flags_of_lora_say_that_it_is_not_in(word):
+    with pytest.raises(ValueError, match=f"{word}: LoRA is not in yet, fastsft trains all weights"):
+        ours(word, "8")
+
+
+def test_several_flags_of_lora_are_told_at_once():
+    with pytest.raises(ValueError, match="--lora_r, --lora_alpha: LoRA is not in yet") as error:
+        ours("--lora_r", "8", "--lora_alpha", "16", "--conv_template", "x", "--vision_tower", "y")
+    assert "--conv_template: the nearest known flag is --template" in str(error.value)
+    assert "--vision_tower: no known flag is near it (fastsft args lists all)" in str(error.value)
+    assert "local_rank" not in str(error.value).split(";", 1)[1]

@@ -148,6 +148,112 @@ def test_equal_values_pass():
     }, gradient_accumulation_steps=2)  # fmt: skip
 
 
+# LLaVA's scripts/zero3_offload.json, as far as its spellings go; DeepSpeed reads both of each.
+SECOND_NAMES = {
+    "stage": 3,
+    "offload_optimizer": {"device": "cpu"},
+    "prefetch_bucket_size": "auto",
+    "param_persistence_threshold": "auto",
+    "model_persistence_threshold": 1e9,
+    "max_live_parameters": 1e9,
+    "max_reuse_distance": 1e9,
+    "module_granularity_threshold": 0,
+    "use_all_reduce_for_fetch_params": False,
+    "allgather_sequential": False,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save",
+        "stage3_gather_fp16_weights_on_model_save",
+    ],
+)  # fmt: skip
+def test_second_and_old_names_of_zero(name):
+    args = arguments({"zero_optimization": {**SECOND_NAMES, name: True}})
+    assert (args.sharding_strategy, args.offload, args.save_dtype) == ("full_shard", True, "bfloat16")
+    args = arguments({"zero_optimization": {**SECOND_NAMES, name: False}})
+    assert args.save_dtype == "auto"
+
+
+def test_two_spellings_must_agree():
+    names = ("gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save")
+    assert (
+        arguments({"zero_optimization": {"stage": 3, **dict.fromkeys(names, True)}}).save_dtype == "bfloat16"
+    )
+    with pytest.raises(ValueError, match=r"save is False, and its other spelling, .*save, is True; give one"):
+        arguments({"zero_optimization": {"stage": 3, names[1]: True, names[0]: False}})
+
+
+@pytest.mark.parametrize(
+    ("zero", "strategy", "offload"),
+    [
+        (True, "shard_grad_op", False),
+        (False, "no_shard", False),
+        ({"stage": 3, "cpu_offload_param": True}, "full_shard", True),
+        ({"stage": 3, "offload_param": None, "offload_optimizer": "auto"}, "full_shard", False),
+        ({"stage": "auto"}, "shard_grad_op", False),
+        (
+            {"stage": "auto", "overlap_comm": "auto", "reduce_bucket_size": "auto", "offload_optimizer": {
+                "device": "auto", "nvme_path": "auto"}},
+            "shard_grad_op", False,
+        ),
+        ({"stage": 3, "stage3_gather_16bit_weights_on_model_save": "auto"}, "full_shard", False),
+    ],
+)  # fmt: skip
+def test_old_forms_and_auto(zero, strategy, offload):
+    args = arguments({"zero_optimization": zero})
+    assert (args.sharding_strategy, args.offload, args.save_dtype) == (strategy, offload, "auto")
+
+
+def test_auto_is_what_accelerate_would_fill_in(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "cpu")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "true")
+    zero = {
+        "stage": "auto",
+        "offload_optimizer": {"device": "auto"},
+        "gather_16bit_weights_on_model_save": "auto",
+    }
+    args = arguments({"zero_optimization": zero})
+    assert (args.sharding_strategy, args.offload, args.save_dtype) == ("full_shard", True, "bfloat16")
+
+
+OFF = {"enabled": False, "anything": 1}
+
+
+def test_sections_that_are_switched_off_are_left_out():
+    names = (
+        "elasticity", "autotuning", "curriculum_learning", "progressive_layer_drop", "hybrid_engine",
+        "data_efficiency", "torch_autocast", "amp", "fp16",
+    )  # fmt: skip
+    assert arguments({**dict.fromkeys(names, OFF), "data_types": {"grad_accum_dtype": "fp32"}}).deepspeed_plan
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name}"):
+            arguments({name: {"enabled": True}})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"bf16": {"enabled": True, "bf16_optimizer_states": True}}, "use --optim_dtype bfloat16"),
+        ({"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}}, "--master_dtype split"),
+        ({"bf16": {"enabled": True, "other": 1}}, r"does not support bf16\.other"),
+        ({"data_types": {"grad_accum_dtype": "bf16"}}, "grad_accum_dtype bf16 .* --grad_dtype bfloat16"),
+        ({"bfloat16": {"enabled": False}}, r"bf16\.enabled is false, but --bf16 is True"),
+    ],
+)
+def test_formats_that_the_file_would_change(config, message):
+    with pytest.raises(ValueError, match=message):
+        arguments(config)
+
+
+def test_bfloat16_is_the_old_name_of_bf16():
+    assert arguments({"bfloat16": {"enabled": "auto"}}).deepspeed_plan
+    assert arguments({"bf16": None, "bfloat16": {"enabled": True, "loss_scale": 0}}).deepspeed_plan
+
+
 def test_sharding_is_chosen_once():
     with pytest.raises(ValueError, match="both choose the sharding"):
         arguments(STAGE_2, fsdp="full_shard")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.for_transformers import AcceleratorSettings
 from fastsft.arguments.json_values import json_file_or_object, truth
 from fastsft.launcher import launch
 from fastsft.notices import warn_once
@@ -41,7 +42,8 @@ def settle_accelerator(args: TrainingArguments) -> None:
         settings[name] = truth(settings[name])
     _refuse(settings)
     del settings["use_configured_state"]  # as transformers does
-    args.accelerator_config, args.split_batches = settings, settings["split_batches"]
+    args.accelerator_config = AcceleratorSettings(settings)
+    args.split_batches = settings["split_batches"]
     ranks = launch().world_size
     if args.split_batches and ranks > 1 and (args.eval_strategy != "no" or args.eval_on_start):
         raise ValueError(

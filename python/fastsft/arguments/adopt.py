@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fastsft.arguments.data import DataArguments
 from fastsft.arguments.training import TrainingArguments
 from fastsft.notices import warn_once
 
+_BASE = "transformers.training_args"
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
 
@@ -29,6 +31,7 @@ def as_arguments(args: Any) -> TrainingArguments:
             "Trainer: expected args to be fastsft.TrainingArguments or transformers.TrainingArguments, got "
             f"{type(args).__name__}"
         )
+    _refuse_overrides(type(args))
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init}
     known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
     values = {name: value for name, value in given.items() if name in known}
@@ -38,11 +41,31 @@ def as_arguments(args: Any) -> TrainingArguments:
     return adopted
 
 
+def data_settings(data_args: Any) -> DataArguments:
+    """fastsft's DataArguments with the values of `data_args`, which may be of a script's own class."""
+    if isinstance(data_args, DataArguments):
+        return data_args
+    names = [field.name for field in dataclasses.fields(DataArguments)]
+    return DataArguments(**{name: getattr(data_args, name) for name in names if hasattr(data_args, name)})
+
+
+def _refuse_overrides(kind: type) -> None:
+    """ValueError for a method or property of transformers' class that a script's own class has changed."""
+    base = next(each for each in kind.__mro__ if each.__module__ == _BASE)
+    for own in kind.__mro__[: kind.__mro__.index(base)]:
+        for name, value in vars(own).items():
+            changed = callable(value) or isinstance(value, property | staticmethod | classmethod)
+            if changed and hasattr(base, name) and not name.startswith("__"):
+                raise ValueError(
+                    f"{own.__qualname__}.{name} would never be called: fastsft takes over the fields of "
+                    "transformers' TrainingArguments; leave it out, or derive the class from "
+                    "fastsft.TrainingArguments"
+                )
+
+
 def _is_of_transformers(args: Any) -> bool:
     kinds: tuple[type, ...] = type(args).__mro__
-    return dataclasses.is_dataclass(args) and any(
-        kind.__module__ == "transformers.training_args" for kind in kinds
-    )
+    return dataclasses.is_dataclass(args) and any(kind.__module__ == _BASE for kind in kinds)
 
 
 def _settled(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import deepspeed_sections as sections
+from fastsft.arguments.deepspeed_spellings import one_spelling
 from fastsft.arguments.json_values import json_file_or_object
 from fastsft.notices import warn_once
 
@@ -43,10 +44,11 @@ def settle_deepspeed(args: TrainingArguments) -> None:
 
 def read_deepspeed(args: TrainingArguments) -> DeepSpeedPlan:
     """The plan of `args.deepspeed`. ValueError: unknown or refused sections, values that contradict flags."""
-    config = json_file_or_object("deepspeed", args.deepspeed)
+    config = one_spelling(json_file_or_object("deepspeed", args.deepspeed))
     if args.fsdp:
         raise ValueError("--fsdp and --deepspeed both choose the sharding; give one of the two")
     sections.check_known(config)
+    sections.check_formats(config)
     zero = config.get("zero_optimization", {})
     stage = zero.get("stage", 0)
     if stage not in _STRATEGIES:
@@ -76,7 +78,7 @@ def read_deepspeed(args: TrainingArguments) -> DeepSpeedPlan:
 def _check_precision(config: dict[str, Any], args: TrainingArguments) -> None:
     """DeepSpeed without a word about formats means fp16; --bf16 True is such a word, as in accelerate."""
     fp16 = config.get("fp16", {}).get("enabled")
-    bf16 = config.get("bf16", config.get("bfloat16", {})).get("enabled")
+    bf16 = config.get("bf16", {}).get("enabled")
     if fp16 is True or config.get("amp", {}).get("enabled") is True:
         raise ValueError(
             "fastsft does not support --deepspeed with fp16 or amp enabled: there is no loss scaler; use "

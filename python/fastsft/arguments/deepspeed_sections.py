@@ -8,7 +8,7 @@ from fastsft.notices import warn_once
 
 _READ = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
-    "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "amp", "zero_optimization",
+    "optimizer", "scheduler", "fp16", "bf16", "amp", "zero_optimization", "data_types",
 }  # fmt: skip
 # Speed, memory and printing: the numbers do not hang on them.
 _NO_EFFECT = {
@@ -16,10 +16,12 @@ _NO_EFFECT = {
     "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "prescale_gradients", "sparse_gradients",
     "gradient_predivide_factor", "flops_profiler", "activation_checkpointing", "aio", "checkpoint",
     "communication_data_type", "disable_allgather", "use_data_before_expert_parallelism",
+    "seq_parallel_communication_data_type", "dataloader_drop_last", "fp32_allreduce", "allgather_size",
+    "graph_harvesting", "tensorboard", "wandb", "csv_monitor", "comet",
 }  # fmt: skip
 _ZERO_READ = {
     "stage", "offload_optimizer", "offload_param", "cpu_offload", "cpu_offload_params",
-    "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
+    "stage3_gather_16bit_weights_on_model_save",
 }  # fmt: skip
 _ZERO_NO_EFFECT = {
     "reduce_scatter", "reduce_bucket_size", "allgather_partitions", "allgather_bucket_size", "overlap_comm",
@@ -28,7 +30,8 @@ _ZERO_NO_EFFECT = {
     "stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "round_robin_gradients",
     "stage3_use_all_reduce_for_fetch_params", "ignore_unused_parameters", "memory_efficient_linear",
     "use_multi_rank_bucket_allreduce", "cpu_offload_use_pin_memory", "legacy_stage1",
-    "stage3_module_granularity_threshold",
+    "stage3_module_granularity_threshold", "stage3_allgather_sequential", "pipeline_loading_checkpoint",
+    "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks", "leaf_module",
 }  # fmt: skip
 # Settings that would change what is computed, with the value that does not.
 _ZERO_NEUTRAL = {
@@ -36,6 +39,16 @@ _ZERO_NEUTRAL = {
     "zero_quantized_nontrainable_weights": False, "zero_hpz_partition_size": 1, "mics_shard_size": -1,
     "mics_hierarchical_params_gather": False,
 }  # fmt: skip
+# Of the loss scaler; files have them in the section bf16, too, where nothing reads them.
+_OF_FP16 = {
+    "auto_cast", "loss_scale", "loss_scale_window", "initial_scale_power", "hysteresis",
+    "consecutive_hysteresis", "min_loss_scale",
+}  # fmt: skip
+_BF16_FLAGS = {
+    "bf16_master_weights_and_grads": "leave it out, or use --master_dtype split and --grad_dtype bfloat16",
+    "bf16_optimizer_states": "use --optim_dtype bfloat16",
+}
+_BF16 = {"enabled", "immediate_grad_update", "check_grad_overflow", *_OF_FP16, *_BF16_FLAGS}
 _ADAM = ("adam", "adamw")
 # Of DeepSpeed's FusedAdam.
 OPTIMIZER_DEFAULTS = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
@@ -72,6 +85,23 @@ def check_known(config: dict[str, Any]) -> None:
         warn_once(f"--deepspeed: no effect here, the engine plans its own buckets: {', '.join(idle)}")
 
 
+def check_formats(config: dict[str, Any]) -> None:
+    """ValueError for formats of masters, moments and gradients, which the engine has by its flags."""
+    bf16 = config.get("bf16", {})
+    unknown = sorted(set(bf16) - _BF16)
+    if unknown:
+        raise ValueError(f"fastsft does not support bf16.{unknown[0]} of --deepspeed; leave it out")
+    for key, advice in _BF16_FLAGS.items():
+        if bf16.get(key) not in (None, False, "auto"):
+            raise ValueError(f"fastsft does not support bf16.{key} of --deepspeed; {advice}")
+    for key, value in config.get("data_types", {}).items():
+        if value not in (None, "auto", "fp32"):
+            raise ValueError(
+                f"fastsft does not support data_types.{key} {value} of --deepspeed; leave it out, or use "
+                "--grad_dtype bfloat16"
+            )
+
+
 def offload(zero: dict[str, Any]) -> dict[str, bool]:
     """Whether state of the `optimizer` and `param`eters lies on the host. ValueError for other places."""
     found = {}
@@ -88,8 +118,7 @@ def offload(zero: dict[str, Any]) -> dict[str, bool]:
 
 def gathers_16bit(zero: dict[str, Any]) -> bool:
     """Whether the saved model has 16 bits a weight."""
-    names = ("stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save")
-    return any(bool(zero.get(name)) for name in names)
+    return bool(zero.get("stage3_gather_16bit_weights_on_model_save"))
 
 
 def checked_optimizer(config: dict[str, Any]) -> dict[str, Any] | None:

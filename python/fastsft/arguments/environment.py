@@ -47,7 +47,7 @@ def check_environment(
     for name, given, flag in (
         ("ACCELERATE_USE_FSDP", bool(args.fsdp), "--fsdp full_shard"),
         ("ACCELERATE_USE_DEEPSPEED", bool(args.deepspeed), "--deepspeed FILE"),
-        ("ACCELERATE_USE_CPU", args.use_cpu or args.device == "cpu", "--use_cpu True"),
+        ("ACCELERATE_USE_CPU", args.use_cpu or args.device.type == "cpu", "--use_cpu True"),
     ):
         if truth(env.get(name, "")) and not given:
             raise ValueError(

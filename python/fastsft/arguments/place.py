@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fastsft.launcher import Launch, barrier
+
+if TYPE_CHECKING:
+    import torch
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical", "detail", "passive"]
 
@@ -19,27 +22,12 @@ class ParallelMode(Enum):
     DISTRIBUTED = "distributed"
 
 
-class DeviceName(str):
-    """`cpu` or `cuda:0`: the name of a device, which torch takes, with the attributes of torch.device."""
-
-    @property
-    def type(self) -> str:
-        """`cpu` or `cuda`."""
-        return self.partition(":")[0]
-
-    @property
-    def index(self) -> int | None:  # type: ignore[override]
-        """Number of the GPU; None on the CPU."""
-        number = self.partition(":")[2]
-        return int(number) if number else None
-
-
 @dataclass(frozen=True)
 class DistributedState:
     """What scripts read from accelerate's PartialState."""
 
     place: Launch
-    device: DeviceName
+    device: torch.device
 
     @property
     def num_processes(self) -> int:

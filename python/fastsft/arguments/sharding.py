@@ -51,7 +51,7 @@ def settle_sharding(args: TrainingArguments) -> None:
     """Words and settings of FSDP; the rank on this machine."""
     if args.ddp_backend not in (None, "gloo", "nccl"):
         raise ValueError(f"fastsft does not support --ddp_backend {args.ddp_backend}; use gloo or nccl")
-    if args.device == "cpu" and args.ddp_backend == "nccl":
+    if args.device.type == "cpu" and args.ddp_backend == "nccl":
         warn_once("--ddp_backend nccl has no effect on the CPU: ranks communicate through gloo")
     args.fsdp = fsdp_tokens(args.fsdp)
     strategy_of(args.fsdp)

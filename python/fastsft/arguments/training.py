@@ -14,6 +14,7 @@ from fastsft.arguments.deepspeed import settle_deepspeed
 from fastsft.arguments.environment import check_environment
 from fastsft.arguments.evaluation import EvaluationArguments, settle_best_model, settle_evaluation
 from fastsft.arguments.faults import FaultArguments, settle_faults
+from fastsft.arguments.for_transformers import ForTransformers
 from fastsft.arguments.given import record_of, restore_given, values_of
 from fastsft.arguments.hub import HubArguments, settle_hub
 from fastsft.arguments.optimizer import OptimizerArguments, settle_optimizer
@@ -30,6 +31,7 @@ from fastsft.arguments.views import ArgumentViews
 @dataclass(repr=False)
 class TrainingArguments(
     ArgumentViews,
+    ForTransformers,
     ArgumentSetters,
     HubArguments,
     FaultArguments,

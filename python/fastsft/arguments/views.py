@@ -8,13 +8,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.deepspeed import DeepSpeedPlan
 from fastsft.arguments.given import Record
-from fastsft.arguments.place import DeviceName, DistributedState, LogLevel, ParallelMode, process_log_level
+from fastsft.arguments.place import DistributedState, LogLevel, ParallelMode, process_log_level
 from fastsft.launcher import barrier, launch
 from fastsft.planning.sharding_arguments import fsdp_tokens, node_size, strategy_of
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ArgumentViews:
@@ -35,6 +38,7 @@ class ArgumentViews:
     _device: str = "cpu"
     _deepspeed_plan: DeepSpeedPlan | None = None
     _record: Record | None = None
+    _theirs: Any = None
 
     @property
     def world_size(self) -> int:
@@ -52,13 +56,17 @@ class ArgumentViews:
         return launch().local_rank
 
     @property
-    def parallel_mode(self) -> ParallelMode:
-        """`distributed` with several ranks, else `not_parallel`."""
+    def parallel_mode(self) -> Any:
+        """`distributed` with several ranks, else `not_parallel`; in transformers' Trainer its own member."""
+        if self._theirs is not None:
+            return self._theirs.parallel_mode
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     @property
-    def distributed_state(self) -> DistributedState:
-        """The ranks, as accelerate's PartialState names them."""
+    def distributed_state(self) -> Any:
+        """The ranks, as accelerate's PartialState names them; in transformers' Trainer that state itself."""
+        if self._theirs is not None:
+            return self._theirs.distributed_state
         return DistributedState(launch(), self.device)
 
     @property
@@ -97,12 +105,14 @@ class ArgumentViews:
     @property
     def n_gpu(self) -> int:
         """1 on a GPU: one process each. 0 on the CPU."""
-        return 0 if self.device == "cpu" else 1
+        return 0 if self._device == "cpu" else 1
 
     @property
-    def device(self) -> DeviceName:
-        """Where this rank computes: `cpu`, or its GPU, `cuda:<local rank>`; has `.type` and `.index`."""
-        return DeviceName(self._device)
+    def device(self) -> torch.device:
+        """Where this rank computes: `cpu`, or its GPU, `cuda:<local rank>`."""
+        import torch
+
+        return torch.device(self._device)
 
     @property
     def train_batch_size(self) -> int:

@@ -23,8 +23,11 @@ def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -
 
     None unless the record of its end is there with a checkpoint, names this run (data, arguments that count
     when resuming, source of the model, how weights are saved), and all files of the model that it left are
-    there as it wrote them. Then the run is resumed or begun as usual, which leads to the same result.
+    there as it wrote them. Then the run is resumed or begun as usual, which leads to the same result. None
+    for a script's own data set, too: nobody knows what its items will be.
     """
+    if not _labelled_here(train_dataset):
+        return None
     folder = Path(args.output_dir or ".")
     agreement = Agreement(f"looking for a finished run in {folder}")
     found = agreement.attempt_on_first(
@@ -45,9 +48,13 @@ def record_end(trainer: Any, output: TrainOutput) -> None:
     """After the final save: note in `output_dir` that the run is over, and what it left; on rank 0."""
     from fastsft import _C
 
-    if launch().rank != 0:
+    if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
+    try:
+        files = _model_files(folder)
+    except ValueError:
+        return  # a script's own trainer_save_model_safe keeps the model elsewhere
     request = _request(trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     record = {
         "format_version": _VERSION,
@@ -55,7 +62,7 @@ def record_end(trainer: Any, output: TrainOutput) -> None:
         "training_loss": output.training_loss,
         "metrics": output.metrics,
         "request": request,
-        "files": {name: _stamp(folder / name) for name in _model_files(folder)},
+        "files": {name: _stamp(folder / name) for name in files},
     }
     _C.replace_file(str(folder / RECORD_NAME), json.dumps(record, indent=2, sort_keys=True) + "\n")
 
@@ -64,6 +71,10 @@ def forget_end(output_dir: str | Path) -> None:
     """A run begins in `output_dir`: what an earlier one left there is no longer the last word; on rank 0."""
     if launch().rank == 0:
         (Path(output_dir) / RECORD_NAME).unlink(missing_ok=True)
+
+
+def _labelled_here(dataset: Any) -> bool:
+    return bool(getattr(dataset, "labelling", None)) and getattr(dataset, "native", None) is not None
 
 
 def _matching_record(

@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
     "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),
+    "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 
 

@@ -95,5 +95,5 @@ def _loader(args: TrainingArguments, dataset: Any, batches: RankBatches, collato
         batch_sampler=batches,
         collate_fn=collator,
         num_workers=args.dataloader_num_workers,
-        pin_memory=args.dataloader_pin_memory and args.device != "cpu",
+        pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",
     )

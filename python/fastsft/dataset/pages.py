@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.chat.template_check import warn_of_stop
+from fastsft.dataset.item_rows import append_item
 from fastsft.launcher import launch
 from fastsft.models.config import read_generation_config
 from fastsft.notices import tell, warn_once
+from fastsft.tokenizers.native_tokenizer import native_of
 
 REPORT_NAME = "data_report.json"
 _BEGIN, _END = "\u27e6", "\u27e7"
@@ -20,16 +23,28 @@ _BEGIN, _END = "\u27e6", "\u27e7"
 def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Path:
     """data_report.json: for `train` and `eval` the counts of the report, and how the labels were made.
 
-    data_module: as make_supervised_data_module returns it. Source: fastchat_labels.md, 4.1.
+    data_module: as make_supervised_data_module returns it, or a script's own; of a data set that fastsft did
+    not label its class and its number of rows. Source: fastchat_labels.md, 4.1.
     """
     content = {
-        name: {**dataset.labelling, **json.loads(dataset.report.to_json())}
+        name: _described(dataset)
         for name in ("train", "eval")
         if (dataset := data_module.get(f"{name}_dataset")) is not None
     }
     path = Path(directory) / REPORT_NAME
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
     return path
+
+
+def _described(dataset: Any) -> dict[str, Any]:
+    report: Any = getattr(dataset, "report", None)
+    if hasattr(report, "to_json"):
+        return {**dataset.labelling, **json.loads(report.to_json())}
+    if isinstance(dataset, Mapping):
+        return {str(name): _described(each) for name, each in dataset.items()}
+    kind = type(dataset)
+    rows = len(dataset) if hasattr(dataset, "__len__") else None
+    return {"dataset": f"{kind.__module__}.{kind.__qualname__}", "rows": rows}
 
 
 def show_data(
@@ -39,8 +54,8 @@ def show_data(
 
     In the spans policy the stop token is also added to the saved eos_token_id (fastchat_labels.md, 4.4 f).
     """
-    dataset = data_module["train_dataset"]
-    note_stop_token(model, tokenizer, dataset.labelling)
+    dataset = data_module.get("train_dataset")
+    note_stop_token(model, tokenizer, getattr(dataset, "labelling", None) or {})
     if launch().rank != 0:
         return
     path = write_data_report(directory, data_module)
@@ -52,7 +67,10 @@ def show_data(
 
 def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> None:
     """Warn when the stop token is not in the model's eos_token_id; in spans, save it there."""
-    stop = tokenizer.native.find_token(labelling.get("stop_token", ""))
+    native = getattr(tokenizer, "native", None)
+    if native is None or "stop_token" not in labelling:
+        return  # of a script's own data
+    stop = native.find_token(labelling["stop_token"])
     if stop < 0:
         return
     config = read_generation_config(model.source_directory) or model.config
@@ -68,13 +86,34 @@ def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> No
 
 
 def masked_samples(dataset: Any, tokenizer: Any, count: int) -> Iterator[str]:
-    """The first `count` rows as text, learned parts between marks, control characters escaped."""
-    for row in range(min(count, len(dataset.native))):
-        ids = dataset.native.ids(row).tolist()
-        edges = [edge for span in dataset.native.learned(row) for edge in span]
-        parts = _texts_between(tokenizer.native, ids, [0, *edges, len(ids)])
+    """The first `count` rows as text, learned parts between marks, control characters escaped.
+
+    ValueError for a tokenizer of a script that has no native equal.
+    """
+    if count < 1:
+        return
+    rows, native = _native_rows(dataset, count), native_of(tokenizer)
+    if native is None:
+        raise ValueError(
+            f"--dump_masked: {type(tokenizer).__name__} has no native equal in fastsft; leave the flag out"
+        )
+    for row in range(min(count, len(rows))):
+        ids = rows.ids(row).tolist()
+        edges = [edge for span in rows.learned(row) for edge in span]
+        parts = _texts_between(native, ids, [0, *edges, len(ids)])
         marked = "".join(f"{_BEGIN}{part}{_END}" if number % 2 else part for number, part in enumerate(parts))
         yield f"--- row {row}: {len(ids)} tokens, {sum(edges[1::2]) - sum(edges[::2])} learned\n{marked}"
+
+
+def _native_rows(dataset: Any, count: int) -> Any:
+    """The data set's own; of a script's data set, its first `count` items."""
+    native = getattr(dataset, "native", None)
+    if native is not None:
+        return native
+    rows = _C.TokenDataset()
+    for row in range(min(count, len(dataset))):
+        append_item(rows, dataset[row], row)
+    return rows
 
 
 def _texts_between(native: Any, ids: list[int], edges: list[int]) -> Iterator[str]:

@@ -14,7 +14,7 @@ def check_memory(run: Run) -> str:
     """As the run plans it by the records looked at; whether rows of --model_max_length fit, too."""
     model, args = run.need("model", "a readable model"), run.args
     setting, room = model.memory_setting(args), room_of(args)
-    beside = f"{how_held(setting)}, {'CPU' if args.device == 'cpu' else args.device}"
+    beside = f"{how_held(setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
     if run.rows is None or not len(run.rows):
         plan = _longest(run, room)
         return f"{beside}, {_sizes(plan, room)}; planned for rows of --model_max_length, without the data"

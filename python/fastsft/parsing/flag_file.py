@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import types
 from argparse import Action
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
+
+from fastsft.parsing import near_flags
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
@@ -54,8 +55,8 @@ def flag_defaults(
     for key, value in content.items():
         name = key.lstrip("-").replace("-", "_")
         if name not in actions:
-            near = difflib.get_close_matches(name, list(actions), 1, 0.0)
-            raise ValueError(f"--config: {path}: unknown key {key!r}; the nearest known flag is --{near[0]}")
+            hint = near_flags.hints([f"--{name}"], [f"--{known}" for known in actions])[0]
+            raise ValueError(f"--config: {path}: unknown key {key!r}; {hint.removeprefix(f'--{name}: ')}")
         if name in defaults:
             raise ValueError(f"--config: {path}: {key} stands there twice, with - and with _")
         defaults[name] = _value(key, value, actions[name], hints.get(name, str), path)

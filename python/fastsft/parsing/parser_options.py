@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import types
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
+
+from fastsft.parsing.near_flags import hints
 
 _TRUE = ("yes", "true", "t", "y", "1")
 _FALSE = ("no", "false", "f", "n", "0")
@@ -111,15 +112,13 @@ def _by_name(choices: Sequence[Any]) -> Callable[[str], Any]:
 
 def nearest(words: Sequence[str], options: Iterable[str]) -> str:
     """What to say about words that no option takes: the nearest known flag, and quotes for stray values."""
-    known = [option for option in options if option.startswith("--")]
-    hints = []
+    known, flags, strays = list(options), [], []
     belongs_to_flag = False
     for word in words:
-        flag = word.split("=")[0]
-        near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), known, 1, 0.0)
-        if flag.startswith("--") and near:
-            hints.append(f"{flag}: the nearest known flag is {near[0]}")
-        elif not flag.startswith("-") and not belongs_to_flag:
-            hints.append(f"{word!r} follows no flag; a value with spaces needs quotes")
+        if word.startswith("--"):
+            flags.append(word.split("=")[0])
+        elif not word.startswith("-") and not belongs_to_flag:
+            strays.append(f"{word!r} follows no flag; a value with spaces needs quotes")
         belongs_to_flag = word.startswith("--") and "=" not in word
-    return "; " + "; ".join(hints) if hints else ""
+    said = [*hints(flags, known), *strays]
+    return "; " + "; ".join(said) if said else ""

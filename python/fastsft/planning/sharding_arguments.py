@@ -17,7 +17,8 @@ _NO_EFFECT = {
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
     "cpu_ram_efficient_loading", "reshard_after_forward", "version",
 }  # fmt: skip
-_REFUSED = {"xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "xla_fsdp_settings"}
+_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")  # False, where transformers' Trainer looks for them
+_REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
@@ -94,7 +95,7 @@ def fsdp_settings(value: Any) -> dict[str, Any]:
     Keys that cannot change the numbers are kept and named once; keys that fastsft cannot do raise ValueError.
     """
     if value is None:
-        return {}
+        value = {}
     if isinstance(value, str):
         value = json.loads(
             value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
@@ -122,7 +123,7 @@ def fsdp_settings(value: Any) -> dict[str, Any]:
         raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
     for key in ("activation_checkpointing", "cpu_offload"):
         settings[key] = _truth(settings.get(key, False))
-    return settings
+    return {**dict.fromkeys(_OF_XLA, False), "min_num_params": 0, **settings}
 
 
 def warn_of_other_layer_class(model_type: str, named: str | None) -> None:

@@ -59,7 +59,7 @@ def compute_line(trainer: Any) -> str:
     """Ranks, sharding, precision, device."""
     device = trainer.args.device
     return (
-        f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device == 'cpu' else device}, "
+        f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
         f"recompute {trainer.model.recompute}"
     )
 

@@ -141,7 +141,7 @@ class Progress(TrainerCallback):
         status.tokens_per_second = pace.tokens_per_second()
         if self.work is not None and status.tokens_per_second:
             status.utilization = self.work.utilization(status.tokens_per_second)
-        status.peak_memory = peak_memory(self.args.device)
+        status.peak_memory = peak_memory(str(self.args.device))
         status.seconds_left = pace.seconds_left(state.max_steps, phases_left(self.args, state))
 
     def _end(self) -> None:

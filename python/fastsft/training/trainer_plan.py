@@ -102,8 +102,8 @@ class TrainerPlan:
             return
         self.train_rows = self._read_rows(dataset)
         self.plan = RunPlan.of(args, len(self.train_rows))
-        beside = args.offload and args.device != "cpu"
-        self.memory = Room(rank_memory(args.device), rank_memory("cpu") if beside else None)
+        beside = args.offload and args.device.type != "cpu"
+        self.memory = Room(rank_memory(str(args.device)), rank_memory("cpu") if beside else None)
         self._choose_plan(self.train_rows)
 
     def _plan_again(self, rows: TokenRows) -> None:

@@ -1,0 +1,10 @@
+"""FastChat's llama2_flash_attn_monkey_patch: its function is there, and changes nothing."""
+
+from __future__ import annotations
+
+from fastsft.script_names.attention_patches import replaced_nothing
+
+
+def replace_llama_attn_with_flash_attn() -> None:
+    """Nothing, with a line that says so: the engine's attention is exact and as fast by itself."""
+    replaced_nothing("replace_llama_attn_with_flash_attn", "flash attention")
