@@ -175,3 +175,11 @@ def deviate(rank: int, only_rank: int) -> None:
         return original(*args, **kwargs)
 
     around("fastsft.training.loop:check_replicas", act)
+
+
+def flag(rank: int, only_rank: int, words: list[str]) -> None:
+    """Further words on the command line of one rank."""
+    import sys
+
+    if rank == only_rank:
+        sys.argv += words

@@ -39,6 +39,7 @@ from fastsft.saving import (
 )
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
+from fastsft.training.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.training.signals import SignalGuard
 from fastsft.training.state import TrainOutput
 
@@ -76,6 +77,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     data_args.check_files()
     use_device(args.device, args.tf32, args.full_determinism)
     with deadline(args, "init"):
+        meet_and_agree(args, model_args, data_args)
         join(args.ddp_timeout, args.device)
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
@@ -93,6 +95,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         # The fastchat policy pads with unk, as FastChat does; in spans the pad id is free and stays.
         if data_args.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
             tokenizer.pad_token = tokenizer.unk_token
+        agree_on_model(model, tokenizer)
         with deadline(args, "data"):
             data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
         show_data(model, tokenizer, data_args, args.output_dir or ".", data_module)
