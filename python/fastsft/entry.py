@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 
 from fastsft import launcher
+from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.own_ranks import ranks_to_start, start_ranks
 from fastsft.run_errors import RunStoppedError
 from fastsft.standard_streams import make_best_effort, say
@@ -28,7 +29,7 @@ def run_script(script: Callable[[], object]) -> None:
     line names its rank, and a rank that failed leaves without cleaning up, which would wait for the others.
     """
     make_best_effort()
-    with StartGuard() as guard:
+    with StartGuard() as guard, launcher_watch():
         try:
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)

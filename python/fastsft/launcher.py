@@ -14,7 +14,13 @@ from typing import Any
 from fastsft.interfaces import interface_towards
 from fastsft.ranks.environment import check_network, is_slurm_step, number_of, slurm_place, torchrun_place
 from fastsft.ranks.roll_call import RollCall
-from fastsft.ranks.store import forget_own_store, is_one_machine, meeting_store, open_own_store
+from fastsft.ranks.store import (
+    forget_own_store,
+    is_one_machine,
+    meeting_store,
+    open_own_store,
+    serves_store,
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ def meet(timeout_seconds: float = 1800) -> None:
 
 
 _meetings = itertools.count()
+_REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
 
 
 def _roll_call(place: Launch, timeout_seconds: float) -> Any:
@@ -128,10 +135,15 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Any:
     connect = functools.partial(
         meeting_store, place.rank, place.world_size, timedelta(seconds=timeout_seconds), here=here
     )
-    where = ("127.0.0.1" if here else host, port)
+    of_launcher = serves_store(os.environ)
     call = RollCall(
-        connect, place.rank, place.world_size, where=where, version=__version__, round=next(_meetings)
-    )
+        connect, place.rank, place.world_size,
+        where=("127.0.0.1" if here else host, port),
+        version=__version__,
+        serves=place.rank == 0 and not of_launcher,
+        refusals_s=_REFUSALS_S if of_launcher else None,
+        round=next(_meetings),
+    )  # fmt: skip
     return call.hold(timeout_seconds)
 
 

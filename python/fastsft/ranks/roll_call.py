@@ -20,8 +20,9 @@ _PAUSE_S, _LINGER_S, _PROBE_S = 0.05, 1.0, 2.0
 class RollCall:
     """The meeting of `world_size` ranks, of which this one is `rank`, at the store that `connect` gives.
 
-    where: host and port, for messages. version: of the program, which all must have. round: how often this
-    process has met others before; the ranks of one meeting agree on it.
+    where: host and port. version: of the program, which all must have. serves: this rank makes the store.
+    refusals_s: how long nobody may listen there; None without a limit. round: how often this process has met
+    others before; the ranks of one meeting agree on it.
     """
 
     def __init__(
@@ -32,9 +33,12 @@ class RollCall:
         *,
         where: tuple[str, int],
         version: str,
+        serves: bool,
+        refusals_s: float | None = None,
         round: int = 0,
     ) -> None:
         self._connect, self._rank, self._world_size, self._where = connect, rank, world_size, where
+        self._serves, self._refusals_s = serves, refusals_s
         self._name = f"fastsft/meeting/{round}"
         self._mine = {
             "form": _FORM,
@@ -81,13 +85,16 @@ class RollCall:
 
     def _connected(self) -> Any:
         """A plain socket first: torch's own client fills the log while nobody listens."""
-        while self._rank != 0:
+        began = time.monotonic()
+        while not self._serves:
             try:
                 socket.create_connection(self._where, _PROBE_S).close()
                 break
             except OSError as error:
                 self._state = f"nobody listens ({error.strerror or error})"
-                time.sleep(_PAUSE_S * 4)
+            if self._refusals_s is not None and time.monotonic() - began > self._refusals_s:
+                raise RuntimeError(f"the launcher's store is gone: {self._missing()}")
+            time.sleep(_PAUSE_S * 4)
         self._state = "connecting"
         return self._connect()
 
@@ -120,6 +127,10 @@ class RollCall:
         rank, other = json.loads(store.get(f"{self._name}/differs"))
         if self._rank == 0:
             time.sleep(_LINGER_S)  # the store may go with this process, and the others read it
+        if first.get("form") != other.get("form"):
+            raise ValueError(
+                f"rank {rank} runs another version of fastsft than rank 0; install the same on all"
+            )
         raise ValueError(difference({0: _texts(first), rank: _texts(other)}))
 
     def _key(self, rank: int) -> str:
