@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -55,15 +56,32 @@ def launch_or_alone() -> Launch:
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
     """Threads for the engine: OMP_NUM_THREADS when chosen, else this machine's cores shared by its ranks.
 
-    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice.
+    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice. More than four threads a processor
+    are not made; a warning says so.
     """
     env = os.environ if environ is None else environ
     place = launch(env)
     chosen = env.get("OMP_NUM_THREADS", "")
     by_torchrun = chosen == "1" and "TORCHELASTIC_RUN_ID" in env and place.local_world_size > 1
     if chosen.isdigit() and int(chosen) > 0 and not by_torchrun:
-        return int(chosen)
+        return _bounded(int(chosen), place)
     return max(1, len(os.sched_getaffinity(0)) // place.local_world_size)
+
+
+def _bounded(chosen: int, place: Launch) -> int:
+    most = 4 * (os.cpu_count() or 1)
+    if chosen <= most:
+        return chosen
+    if place.rank == 0 and chosen not in _warned:
+        _warned.add(chosen)
+        logging.getLogger("fastsft").warning(
+            "OMP_NUM_THREADS %d: this machine has %s processors; %d threads are used",
+            chosen, os.cpu_count(), most,
+        )  # fmt: skip
+    return most
+
+
+_warned: set[int] = set()
 
 
 @dataclass(frozen=True)
