@@ -216,3 +216,25 @@ def drop_last_row(rank: int, only_rank: int) -> None:
         return labelled
 
     around("fastsft.dataset.label_files:_label", act)
+
+
+def lose_output(rank: int, kind: str) -> None:
+    """Standard output and error that are closed, on a full disk, or a pipe that nobody reads any more."""
+    import sys
+
+    if kind == "closed":
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
+        for number in (1, 2):
+            os.close(number)
+        return
+    read, write = os.pipe()
+    os.close(read)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(full if kind == "full" else write, number)
+
+
+def stay_away(rank: int, only_rank: int) -> None:
+    """One rank ends before it has met the others."""
+    if rank == only_rank:
+        os._exit(7)
