@@ -33,7 +33,9 @@ def items(count: int) -> list[dict[str, list[int]]]:
 
 
 def learning_rate(model: Path, output: Path, other: bool) -> Any:
-    return Trainer(model, arguments(output, learning_rate=2.0 if other else 1.0), train_dataset=Conversations())
+    return Trainer(
+        model, arguments(output, learning_rate=2.0 if other else 1.0), train_dataset=Conversations()
+    )
 
 
 def callbacks(model: Path, output: Path, other: bool) -> Any:

@@ -56,8 +56,8 @@ def launch_or_alone() -> Launch:
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
     """Threads for the engine: OMP_NUM_THREADS when chosen, else this machine's cores shared by its ranks.
 
-    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice. More than four threads a processor
-    are not made; a warning says so.
+    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice. More than four threads a
+    processor are not made; a warning says so.
     """
     env = os.environ if environ is None else environ
     place = launch(env)

@@ -1,6 +1,6 @@
 """Standard output and error as best effort: a log that cannot be written costs lines, never the run.
 
-A reader that went away, a full disk, a closed descriptor: what is printed then is lost, and nothing is raised.
+A reader that went away, a full disk, a closed descriptor: what is printed then is lost, nothing is raised.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def outlet(number: int, like: Any = None, *, write_through: bool = False) -> io.
     with contextlib.suppress(Exception):
         like.flush()
     return io.TextIOWrapper(
-        Outlet(number, "w", closefd=False),  # type: ignore[arg-type]
+        Outlet(number, "w", closefd=False),
         encoding=getattr(like, "encoding", "utf-8"),
         errors=getattr(like, "errors", "backslashreplace"),
         line_buffering=getattr(like, "line_buffering", number == 2),

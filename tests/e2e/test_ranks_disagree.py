@@ -1,4 +1,4 @@
-"""Two ranks with one thing that differs: both name it, with ranks and values, and leave with status 1 at once."""
+"""Two ranks with one thing that differs: both name it, with ranks and values, and leave with status 1."""
 
 from __future__ import annotations
 

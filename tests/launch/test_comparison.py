@@ -93,7 +93,9 @@ def test_a_port_that_is_none(port: str) -> None:
 
 def test_an_interface_that_is_not_there() -> None:
     check_network({"GLOO_SOCKET_IFNAME": "lo", "MASTER_PORT": "29500"})
-    with pytest.raises(ValueError, match=r"^GLOO_SOCKET_IFNAME: this machine has no interface 'nope'; it has"):
+    with pytest.raises(
+        ValueError, match=r"^GLOO_SOCKET_IFNAME: this machine has no interface 'nope'; it has"
+    ):
         check_network({"GLOO_SOCKET_IFNAME": "lo,nope"})
 
 
@@ -187,5 +189,5 @@ def test_a_launchers_store_that_refuses_is_gone() -> None:
         gone = RollCall(
             Store, 1, 2, where=("127.0.0.1", held.getsockname()[1]), version="1", serves=False, refusals_s=0.3
         )
-        with pytest.raises(RuntimeError, match="the launcher's store is gone: .* nobody listens"):
+        with pytest.raises(RuntimeError, match=r"the launcher's store is gone: .* nobody listens"):
             gone.hold(20)

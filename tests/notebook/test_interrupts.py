@@ -1,4 +1,4 @@
-"""An interrupt of `fastsft.launch` that comes at the worst moment: while a lock of Python's library is held."""
+"""An interrupt of `fastsft.launch` at the worst moment: while a lock of Python's library is held."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_ranks_that_do_not_leave_are_named(
 ) -> None:
     monkeypatch.setattr(launching, "_SECONDS_TO_LEAVE", 0.3)
     script = tmp_path / "deaf.py"
-    script.write_text("import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('on', flush=True)\n" + SCRIPT)
+    script.write_text(
+        "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('on', flush=True)\n" + SCRIPT
+    )
     interrupted: list[float] = []
     kept = Ranks.messages
 

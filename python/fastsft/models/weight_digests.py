@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ def weight_digests(model: Any) -> dict[str, str]:
     return file_digests(model.source_directory)
 
 
-def file_digests(directory: str | os.PathLike[str]) -> dict[str, str]:
+def file_digests(directory: str | Path) -> dict[str, str]:
     """Of the weight files of a model directory, by name (`sampled_digest`); {} where there are none."""
     from fastsft import _C
 

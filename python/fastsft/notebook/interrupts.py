@@ -1,7 +1,7 @@
 """Ctrl-C and a notebook's stop button while ranks run: counted, and never raised inside other code.
 
-A KeyboardInterrupt can come between taking a lock of Python's library and the block that gives it back (that of
-queue.Queue, of subprocess.Popen): whoever takes the lock next waits for ever, here with all that the ranks say.
+A KeyboardInterrupt can come between taking a lock of Python's library (that of queue.Queue, of
+subprocess.Popen) and the block that gives it back: whoever takes the lock next waits for ever.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _M
     if not least <= value < below:
         raise ValueError(
             f"{name}: expected a number from {least} to {below - 1}, got "
-            f"{'nothing' if text is None else repr(text)}; start the ranks with torchrun or srun, which set it"
+            f"{'nothing' if text is None else repr(text)}; torchrun and srun set it for the ranks they start"
         )
     return value
 

@@ -26,9 +26,9 @@ def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
 def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
     """Inside, in a process that torchrun started, the end of torchrun is answered as SIGTERM is.
 
-    Else such ranks wait for each other for as long as a collective may take: nobody is left who would end them,
-    and the store that torchrun served is gone. In other processes nothing is watched: a shell that starts ranks
-    in the background may leave.
+    Else such ranks wait for each other for as long as a collective may take: nobody is left who would end
+    them, and the store that torchrun served is gone. In other processes nothing is watched: a shell that
+    starts ranks in the background may leave.
     """
     env = os.environ if environ is None else environ
     if _OF_TORCHRUN not in env:

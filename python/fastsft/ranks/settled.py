@@ -15,9 +15,9 @@ from fastsft.ranks.comparison import Facts
 # Every field of the argument classes is compared but these.
 RANK_LOCAL = {
     "local_rank": "the place of the rank itself",
-    "model_name_or_path": "machines may have copies in other places: configuration, weights and tokenizer are compared",
+    "model_name_or_path": "machines may have copies in other places: what they hold is compared",
     "cache_dir": "the same, of models from the hub",
-    "data_path": "machines may have copies in other places: files and rows are compared",
+    "data_path": "the same",
     "eval_data_path": "the same",
     "data_cache": "a directory of each machine; whether there is one is compared",
     "report_bad": "rank 0 writes it",
@@ -48,7 +48,9 @@ def start_facts(args: Any, *others: Any) -> Facts:
         arguments |= {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
     arguments |= args.settled_values()
     named = {f"--{name}": value for name, value in arguments.items() if name not in RANK_LOCAL}
-    if "--output_dir" in named:
+    if args.save_on_each_node:
+        del named["--output_dir"]  # of each machine's own disk
+    else:
         named["--output_dir"] = os.path.abspath(str(args.output_dir))
     plan = getattr(args, "deepspeed_plan", None)
     device = str(args.device).partition(":")[0]

@@ -88,7 +88,7 @@ def agree_on_model(model: Any, tokenizer: Any = None) -> None:
 
 
 def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
-    """Labelled rows, by number and checksum; of a data set that is not fastsft's own by number; collective."""
+    """Labelled rows, by number and checksum; of a data set that is not fastsft's by number; collective."""
     if launch().world_size > 1:
         compare(f"comparing {what}", lambda: row_facts(what, dataset, rows))
 
@@ -106,7 +106,7 @@ def agree_on_plan(trainer: Any) -> None:
 def row_facts(what: str, dataset: Any, rows: Any) -> Facts:
     """For `agree_on_rows`."""
     facts: dict[str, Any] = {f"rows of {what}": len(rows)}
-    native = getattr(dataset, "native", None)
+    native: Any = getattr(dataset, "native", None)
     if native is not None and getattr(rows, "native", None) is native:
         facts[f"checksum of the rows of {what}"] = f"{native.checksum():08x}"
     return facts
