@@ -175,3 +175,66 @@ def deviate(rank: int, only_rank: int) -> None:
         return original(*args, **kwargs)
 
     around("fastsft.training.loop:check_replicas", act)
+
+
+def flag(rank: int, only_rank: int, words: list[str]) -> None:
+    """Further words on the command line of one rank."""
+    import sys
+
+    if rank == only_rank:
+        sys.argv += words
+
+
+def environment(rank: int, only_rank: int, variables: dict[str, str]) -> None:
+    """Further variables of one rank."""
+    if rank == only_rank:
+        os.environ |= variables
+
+
+def replace(rank: int, only_rank: int, target: str, value: Any) -> None:
+    """Another value for `module:name` on one rank; a function returns it."""
+    if rank != only_rank:
+        return
+    module, _, name = target.partition(":")
+    holder = importlib.import_module(module)
+    setattr(holder, name, (lambda: value) if callable(getattr(holder, name)) else value)
+
+
+def drop_last_row(rank: int, only_rank: int) -> None:
+    """One rank labels all records but the last."""
+    if rank != only_rank:
+        return
+
+    def act(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        labelled = original(*args, **kwargs)
+        from fastsft import _C
+
+        fewer = _C.TokenDataset()
+        for row in range(len(labelled.dataset) - 1):
+            fewer.append(labelled.dataset.ids(row), labelled.dataset.learned(row))
+        labelled.dataset = fewer
+        return labelled
+
+    around("fastsft.dataset.label_files:_label", act)
+
+
+def lose_output(rank: int, kind: str) -> None:
+    """Standard output and error that are closed, on a full disk, or a pipe that nobody reads any more."""
+    import sys
+
+    if kind == "closed":
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
+        for number in (1, 2):
+            os.close(number)
+        return
+    read, write = os.pipe()
+    os.close(read)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(full if kind == "full" else write, number)
+
+
+def stay_away(rank: int, only_rank: int) -> None:
+    """One rank ends before it has met the others."""
+    if rank == only_rank:
+        os._exit(7)

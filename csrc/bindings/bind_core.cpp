@@ -26,6 +26,11 @@ void bind_core(pybind11::module_& module) {
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
   pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);
   module.def("whereabouts", [] { return Whereabouts::instance().text(); });
+  // The place of this process as its launcher says it, for messages before there is a group.
+  module.def(
+      "set_place",
+      [](int rank, int world_size) { Whereabouts::instance().set_rank(rank, world_size); },
+      pybind11::arg("rank"), pybind11::arg("world_size"));
   module.def(
       "enter_phase",
       [](const std::string& phase, double timeout_seconds) {

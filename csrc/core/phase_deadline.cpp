@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/exit_status.h"
+#include "core/stopped_time.h"
 #include "core/whereabouts.h"
 
 namespace fastsft {
@@ -48,8 +49,10 @@ void PhaseDeadline::watch() {
     }
     const int64_t left = last_ns_.load() + limit - now();
     if (left <= 0) end_process();
-    const int64_t second = 1'000'000'000;
-    changed_.wait_for(lock, std::chrono::nanoseconds(std::min(left, second)));
+    const int64_t second = 1'000'000'000, planned = std::min(left, second), before = now();
+    changed_.wait_for(lock, std::chrono::nanoseconds(planned));
+    const int64_t after = now(), stopped = stopped_ns(after - before, planned);
+    if (stopped > 0) last_ns_.store(std::min(last_ns_.load() + stopped, after));
   }
 }
 

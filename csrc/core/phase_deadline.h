@@ -12,7 +12,7 @@ namespace fastsft {
 // Ends a process that is stuck, whatever it is stuck in: when the phase it is in makes no progress
 // for too long, one line on stderr with its whereabouts, then exit status kExitPeerLost without any
 // cleaning up, which would wait for the same ranks. Every change of whereabouts and every piece of
-// a file that is written is progress.
+// a file that is written is progress. Time in which the whole process was stopped does not count.
 class PhaseDeadline {
  public:
   static PhaseDeadline& instance();

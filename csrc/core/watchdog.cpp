@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/exit_status.h"
+#include "core/stopped_time.h"
 #include "core/whereabouts.h"
 
 namespace fastsft {
@@ -47,12 +48,22 @@ Watchdog::Wait::Wait(Watchdog& watchdog) : watchdog_(watchdog) {
 }
 
 void Watchdog::watch() {
+  constexpr int64_t kPause = 500'000'000;
   std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, std::chrono::milliseconds(500), [this] { return stopped_; })) {
-    if (now() > deadline_.load(std::memory_order_relaxed)) {
+  int64_t before = now();
+  while (!stop_.wait_for(lock, std::chrono::nanoseconds(kPause), [this] { return stopped_; })) {
+    put_off(stopped_ns(now() - before, kPause));
+    before = now();
+    if (before > deadline_.load(std::memory_order_relaxed)) {
       end_process(static_cast<double>(timeout_ns_) / 1e9);
     }
   }
+}
+
+void Watchdog::put_off(int64_t ns) {
+  int64_t deadline = deadline_.load(std::memory_order_relaxed);
+  // A wait that begins or ends meanwhile has a deadline of its own.
+  if (ns > 0 && deadline != kNone) deadline_.compare_exchange_strong(deadline, deadline + ns);
 }
 
 }  // namespace fastsft

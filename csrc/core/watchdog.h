@@ -10,7 +10,8 @@ namespace fastsft {
 
 // Ends the process when it waits too long for other ranks where nothing else would end it: one line
 // on stderr with the process's whereabouts, then kExitPeerLost without any cleaning up, because
-// destructors would wait for the same ranks.
+// destructors would wait for the same ranks. Time in which the whole process was stopped does not
+// count.
 class Watchdog {
  public:
   explicit Watchdog(double timeout_seconds);  // 0: never
@@ -31,6 +32,7 @@ class Watchdog {
  private:
   static constexpr int64_t kNone = INT64_MAX;
   void watch();
+  void put_off(int64_t ns);
 
   int64_t timeout_ns_;
   std::atomic<int64_t> deadline_{kNone};

@@ -149,6 +149,7 @@ __all__: list[str] = [
     "save_model",
     "save_training_state",
     "schedule_names",
+    "set_place",
     "strategies",
     "stream_training_state",
     "survey_inputs",
@@ -1395,6 +1396,9 @@ def save_model(
 ) -> list[FileDigest]: ...
 def save_training_state(engine: Engine, directory: str) -> FileDigest: ...
 def schedule_names() -> list[str]: ...
+def set_place(
+    rank: typing.SupportsInt | typing.SupportsIndex, world_size: typing.SupportsInt | typing.SupportsIndex
+) -> None: ...
 def strategies() -> list[str]: ...
 def stream_training_state(
     engine: Engine, directory: str, *, writes: bool | None = None

@@ -5,7 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from fastsft.ranks import launcher_watch as _launcher_watch  # noqa: F401  notes who started this process
+from fastsft.standard_streams import occupy_closed
+
 __version__ = "0.1.0"
+
+occupy_closed()
 
 # Loaded when asked for. The module fastsft.train is not a name of this list: its function would hide it.
 _HOMES = {

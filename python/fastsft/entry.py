@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Callable
 
 from fastsft import launcher
+from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.own_ranks import ranks_to_start, start_ranks
 from fastsft.run_errors import RunStoppedError
+from fastsft.standard_streams import make_best_effort, say
 from fastsft.training.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
@@ -25,7 +28,8 @@ def run_script(script: Callable[[], object]) -> None:
     and one line. Other exceptions: the traceback of the rank that raised, status 1. On several ranks each
     line names its rank, and a rank that failed leaves without cleaning up, which would wait for the others.
     """
-    with StartGuard() as guard:
+    make_best_effort()
+    with StartGuard() as guard, launcher_watch():
         try:
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)
@@ -35,7 +39,7 @@ def run_script(script: Callable[[], object]) -> None:
         except KeyboardInterrupt:
             os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
         except RunStoppedError as error:
-            first = launcher.launch().rank == 0
+            first = launcher.launch_or_alone().rank == 0
             _leave(error.exit_status, f"error: {error}" if first else "")
         except RuntimeError as error:
             if guard.leaving:
@@ -50,30 +54,31 @@ def run_script(script: Callable[[], object]) -> None:
 
 
 def _leave(status: int, line: str) -> None:
-    if launcher.launch().world_size > 1:
+    if launcher.launch_or_alone().world_size > 1:
         os._exit(_flushed(status, line))
     if line:
-        print(line, file=sys.stderr, flush=True)
+        say(line, to_stderr=True)
     raise SystemExit(status) from None
 
 
 def _fail() -> None:
     """In an except clause: this rank's traceback, once."""
-    if launcher.launch().world_size == 1:
+    if launcher.launch_or_alone().world_size == 1:
         raise
     os._exit(_flushed(EXIT_ERROR, f"{_who()}failed\n{traceback.format_exc()}"))
 
 
 def _flushed(status: int, line: str) -> int:
     if line:
-        print(line, file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
+        say(line, to_stderr=True)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
     return status
 
 
 def _who() -> str:
-    place = launcher.launch()
+    place = launcher.launch_or_alone()
     return f"rank {place.rank}: " if place.world_size > 1 else ""
 
 

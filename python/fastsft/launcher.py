@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +13,15 @@ from datetime import timedelta
 from typing import Any
 
 from fastsft.interfaces import interface_towards
-from fastsft.ranks.store import forget_own_store, is_one_machine, loopback_store, open_own_store
+from fastsft.ranks.environment import check_network, is_slurm_step, number_of, slurm_place, torchrun_place
+from fastsft.ranks.roll_call import RollCall
+from fastsft.ranks.store import (
+    forget_own_store,
+    is_one_machine,
+    meeting_store,
+    open_own_store,
+    serves_store,
+)
 
 
 @dataclass(frozen=True)
@@ -24,32 +35,53 @@ class Launch:
 
 
 def launch(environ: Mapping[str, str] | None = None) -> Launch:
-    """The place of this process by torchrun's variables, else by those of a SLURM step, else alone."""
+    """The place of this process by torchrun's variables, else by those of a SLURM step, else alone.
+
+    ValueError, naming the variable, where one of them makes no sense.
+    """
     env = os.environ if environ is None else environ
     if "RANK" in env and "WORLD_SIZE" in env:
-        world = int(env["WORLD_SIZE"])
-        return Launch(
-            int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), world, int(env.get("LOCAL_WORLD_SIZE", world))
-        )
-    if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        world = int(env["SLURM_STEP_NUM_TASKS"])
-        local_world = int(env.get("SLURM_STEP_TASKS_PER_NODE", str(world)).split("(")[0].split(",")[0])
-        return Launch(int(env["SLURM_PROCID"]), int(env["SLURM_LOCALID"]), world, local_world)
-    return Launch()
+        return Launch(*torchrun_place(env))
+    return Launch(*slurm_place(env)) if is_slurm_step(env) else Launch()
+
+
+def launch_or_alone() -> Launch:
+    """`launch`, for messages: alone where the environment makes no sense, which others report."""
+    try:
+        return launch()
+    except ValueError:
+        return Launch()
 
 
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
     """Threads for the engine: OMP_NUM_THREADS when chosen, else this machine's cores shared by its ranks.
 
-    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice.
+    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice. More than four threads a
+    processor are not made; a warning says so.
     """
     env = os.environ if environ is None else environ
     place = launch(env)
     chosen = env.get("OMP_NUM_THREADS", "")
     by_torchrun = chosen == "1" and "TORCHELASTIC_RUN_ID" in env and place.local_world_size > 1
     if chosen.isdigit() and int(chosen) > 0 and not by_torchrun:
-        return int(chosen)
+        return _bounded(int(chosen), place)
     return max(1, len(os.sched_getaffinity(0)) // place.local_world_size)
+
+
+def _bounded(chosen: int, place: Launch) -> int:
+    most = 4 * (os.cpu_count() or 1)
+    if chosen <= most:
+        return chosen
+    if place.rank == 0 and chosen not in _warned:
+        _warned.add(chosen)
+        logging.getLogger("fastsft").warning(
+            "OMP_NUM_THREADS %d: this machine has %s processors; %d threads are used",
+            chosen, os.cpu_count(), most,
+        )  # fmt: skip
+    return most
+
+
+_warned: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -77,9 +109,60 @@ def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0)
     other and make a node, a divisor of their number; 0: all are one. RuntimeError when the ranks do not meet.
     """
     if node_size not in _groups:
-        with host_collective("meeting of the ranks"):
+        with host_collective("making of the groups"):
             _groups[node_size] = _make_groups(timeout_seconds, device, node_size)
     return _groups[node_size]
+
+
+def meet(timeout_seconds: float = 1800) -> None:
+    """Meet the other ranks, and make the group that carries objects; later calls do nothing.
+
+    `join` does it, too; what all groups depend on can be compared before. Says who is missing (roll_call.py).
+    RuntimeError when the ranks do not meet in time; ValueError for an environment that makes no sense, and
+    for ranks that cannot work together.
+    """
+    place = launch()
+    if place.world_size == 1:
+        return
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        return
+    from fastsft import _C
+
+    _C.set_place(place.rank, place.world_size)
+    _prepare_environment(place)
+    with host_collective("meeting of the ranks"):
+        store = _roll_call(place, timeout_seconds)
+        timeout = timedelta(seconds=timeout_seconds)
+        dist.init_process_group(
+            "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, store=store
+        )
+        open_own_store()
+
+
+_meetings = itertools.count()
+_REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
+
+
+def _roll_call(place: Launch, timeout_seconds: float) -> Any:
+    from fastsft import __version__
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    here = is_one_machine(place.local_world_size, place.world_size)
+    connect = functools.partial(
+        meeting_store, place.rank, place.world_size, timedelta(seconds=timeout_seconds), here=here
+    )
+    of_launcher = serves_store(os.environ)
+    call = RollCall(
+        connect, place.rank, place.world_size,
+        where=("127.0.0.1" if here else host, port),
+        version=__version__,
+        serves=place.rank == 0 and not of_launcher,
+        refusals_s=_REFUSALS_S if of_launcher else None,
+        round=next(_meetings),
+    )  # fmt: skip
+    return call.hold(timeout_seconds)
 
 
 def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
@@ -88,17 +171,8 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
         return Groups()
     import torch.distributed as dist
 
+    meet(timeout_seconds)
     timeout = timedelta(seconds=timeout_seconds)
-    if not dist.is_initialized():
-        _prepare_environment(place)
-        meeting: dict[str, Any] = {"init_method": "env://"}
-        if is_one_machine(place.local_world_size, place.world_size):
-            port = int(os.environ["MASTER_PORT"])
-            meeting = {"store": loopback_store(place.rank, place.world_size, timeout, port)}
-        dist.init_process_group(
-            "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, **meeting
-        )
-        open_own_store()
     backend = "gloo" if device == "cpu" else "nccl"
     # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
     slack = timedelta(seconds=0 if backend == "gloo" else 20)
@@ -125,7 +199,8 @@ def _prepare_environment(place: Launch) -> None:
     Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
     address of the machine's name, which is often one that other machines cannot reach.
     """
-    job = int(os.environ.get("SLURM_JOB_ID", "0"))
+    job = number_of(os.environ, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in os.environ else 0
+    check_network()
     os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
     if place.local_world_size == place.world_size:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft.launcher import launch
+from fastsft.standard_streams import say
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()
@@ -58,7 +59,7 @@ def tell(text: str) -> None:
         return
     if launch().rank == 0:
         with _above_bars():
-            print(text, flush=True)
+            say(text)
 
 
 def _above_bars() -> contextlib.AbstractContextManager[Any]:
@@ -72,4 +73,4 @@ def rank0_print(*args: Any) -> None:
     # Read where FastChat's scripts set it; importing the module here would import it in a circle.
     local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
     if local_rank == 0 and os.environ.get("RANK", "0") == "0":
-        print(*args, flush=True)
+        say(" ".join(map(str, args)))

@@ -52,6 +52,7 @@ from fastsft.script_names.checked import check_names
 from fastsft.script_names.rebound import is_rebound
 from fastsft.tokenizers.run_tokenizer import run_tokenizer
 from fastsft.trainer import Trainer
+from fastsft.training.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.training.signals import SignalGuard
 from fastsft.training.state import TrainOutput
 
@@ -106,10 +107,12 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     args: Any = as_arguments(given)
     settings = data_settings(data_args)
     local_rank = args.local_rank
-    if not is_rebound("make_supervised_data_module"):
-        settings.check_files()
+    files = None if is_rebound("make_supervised_data_module") else settings
+    if files is not None:
+        files.check_files()
     use_device(str(args.device), args.tf32, args.full_determinism)
     with deadline(args, "init"):
+        meet_and_agree(args, model_args, data_args, files)
         join(args.ddp_timeout, str(args.device))
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
@@ -126,6 +129,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
             # In spans the pad id is free and stays.
             pads_with_unk=settings.mask_policy == "fastchat",
         )
+        agree_on_model(model, tokenizer)
         with deadline(args, "data"):
             data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
         show_data(model, tokenizer, settings, args.output_dir or ".", data_module)

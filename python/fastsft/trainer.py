@@ -30,6 +30,7 @@ from fastsft.reporting.peak_flops import work_of
 from fastsft.reporting.progress import Progress
 from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.trackers.registry import make_trackers
+from fastsft.training.agreed_inputs import agree_on_model, agree_on_plan, meet_for_trainer
 from fastsft.training.bad_steps import BadSteps
 from fastsft.training.best_model import BestModel
 from fastsft.training.due import Due
@@ -84,6 +85,12 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
             optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )  # fmt: skip
         self._args = args = as_arguments(args)
+        callbacks = list(callbacks or ())
+        with deadline(args, "init"):
+            meet_for_trainer(
+                args, callbacks, train_dataset=train_dataset, eval_dataset=eval_dataset,
+                compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+            )  # fmt: skip
         only_stacks(data_collator)
         check_metrics(args, compute_metrics)
         self._data_collator, self.compute_metrics = data_collator, compute_metrics
@@ -100,13 +107,15 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         self._seed_everything(args.seed)
         self.is_in_train = False
         self._plan_of(train_dataset)
+        agree_on_model(self.model, self.tokenizer)
+        agree_on_plan(self)
         recompute = self.memory_plan.recompute if self.memory_plan else "selective"
         built = time.monotonic()
         self.model.build(args, groups, recompute)
         self._build_time, self._has_trained = round(time.monotonic() - built, 4), False
         self.progress = Progress(args, work=work_of(self) if train_dataset is not None else None)
         reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir))]
-        self.callbacks = CallbackHandler([DefaultFlow(), *reports, *(callbacks or ()), self.progress], args)
+        self.callbacks = CallbackHandler([DefaultFlow(), *reports, *callbacks, self.progress], args)
         self.state, self.best_model = self._new_state(), BestModel(self)
         self._counter, self.start_time = TokenCounter(args), time.monotonic()
         self.bad_steps, self.due = BadSteps(args), Due()
@@ -172,7 +181,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
             self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler,
             model_init=self.model_init, compute_loss_func=self.compute_loss_func,
         )  # fmt: skip
-        self._take_changes("train")
+        self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
         with run_lock(self.args.output_dir or "."):

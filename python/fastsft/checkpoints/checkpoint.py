@@ -13,6 +13,7 @@ from fastsft.checkpoints.random_state import restore_random_state
 from fastsft.checkpoints.run_identity import check_same_run, holds_only_model, read_run_state
 from fastsft.models.directory import finish_file_sets
 from fastsft.ranks.agreement import Agreement
+from fastsft.standard_streams import say
 
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
@@ -119,7 +120,7 @@ def _put_aside(output_dir: Path, why: str, is_meant: Callable[[str], bool]) -> N
     for name in names:
         (output_dir / name).rename(output_dir / f"{prefix}-{name}")
     _C.sync_directory(str(output_dir))
-    print(f"{why}: {', '.join(names)} in {output_dir} are now called {prefix}-*", flush=True)
+    say(f"{why}: {', '.join(names)} in {output_dir} are now called {prefix}-*")
 
 
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def _verify(directory: Path) -> tuple[list[str], bool]:
     started, at = time.monotonic(), time.time()
     problems = list(_C.verify_directory(str(directory)))
     if not problems:
-        print(f"{directory} verified in {time.monotonic() - started:.1f} s", flush=True)
+        say(f"{directory} verified in {time.monotonic() - started:.1f} s")
     _verdicts.pop(path, None)
     settled = at - max((item[-1] for item in identity), default=0) / 1e9 > _UNSAFE_SECONDS
     if settled and identity == _identity(directory):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.checkpoints.content import CheckpointContent
-from fastsft.checkpoints.save_reports import Deadline, Report, ReportBox
+from fastsft.checkpoints.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
 from fastsft.models.directory import digest_tuple, joined_digests, range_tuple
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -43,6 +43,8 @@ class CheckpointSave:
         self._deadline = Deadline()
         self.failure: Exception | None = None  # this rank's own
         self.verdict: Report | None = None  # on rank 0: the first report that has an error, or an empty one
+        self.report = Report()  # this rank's
+        self.is_stranded = False  # the store that reports travel through is gone
         self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
 
     def start(self) -> None:
@@ -54,8 +56,8 @@ class CheckpointSave:
         self._run()
 
     def done(self) -> bool:
-        """On rank 0: whether the checkpoint is there, or has failed."""
-        return self.verdict is not None
+        """On rank 0: whether the checkpoint is there, or has failed. Or nobody can be told of it."""
+        return self.verdict is not None or self.is_stranded
 
     def join(self, timeout: float | None = None) -> None:
         """Until this rank has nothing more to do for it."""
@@ -67,7 +69,7 @@ class CheckpointSave:
         self._deadline.set(seconds)
 
     def _run(self) -> None:
-        report = Report()
+        report = self.report
         try:
             with self._box.at_work():
                 self._write(report)
@@ -77,15 +79,27 @@ class CheckpointSave:
         try:
             self._box.post(report)
             if self._rank == 0:
-                self.verdict = self._conclude()
+                self.verdict = self._conclude(self._box.collect(self._deadline))
+        except STORE_ERRORS:
+            self.is_stranded = True
         except Exception as error:
             self.failure = self.failure or error
             if self._rank == 0:
                 self.verdict = Report()
                 self.verdict.blame(error)
         finally:
-            if self._directory is not None:
+            if self._directory is not None and not self.is_stranded:
                 self._directory.discard()
+
+    def conclude(self, reports: list[Report]) -> None:
+        """The rest, on rank 0, where the ranks have handed over their reports in another way."""
+        try:
+            self.verdict = self._conclude(reports)
+        except Exception as error:
+            self.failure, self.verdict = error, Report()
+            self.verdict.blame(error)
+        finally:
+            self._directory.discard()
 
     def _write(self, report: Report) -> None:
         form = self._content.form
@@ -102,9 +116,8 @@ class CheckpointSave:
         report.files = [digest_tuple(item) for item in files]
         report.ranges = [range_tuple(item) for item in ranges]
 
-    def _conclude(self) -> Report:
+    def _conclude(self, reports: list[Report]) -> Report:
         """Commit when all ranks have written; the first failure otherwise."""
-        reports = self._box.collect(self._deadline)
         for rank, report in enumerate(reports):
             if report.error is not None:
                 at = f"rank {rank} failed: " if len(reports) > 1 else ""

@@ -13,11 +13,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from torch.distributed import DistError, DistNetworkError
+
+from fastsft.ranks.bounded_store import SilentStoreError
+from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.store import exchange_number, own_store
 
 _LONGEST_PAUSE = 0.1  # seconds between two looks at the store
 _PULSE = 1.0  # seconds between two signs of life of a rank that writes
 _SILENCE = 30.0  # seconds without one after which a rank counts as lost
+# The store is gone or stuck, as torchrun's goes with torchrun: reports then travel with the training group.
+STORE_ERRORS = (DistError, SilentStoreError)
 
 
 @dataclass
@@ -58,8 +64,14 @@ class ReportBox:
     def post(self, report: Report) -> None:
         """Hand over this rank's report."""
         self._mine = report
+        self._check_store()
         if self._rank != 0 and self._store is not None:
             self._store.set(f"{self._name}/{self._rank}", json.dumps(asdict(report)))
+
+    def _check_store(self) -> None:
+        """A store that is known to be gone is not asked: torch would log a backtrace."""
+        if self._store is not None and launcher_is_gone():
+            raise DistNetworkError("the launcher is gone")
 
     def collect(self, deadline: Deadline) -> list[Report]:
         """On rank 0, after its own `post`: the reports of all ranks.
@@ -74,6 +86,7 @@ class ReportBox:
         assert self._store is not None
         pulse, silence = -1, Deadline()
         while not self._store.check([name]):
+            self._check_store()
             heard = self._store.add(self._pulse_of(rank), 0)
             if heard != pulse:
                 pulse = heard

@@ -96,6 +96,10 @@ class CheckpointSaver:
         save, self._save = self._save, None
         assert save is not None
         save.join()
+        if on_any_rank(save.is_stranded):
+            reports = gather_objects(save.report)
+            if launch().rank == 0 and save.verdict is None:
+                save.conclude(reports)
         verdict = gather_objects(save.verdict)[0]
         assert verdict is not None
         if verdict.error is None:

@@ -11,10 +11,12 @@ from typing import Any
 
 from fastsft.notebook.course import Course
 from fastsft.notebook.failure import failure_of, is_error
+from fastsft.notebook.interrupts import Interrupts
 from fastsft.notebook.ranks import Ranks
 from fastsft.notebook.result import TrainingResult
 from fastsft.notebook.view import View, view_for
 from fastsft.parsing.early_arguments import check_names, chooses_cpu
+from fastsft.ranks.comparison_text import named_ranks
 
 
 def launch(
@@ -42,54 +44,65 @@ def launch(
     if count < 1:
         raise ValueError(f"num_processes: expected at least 1, got {count}")
     view, course = view_for(plot), Course()
-    with Ranks(job, count, env or {}, is_silent=view.is_silent) as ranks:
-        interrupts = _follow(ranks, view, course)
-    view.close(course)
+    with Interrupts() as interrupts:
+        with Ranks(job, count, env or {}, is_silent=view.is_silent, interrupts=interrupts) as ranks:
+            _follow(ranks, view, course, interrupts)
+        view.close(course)
     failure = failure_of(ranks)
-    if failure is not None and interrupts < 2:
+    if failure is not None and interrupts.count < 2:
         raise failure
-    if interrupts:
+    if interrupts.count:
         raise KeyboardInterrupt(f"after step {course.status.step}; the same call resumes")
     path = None if course.output_dir is None else Path(course.output_dir)
     return TrainingResult(path, course.metrics(), course.log_history, course.status.step, count)
 
 
-def _follow(ranks: Ranks, view: View, course: Course) -> int:
-    """Show everything until all ranks have left; how often the user interrupted."""
-    interrupts = 0
+def _follow(ranks: Ranks, view: View, course: Course, interrupts: Interrupts) -> None:
+    """Show everything until all ranks have left, and hand interrupts on to them."""
+    answer = _Answer(ranks, interrupts)
     held: list[str] = []
     since = 0.0
-    messages = ranks.messages()
-    while True:
-        try:
-            kind, message = next(messages)
-            if kind == "event":
-                course.take(message)
-                view.show(course)
-            elif held or ranks.failed or is_error(message):
-                held.append(message)  # told by the exception, unless the rank goes on
-                since = since if len(held) > 1 else time.monotonic()
-                if not ranks.failed and time.monotonic() - since > _SECONDS_TO_FAIL:
-                    print("\n".join(held), flush=True)
-                    held.clear()
-            else:
-                # A notebook gathers what is printed in quick succession into one output.
-                print(message, flush=not view.is_silent)
-        except StopIteration:
-            break
-        except KeyboardInterrupt:
-            interrupts += 1
-            messages = ranks.messages()  # the old one ended with the exception
-            print(_ANSWERS[min(interrupts, 2)], flush=True)
-            ranks.end(signal.SIGTERM if interrupts == 1 else signal.SIGKILL)
+    for kind, message in ranks.messages(answer):
+        if kind == "event":
+            course.take(message)
+            view.show(course)
+        elif held or ranks.failed or is_error(message):
+            held.append(message)  # told by the exception, unless the rank goes on
+            since = since if len(held) > 1 else time.monotonic()
+            if not ranks.failed and time.monotonic() - since > _SECONDS_TO_FAIL:
+                print("\n".join(held), flush=True)
+                held.clear()
+        else:
+            # A notebook gathers what is printed in quick succession into one output.
+            print(message, flush=not view.is_silent)
     if held and not ranks.failed:
         print("\n".join(held))
-    return interrupts
+
+
+class _Answer:
+    """Called several times a second: interrupts end the ranks, and a long end says who is still there."""
+
+    def __init__(self, ranks: Ranks, interrupts: Interrupts) -> None:
+        self._ranks, self._interrupts, self._given = ranks, interrupts, 0
+        self._said = 0.0
+
+    def __call__(self) -> None:
+        now, count = time.monotonic(), self._interrupts.count
+        if count > self._given:
+            self._given, self._said = count, now
+            print(_ANSWERS[min(count, 2)], flush=True)
+            self._ranks.end(signal.SIGTERM if count == 1 else signal.SIGKILL)
+        elif count == 1 and now - self._said > _SECONDS_TO_LEAVE:
+            self._said = now
+            left = [rank.number for rank in self._ranks.ranks if rank.process.poll() is None]
+            print(f"waiting for {named_ranks(left)} to save and leave; {_ONCE_MORE}", flush=True)
 
 
 _SECONDS_TO_FAIL = 5.0  # from the first line of an error to the end of its rank
+_SECONDS_TO_LEAVE = 30.0  # between two lines about ranks that have been asked to
+_ONCE_MORE = "once more ends them at once"
 _ANSWERS = {
-    1: "interrupted: the ranks save a checkpoint and leave; once more ends them at once",
+    1: f"interrupted: the ranks save a checkpoint and leave; {_ONCE_MORE}",
     2: "ended; the newest checkpoint stands",
 }
 

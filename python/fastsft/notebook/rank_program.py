@@ -5,7 +5,6 @@ Reads its job as one line of JSON from standard input, which then stays open as 
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import runpy
@@ -15,34 +14,18 @@ import threading
 from typing import Any
 
 from fastsft.entry import run_script
+from fastsft.standard_streams import outlet
 
 
 def main() -> None:
     """Do the job; status as of `python -m fastsft.train`."""
     job = json.loads(sys.stdin.buffer.readline())
-    sys.stdout, sys.stderr = _outlet(1), _outlet(2)
+    sys.stdout, sys.stderr = outlet(1, write_through=True), outlet(2, write_through=True)
     threading.Thread(target=_watch_parent, daemon=True).start()
     if job["script"] is None:
         run_script(lambda: _train(job["arguments"]))
     else:
         run_script(lambda: _run(job["script"], job["arguments"]))
-
-
-class _Outlet(io.FileIO):
-    """Where nobody reads any more, what is written is lost, and the run goes on to its checkpoint."""
-
-    def write(self, data: Any) -> int:
-        """All of `data`."""
-        try:
-            return super().write(data) or 0
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            return len(data)
-
-
-def _outlet(fd: int) -> io.TextIOWrapper:
-    raw = _Outlet(fd, "w", closefd=False)
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
 def _train(arguments: Any) -> None:

@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from fastsft.notebook.interrupts import Interrupts
 from fastsft.ranks.store import HeldPort
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
 
@@ -41,7 +42,8 @@ class Rank:
         if self.process.poll() is not None:
             return
         if number == signal.SIGKILL:
-            os.killpg(self.process.pid, number)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
 
@@ -50,16 +52,25 @@ class Ranks:
     """`count` ranks that do `job`. Use as a context: nothing is left running when it ends, and after an
     exception they have had time to save.
 
-    environ: further variables. is_silent: progress comes as events only, not as lines.
+    environ: further variables. is_silent: progress comes as events only, not as lines. interrupts: entered
+    already; the second one ends the ranks at once.
     """
 
     def __init__(
-        self, job: dict[str, Any], count: int, environ: Mapping[str, str], *, is_silent: bool
+        self,
+        job: dict[str, Any],
+        count: int,
+        environ: Mapping[str, str],
+        *,
+        is_silent: bool,
+        interrupts: Interrupts | None = None,
     ) -> None:
         self.ranks: list[Rank] = []
         self.was_ended = self._told = False
         self.failed: list[Rank] = []  # in the order in which they left
-        self._messages: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._interrupts = interrupts or Interrupts()
+        self._interrupts.at_second = lambda: self.end(signal.SIGKILL)
+        self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
         self._first_failure: float | None = None
         self._port = HeldPort()
@@ -90,9 +101,13 @@ class Ranks:
             reader.join(timeout=5)
         self._port.close()
 
-    def messages(self) -> Iterator[tuple[str, Any]]:
-        """("line", text) of rank 0 and ("event", object) as they come, until every rank has left."""
+    def messages(self, heed: Callable[[], None] = lambda: None) -> Iterator[tuple[str, Any]]:
+        """("line", text) of rank 0 and ("event", object) as they come, until every rank has left.
+
+        `heed` is called before each, and ten times a second where none comes.
+        """
         while True:
+            heed()
             is_over = self.watch()
             try:
                 yield self._messages.get(timeout=0.1)
@@ -110,10 +125,12 @@ class Ranks:
     def _let_leave(self) -> None:
         """An error of this process costs the ranks no step: they save, unless that takes too long."""
         self.end(signal.SIGTERM)
-        end = time.monotonic() + _SECONDS_TO_LEAVE
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            for rank in self.ranks:
-                rank.process.wait(max(0.0, end - time.monotonic()))
+        end, before = time.monotonic() + _SECONDS_TO_LEAVE, self._interrupts.count
+        with suppress(KeyboardInterrupt):
+            while any(rank.process.poll() is None for rank in self.ranks):
+                if time.monotonic() > end or self._interrupts.count > before:
+                    return
+                time.sleep(0.05)
 
     def watch(self) -> bool:
         """Note who failed, and see to it that the others leave, too; whether all have left."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastsft.launcher import launch
 from fastsft.parsing.early_arguments import chooses_cpu
+from fastsft.standard_streams import say
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 
@@ -47,8 +48,7 @@ def start_ranks(count: int) -> None:
     """Become torchrun, with the same program and words on `count` ranks; does not return."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", module.name] if module is not None else [sys.argv[0]]
-    print(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)", flush=True)
-    sys.stderr.flush()
+    say(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)")
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
     os.execv(sys.executable, [sys.executable, *launcher, *program, *sys.argv[1:]])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from fastsft.ranks.agreement import Agreement
 
 # Clients of these keep whole pages of what other machines write at the same time.
 _UNSAFE_FOR_RANGES = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")  # the kernel's, of spaces and the like in a name
 
 # parallel: every rank writes its bytes of every file. mixed: rank 0 writes the model files that it gathers,
 # every rank its own state. stream: rank 0, or the first rank of every node, writes all.
@@ -72,14 +75,21 @@ def writes_small_files(args: Any) -> bool:
 def file_system_of(path: Path) -> str:
     """The type of the mounted file system that holds `path`, as the kernel calls it; "" when unknown."""
     try:
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+        mounts = Path("/proc/self/mounts").read_bytes().splitlines()
     except OSError:
         return ""
-    place = path.resolve()
-    best = ("", "")
+    return _kind_of(os.fsencode(path.resolve()), mounts)
+
+
+def _kind_of(place: bytes, mounts: list[bytes]) -> str:
+    """Of the innermost mount point that holds `place`; names are bytes, which need not be UTF-8."""
+    best = (b"", b"")
     for line in mounts:
-        point, kind = line.split(" ")[1:3]
-        point = point.encode().decode("unicode_escape")
-        if place.is_relative_to(point) and len(point) >= len(best[0]):
-            best = (point, kind)
-    return best[1]
+        words = line.split(b" ")
+        if len(words) < 3:
+            continue
+        point = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), words[1])
+        inside = place == point or place.startswith(point.rstrip(b"/") + b"/")
+        if inside and len(point) >= len(best[0]):
+            best = (point, words[2])
+    return os.fsdecode(best[1])

@@ -16,6 +16,7 @@ from typing import Any
 from fastsft.ranks.bounded_store import BoundedStore
 
 _LOOPBACK = "127.0.0.1"
+_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
 _CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
 _own: tuple[Any, BoundedStore] | None = None  # the default store, and our connection to it
 _counted: tuple[Any, defaultdict[str, itertools.count[int]]] = (None, defaultdict(itertools.count))
@@ -64,6 +65,28 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
     return TCPStore(
         _LOOPBACK, port, world_size, is_master=True, master_listen_fd=listener.detach(), **options
     )
+
+
+def serves_store(env: Mapping[str, str]) -> bool:
+    """Whether the launcher serves the store of the ranks, as torchrun does."""
+    return env.get(_AGENT_STORE) == "True"
+
+
+def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool) -> Any:
+    """The store at MASTER_ADDR and MASTER_PORT that all ranks know: torchrun's, or one that rank 0 makes.
+
+    here: all ranks share this machine (`loopback_store`). Waits for no rank but for the server.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if here:
+        return loopback_store(rank, world_size, timeout, port)
+    of_torchrun = serves_store(os.environ)
+    return TCPStore(
+        host, port, world_size, is_master=rank == 0 and not of_torchrun, timeout=timeout,
+        multi_tenant=not of_torchrun, wait_for_workers=False,
+    )  # fmt: skip
 
 
 def own_store() -> BoundedStore:
@@ -136,7 +159,7 @@ def _close_own() -> None:
 def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str, str] | None = None) -> bool:
     """Whether all ranks share this machine, and nobody else made a store for them, as torchrun does."""
     env = os.environ if environ is None else environ
-    if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or local_world_size != world_size:
+    if serves_store(env) or local_world_size != world_size:
         return False
     # Without LOCAL_WORLD_SIZE the number of ranks here is a guess.
     told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -43,7 +44,9 @@ class LabelProgress:
                 self._move_bar(num_bytes, num_records, passed)
                 self._last = now
         elif not self._said or now - self._last >= _SECONDS_BETWEEN_LINES:
-            print(f"labelling: {self.line(num_bytes, num_records, passed)}", file=self._stream, flush=True)
+            with contextlib.suppress(OSError, ValueError):
+                line = self.line(num_bytes, num_records, passed)
+                print(f"labelling: {line}", file=self._stream, flush=True)
             self._said, self._last = True, now
 
     def line(self, num_bytes: int, num_records: int, passed: float) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from fastsft.arguments import TrainingArguments
@@ -53,8 +53,8 @@ class Progress(TrainerCallback):
         self.pace.restart(state.global_step)
         self.status = Status(step=state.global_step, max_steps=state.max_steps, epoch=state.epoch)
         self._begun = True
-        for surface in self._surfaces:
-            surface.begin(self.status, Run(str(args.output_dir), list(state.log_history)))
+        run = Run(str(args.output_dir), list(state.log_history))
+        self._on_surfaces(lambda surface: surface.begin(self.status, run))
 
     def on_step_end(
         self,
@@ -92,8 +92,7 @@ class Progress(TrainerCallback):
             return
         self.status.step, self.status.max_steps = state.global_step, state.max_steps
         self._measure(state)
-        for surface in self._surfaces:
-            surface.log(logs, self.status)
+        self._on_surfaces(lambda surface: surface.log(logs, self.status))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -113,8 +112,7 @@ class Progress(TrainerCallback):
 
         what: told where there is no bar. Its time counts for no step, and is part of the time left.
         """
-        for surface in self._surfaces:
-            surface.say(f"{name} {what}".strip(), self.status)
+        self._on_surfaces(lambda surface: surface.say(f"{name} {what}".strip(), self.status))
         self._set_phase(name)
         try:
             with self.pace.phase(name):
@@ -133,8 +131,7 @@ class Progress(TrainerCallback):
 
     def _show(self) -> None:
         self._shown_at = time.monotonic()
-        for surface in self._surfaces:
-            surface.show(self.status)
+        self._on_surfaces(lambda surface: surface.show(self.status))
 
     def _measure(self, state: TrainerState) -> None:
         status, pace = self.status, self.pace
@@ -148,8 +145,13 @@ class Progress(TrainerCallback):
         if self._begun:
             self._begun = False
             self.pace.stop()
-            for surface in self._surfaces:
-                surface.end()
+            self._on_surfaces(lambda surface: surface.end())
+
+    def _on_surfaces(self, act: Callable[[Surface], None]) -> None:
+        """A surface that cannot be written to, such as a terminal that is gone, costs its lines alone."""
+        for surface in self._surfaces:
+            with suppress(OSError):
+                act(surface)
 
 
 def surfaces(args: TrainingArguments, stream: Any) -> list[Surface]:
@@ -160,7 +162,7 @@ def surfaces(args: TrainingArguments, stream: Any) -> list[Surface]:
         shown.append(events)
     if os.environ.get(CONSOLE_VARIABLE) == "none":
         return shown
-    is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    is_terminal = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     return [*shown, ProgressBar(stream) if is_terminal and not args.disable_tqdm else ProgressLines()]
 
 

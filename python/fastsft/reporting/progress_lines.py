@@ -9,6 +9,7 @@ from fastsft.planning.device_memory import size_text
 from fastsft.reporting.console_line import console_line
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.status import Run, Status
+from fastsft.standard_streams import say
 
 _SECONDS_BETWEEN_PHASE_LINES = 30.0
 
@@ -32,12 +33,12 @@ class ProgressLines:
         where = _place(status)
         if "loss" in logs:
             where = ", ".join([where, *_speed(status)])
-        print(f"{console_line(logs)}  # {where}", flush=True)
+        say(f"{console_line(logs)}  # {where}")
 
     def say(self, text: str, status: Status) -> None:
         """What goes on now."""
         self._said_at = time.monotonic()
-        print(f"# {_place(status)}, {text}", flush=True)
+        say(f"# {_place(status)}, {text}")
 
     def end(self) -> None:
         """Nothing to close."""

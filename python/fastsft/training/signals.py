@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from types import FrameType, TracebackType
 
 from fastsft import launcher
+from fastsft.standard_streams import say
 
 EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
 _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -125,8 +125,8 @@ class StartGuard:
         raise SystemExit(EXIT_BASE + number)
 
     def _say(self, line: str) -> None:
-        if launcher.launch().rank == 0:
-            print(line, file=sys.stderr, flush=True)
+        if launcher.launch_or_alone().rank == 0:
+            say(line, to_stderr=True)
 
     def _watch(self, read: int) -> None:
         """Every signal is a byte in the pipe, whatever the main thread does."""

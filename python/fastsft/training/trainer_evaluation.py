@@ -10,6 +10,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.phase_timeouts import deadline
+from fastsft.training.agreed_inputs import agree_on_rows
 from fastsft.training.evaluation import evaluation_loss, exact_loss
 from fastsft.training.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
 from fastsft.training.row_notices import finds_packed
@@ -36,7 +37,7 @@ class TrainerEvaluation:
     fire: Callable[..., None]
     log: Callable[..., None]
     _at_batch: Callable[[], None]
-    _take_changes: Callable[[str], None]
+    _take_changes: Callable[..., None]
     _read_rows: Callable[[Any], TokenRows]
     is_in_train: bool
     _build_time: float
@@ -80,7 +81,9 @@ class TrainerEvaluation:
         return self.compute_metrics is not None and not self.args.prediction_loss_only
 
     def _rows_of(self, dataset: Any) -> TokenRows:
+        """Collective: all ranks evaluate the same."""
         rows = self._read_rows(dataset)
+        agree_on_rows("the data of an evaluation", dataset, rows)
         rows.check_ids(self.model.engine.vocab_size)
         return rows
 

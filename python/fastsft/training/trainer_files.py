@@ -8,6 +8,7 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
+from fastsft.standard_streams import say
 from fastsft.training.hub_uploads import HubUploads
 from fastsft.training.state import TrainerState
 
@@ -82,7 +83,7 @@ class TrainerFiles:
     def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
         """Print the metrics of `train`, `eval` or `test` as transformers does, on rank 0."""
         if self.is_world_process_zero():
-            print(metrics_table(split, metrics), flush=True)
+            say(metrics_table(split, metrics))
 
     def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
         """Write `<split>_results.json` and, when `combined`, add to all_results.json, on rank 0."""

@@ -16,6 +16,7 @@ from fastsft.planning.memory_plan import MemoryPlan, Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.preflight import check_metrics
 from fastsft.reporting.peak_flops import work_of
+from fastsft.training.agreed_inputs import agree_on_rows, agree_on_start, callback_facts
 from fastsft.training.state import TrainerState
 
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.
@@ -47,6 +48,7 @@ class TrainerPlan:
     _planned: dict[str, Any]
     _read_rows: Callable[[Any], TokenRows]
     _train_dataset: Any
+    _agreed_rows: TokenRows | None = None
 
     @property
     def args(self) -> TrainingArguments:
@@ -101,6 +103,7 @@ class TrainerPlan:
         if dataset is None:
             return
         self.train_rows = self._read_rows(dataset)
+        self._agree_on_rows()
         self.plan = RunPlan.of(args, len(self.train_rows))
         beside = args.offload and args.device.type != "cpu"
         self.memory = Room(rank_memory(str(args.device)), rank_memory("cpu") if beside else None)
@@ -127,12 +130,22 @@ class TrainerPlan:
         """How the first steps are cut over ranks and micro-batches (csrc/data/packing_summary.h)."""
         return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
 
-    def _take_changes(self, method: str) -> None:
-        """Check arguments that a script changed since they were planned with, and plan again.
+    def _agree_on_rows(self) -> None:
+        """All ranks train on the same data; collective, and once for each set of rows."""
+        if self._agreed_rows is not self.train_rows:
+            agree_on_rows("the training data", self._train_dataset, self.train_rows)
+            self._agreed_rows = self.train_rows
 
-        method: the one that was called. ValueError for what the constructor refuses, and for fields that the
-        engine was made for.
+    def _take_changes(self, method: str, **given: Any) -> None:
+        """Check arguments that a script changed since they were planned with, and plan again; collective.
+
+        method: the one that was called; given: its arguments that must be alike. ValueError for what the
+        constructor refuses, for fields that the engine was made for, and for ranks that disagree.
         """
+        facts = {f"{method}({name}=)": value for name, value in given.items()}
+        agree_on_start(self.args, **facts, **callback_facts(self.callbacks.callbacks))
+        if self._train_dataset is not None:
+            self._agree_on_rows()
         as_arguments(self.args)
         values = self.args.settled_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]

@@ -1,0 +1,54 @@
+"""A rank whose launcher is gone says so and leaves, with a checkpoint if there is something to save."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+
+from fastsft.standard_streams import say
+
+_PAUSE_S = 1.0
+_OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
+_STARTED = os.getpid(), os.getppid()  # as early as fastsft is imported
+
+
+def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether torchrun started this process and has ended since, so that its store may be gone, too."""
+    env = os.environ if environ is None else environ
+    pid, parent = _STARTED
+    return _OF_TORCHRUN in env and os.getpid() == pid and os.getppid() != parent
+
+
+@contextlib.contextmanager
+def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Inside, in a process that torchrun started, the end of torchrun is answered as SIGTERM is.
+
+    Else such ranks wait for each other for as long as a collective may take: nobody is left who would end
+    them, and the store that torchrun served is gone. In other processes nothing is watched: a shell that
+    starts ranks in the background may leave.
+    """
+    env = os.environ if environ is None else environ
+    if _OF_TORCHRUN not in env:
+        yield
+        return
+    ended = threading.Event()
+    threading.Thread(target=_watch, args=(env, ended), name="fastsft-launcher", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _watch(env: Mapping[str, str], ended: threading.Event) -> None:
+    while not ended.wait(_PAUSE_S):
+        if launcher_is_gone(env):
+            say(
+                f"rank {env.get('RANK')}: the launcher, process {_STARTED[1]}, is gone: this rank leaves, as "
+                "after SIGTERM; start the same command again",
+                to_stderr=True,
+            )
+            os.kill(os.getpid(), signal.SIGTERM)
+            return

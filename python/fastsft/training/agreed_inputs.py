@@ -1,0 +1,131 @@
+"""Model, tokenizer and data as ranks compare them, before a collective whose shape depends on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastsft import launcher
+from fastsft.dataset.cache_directory import cache_directory
+from fastsft.dataset.sampled_digest import sampled_digest
+from fastsft.dataset.sources import data_files
+from fastsft.dataset.token_cache import tokenizer_digest
+from fastsft.launcher import launch
+from fastsft.models.weight_digests import weight_digests
+from fastsft.ranks.comparison import Facts, compare
+from fastsft.ranks.settled import start_facts
+
+_OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
+
+
+def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any) -> None:
+    """Meet the other ranks; arguments, and the files of the data, are those of all of them; collective.
+
+    files: fastsft's DataArguments, or None where a script reads the data.
+    """
+    launcher.meet(args.ddp_timeout)
+    agree_on_start(args, model_args, data_args)
+    if files is not None:
+        agree_on_files(files)
+
+
+def meet_for_trainer(args: Any, callbacks: Sequence[Any], **given: Any) -> None:
+    """Meet the other ranks; the arguments, and those of Trainer, are alike where they must be; collective.
+
+    callbacks: their classes count. given: data sets and functions: whether they are there, and the names of
+    several data sets.
+    """
+    launcher.meet(args.ddp_timeout)
+    facts = {f"Trainer({name}=)": _kind(value) for name, value in given.items()}
+    agree_on_start(args, **facts, **callback_facts(callbacks))
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return sorted(map(str, value))
+    return None if value is None else "given"
+
+
+def callback_facts(callbacks: Sequence[Any]) -> Facts:
+    """The classes of callbacks, but for fastsft's own: any of them may make a rank save, evaluate or stop."""
+    kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
+    names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
+    return {"callbacks": ", ".join(names) or None}
+
+
+def agree_on_start(args: Any, *others: Any, **further: Any) -> None:
+    """Versions, switches and all arguments are those of every other rank; collective.
+
+    args: TrainingArguments; others: further argument classes; further: facts by name. ValueError as
+    `comparison.compare`.
+    """
+    if launch().world_size > 1:
+        compare("comparing arguments", lambda: {**start_facts(args, *others), **further})
+
+
+def agree_on_files(data_args: Any) -> None:
+    """The files of --data_path and --eval_data_path, by content, and whether there is a token cache."""
+    if launch().world_size > 1:
+        compare("comparing the files of the data", lambda: file_facts(data_args))
+
+
+def file_facts(data_args: Any) -> Facts:
+    """For `agree_on_files`."""
+    cached = cache_directory(data_args.data_cache) is not None
+    facts: dict[str, Any] = {"a token cache (--data_cache)": cached}
+    for name in ("data_path", "eval_data_path"):
+        path = getattr(data_args, name)
+        files = data_files(str(path)) if path is not None else []
+        facts[f"--{name}, files"] = None if path is None else len(files)
+        for number, file in enumerate(files):
+            content = "a stream" if file.is_stream else sampled_digest(file.path)
+            facts[f"--{name}, content of file {number + 1}"] = content
+            facts[f"--{name}, weight of file {number + 1}"] = file.weight
+    return facts
+
+
+def agree_on_model(model: Any, tokenizer: Any = None) -> None:
+    """Configuration, weights and tokenizer; collective."""
+    if launch().world_size > 1:
+        compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
+
+
+def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
+    """Labelled rows, by number and checksum; of a data set that is not fastsft's by number; collective."""
+    if launch().world_size > 1:
+        compare(f"comparing {what}", lambda: row_facts(what, dataset, rows))
+
+
+def agree_on_plan(trainer: Any) -> None:
+    """What is derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
+    if launch().world_size == 1 or trainer.train_dataset is None:
+        return
+    plan = trainer.memory_plan
+    derived = {"token_budget": trainer.token_budget, "recompute": getattr(plan, "recompute", None)}
+    facts = {"the plan of the run": {**dataclasses.asdict(trainer.plan), **derived}}
+    compare("comparing plans", lambda: facts)
+
+
+def row_facts(what: str, dataset: Any, rows: Any) -> Facts:
+    """For `agree_on_rows`."""
+    facts: dict[str, Any] = {f"rows of {what}": len(rows)}
+    native: Any = getattr(dataset, "native", None)
+    if native is not None and getattr(rows, "native", None) is native:
+        facts[f"checksum of the rows of {what}"] = f"{native.checksum():08x}"
+    return facts
+
+
+def tokenizer_facts(tokenizer: Any) -> Facts:
+    """Its class, what decides its ids where that is known, and its special tokens."""
+    if tokenizer is None:
+        return {"tokenizer": None}
+    known = {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER}
+    digest = tokenizer_digest(tokenizer)
+    return {"tokenizer": {"class": type(tokenizer).__name__, "files": digest, **known}}
+
+
+def model_facts(model: Any) -> Facts:
+    """config.json as it stands, and the weights that training starts from."""
+    config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
+    return {"config.json": config, "weights": weight_digests(model)}
