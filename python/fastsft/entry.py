@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from fastsft import launcher
 from fastsft.ranks.own_ranks import ranks_to_start, start_ranks
+from fastsft.reporting.terminal_text import visible
 from fastsft.run_errors import RunStoppedError
 from fastsft.training.signals import EXIT_BASE, StartGuard
 
@@ -34,6 +35,10 @@ def run_script(script: Callable[[], object]) -> None:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")
         except KeyboardInterrupt:
             os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
+        except MemoryError:
+            _leave(
+                EXIT_ERROR, f"{_who()}error: out of memory; give the run more, or smaller records and batches"
+            )
         except RunStoppedError as error:
             first = launcher.launch().rank == 0
             _leave(error.exit_status, f"error: {error}" if first else "")
@@ -53,7 +58,7 @@ def _leave(status: int, line: str) -> None:
     if launcher.launch().world_size > 1:
         os._exit(_flushed(status, line))
     if line:
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
     raise SystemExit(status) from None
 
 
@@ -66,7 +71,7 @@ def _fail() -> None:
 
 def _flushed(status: int, line: str) -> int:
     if line:
-        print(line, file=sys.stderr)
+        print(visible(line), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     return status

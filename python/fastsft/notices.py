@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft.launcher import launch
+from fastsft.reporting.terminal_text import visible
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()
@@ -48,7 +49,7 @@ def warn_once(text: str) -> None:
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
         with _above_bars():
-            _log.warning(text)
+            _log.warning(visible(text))
 
 
 def tell(text: str) -> None:
@@ -58,7 +59,7 @@ def tell(text: str) -> None:
         return
     if launch().rank == 0:
         with _above_bars():
-            print(text, flush=True)
+            print(visible(text, keep="\n\t\r"), flush=True)
 
 
 def _above_bars() -> contextlib.AbstractContextManager[Any]:

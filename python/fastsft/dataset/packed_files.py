@@ -29,7 +29,7 @@ class ExpansionLimit:
         if self._unpacked > max(ALWAYS_ALLOWED, MOST_RATIO * self._packed()):
             raise ValueError(
                 f"{self._name}: {self._packed()} bytes expand to {self._unpacked} and more, over "
-                f"{MOST_RATIO} times as many; if that is meant, unpack the file first and give the unpacked one"
+                f"{MOST_RATIO} times as many; if that is meant, unpack the file and give the unpacked one"
             )
 
 

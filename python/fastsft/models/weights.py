@@ -10,6 +10,7 @@ from typing import Any
 from fastsft.models.config import has_safetensors
 from fastsft.ranks.agreement import Agreement
 from fastsft.regular_files import check_regular, read_json_object
+from fastsft.reporting.terminal_text import visible
 
 _PICKLED = "pytorch_model.bin"
 _PICKLED_INDEX = "pytorch_model.bin.index.json"
@@ -27,7 +28,7 @@ def load_weights(engine: Any, model_dir: str | Path) -> None:
     directory = _local_directory(str(model_dir))
     if has_safetensors(directory):
         for note in _C.load_model(engine, str(directory)):
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(visible(note), stacklevel=2)
         return
     agreement = Agreement(f"loading {directory}")
     ignored = agreement.attempt(lambda: _load_pickled(_C.WeightLoader(engine), directory))

@@ -1,7 +1,7 @@
 """The process in which the `tokenizers` library runs a file that fastsft has no native equal of.
 
-A request is a letter, a size (8 bytes) and that many bytes; so is an answer: + with what was asked, - with why
-not.
+A request is a letter, a size (8 bytes) and that many bytes; so is an answer: + with what was asked, - with
+why not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class LibraryProcess:
     """Starts with the first request, and once more after a fork and after its end.
 
     job: the file's text and the tokens added to it (`library_program.Library`). where: begins messages.
-    Requests of several threads wait for each other. ValueError for what the library refuses or does not finish.
+    Requests of several threads wait for each other. ValueError for what the library refuses or does not
+    finish.
     """
 
     def __init__(self, job: dict[str, Any], where: str) -> None:
@@ -81,7 +82,8 @@ class LibraryProcess:
     def _start(self) -> None:
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            bufsize=0,            env={**isolated_environment(), "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "2"},
+            env={**isolated_environment(), "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "2"},
+            bufsize=0,
         )  # fmt: skip
         self.hello = json.loads(self._exchange(b"L", self._job, LOAD_SECONDS))
 

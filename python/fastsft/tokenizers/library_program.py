@@ -17,8 +17,8 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-MEMORY_LIMIT = 3 << 29
-LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 20.0, 10.0, 50_000  # of processor time
+MEMORY_LIMIT = 1 << 30
+LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000  # of processor time
 HEAD = struct.Struct("<cQ")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastsft.tokenizers.library_process import LibraryProcess
 from fastsft.tokenizers.settings import TokenizerSettings
 
 _MAX_PATTERN = 10_000
+_MAX_GROWTH = 256  # what the replacements of a file may make of a character
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
@@ -18,12 +20,13 @@ def library_tokenizer(text: str, settings: TokenizerSettings, where: str = "toke
     """The tokenizer.json `text` with the interface of the native tokenizers.
 
     The library runs in a process with limits of time and memory. Byte ranges are the library's, widened so
-    that they cover the text. ValueError naming `where` for a file that the library refuses, for a pattern that
-    may take exponential time, and for more around a text than BOS and EOS; later for a text that the library
-    cannot encode within the limits.
+    that they cover the text. ValueError naming `where` for a file that the library refuses, for a pattern
+    that may take exponential time, and for more around a text than BOS and EOS; later for a text that the
+    library cannot encode within the limits.
     """
     content = json.loads(text)
     check_patterns(content)
+    check_growth(content)
     _check_dropout(content)
     added = [_given(token) for token in settings.added]
     process = LibraryProcess({"text": _with_prefix_space(content, settings), "added": added}, where)
@@ -62,6 +65,32 @@ def check_patterns(section: Any) -> None:
         raise ValueError(
             f"tokenizer.json: the pattern {pattern[:200]!r} repeats a repeated group; it may never end"
         )
+
+
+def check_growth(content: Any) -> None:
+    """Refuses replacements that, one after the other, multiply a text: thirty doublings fill any memory."""
+    for name in ("normalizer", "decoder"):
+        growth = _growth(content.get(name) if isinstance(content, dict) else None)
+        if growth > _MAX_GROWTH:
+            raise ValueError(
+                f"tokenizer.json: {name}: its replacements make {growth:.3g} characters of one, at most "
+                f"{_MAX_GROWTH} are allowed"
+            )
+
+
+def _growth(section: Any) -> float:
+    if isinstance(section, list):
+        return math.prod(map(_growth, section))
+    if not isinstance(section, dict):
+        return 1.0
+    inside = math.prod(_growth(section.get(name)) for name in ("normalizers", "decoders"))
+    pattern, text = section.get("pattern"), section.get("content")
+    if section.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(text, str):
+        return inside
+    replaced = pattern.get("String")
+    # A pattern may match nothing, too: between two characters.
+    once = len(text) / len(replaced) if isinstance(replaced, str) and replaced else len(text) + 1.0
+    return inside * max(1.0, once)
 
 
 def _repeats_a_repeat(pattern: str) -> bool:

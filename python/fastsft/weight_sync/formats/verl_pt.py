@@ -118,7 +118,15 @@ def _dtensor_classes() -> list[Any]:
     from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-    return [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replicate, _MeshLayout]
+    mesh = (_InertMesh, f"{DeviceMesh.__module__}.{DeviceMesh.__qualname__}")
+    return [DTensor, DTensorSpec, TensorMeta, mesh, Shard, Replicate, _MeshLayout]
+
+
+class _InertMesh:
+    """Where a file names a DeviceMesh: calling that class would make a process group."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
 
 
 def _join(parts: list[Any]) -> torch.Tensor:
