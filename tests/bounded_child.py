@@ -14,15 +14,17 @@ from fastsft import _C
 from fastsft.dataset.sources import DataFile, open_input
 from fastsft.tokenizers.byte_tokenizer import byte_tokenizer
 from fastsft.chat.labelling import LabelSettings, make_labeller
-resource.setrlimit(resource.RLIMIT_CPU, (resource.getrusage(resource.RUSAGE_SELF).ru_utime.__ceil__() + 30,) * 2)
-labeller = make_labeller(byte_tokenizer(["</s>"]), 1 << 29, -1, LabelSettings(mask_policy="spans", template="vicuna_v1.1"))
+seconds = int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + 30
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+settings = LabelSettings(mask_policy="spans", template="vicuna_v1.1")
+labeller = make_labeller(byte_tokenizer(["</s>"]), 1 << 29, -1, settings)
 start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     print("records", _C.label_inputs([open_input(DataFile(sys.argv[1]))], labeller).report.num_records)
 except ValueError as error:
     print("ValueError:", error)
-own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print(start, own, children)
+peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(start, *peaks)
 """
 
 

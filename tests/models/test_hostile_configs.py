@@ -112,7 +112,7 @@ def test_wrong_types_in_tokenizer_config(config: Any, reason: str, tmp_path: Pat
 @pytest.mark.parametrize("value", [[1], "x", 1e400, None, True, -1])
 def test_added_tokens_have_ids(value: Any, tmp_path: Path) -> None:
     write(tmp_path, "added_tokens.json", {"<a>": value})
-    with pytest.raises(ValueError, match="added_tokens.json: '<a>': expected a token id"):
+    with pytest.raises(ValueError, match=r"added_tokens\.json: '<a>': expected a token id"):
         read_settings(tmp_path)
 
 

@@ -23,8 +23,8 @@ WORDS = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token"
 
 def file(**changes: Any) -> str:
     return json.dumps({
-        "version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
-        "decoder": None, "model": WORDS, **changes,
+        "version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
+        "post_processor": None, "decoder": None, "model": WORDS, **changes,
     })  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_a_repeated_repeat_is_refused_before_it_runs(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+",
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t)?",
         r"\d{1,3}(?=(\d{3})*\b)",
         r"[(+)]+a",
