@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 MOST_CONFIG_BYTES = 16 << 20  # config.json, tokenizer_config.json, an index of weights, a chat template
 MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json, as the native reader has it
@@ -28,7 +29,7 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
     return content
 
 
-def open_regular(path: str | Path, what: str = "a regular file") -> BinaryIO:
+def open_regular(path: str | Path, what: str = "a regular file") -> BufferedReader:
     """A regular file, opened for reading. ValueError as of `read_regular`."""
     try:
         # This itself raises for a socket and for what is not there.

@@ -40,7 +40,7 @@ def main() -> int:
 
 def _write_records() -> None:
     import pyarrow  # type: ignore[import-untyped]
-    from pyarrow import parquet  # type: ignore[import-untyped]
+    from pyarrow import parquet
 
     pyarrow.set_cpu_count(1)
     table = parquet.ParquetFile(sys.stdin.buffer, memory_map=False, pre_buffer=False)
@@ -64,7 +64,7 @@ def _check_rows(rows: int, size: int) -> None:
 def _rows_at_once(metadata: Any) -> int:
     sizes = [metadata.row_group(i).total_byte_size for i in range(min(metadata.num_row_groups, 1000))]
     counts = [metadata.row_group(i).num_rows for i in range(len(sizes))]
-    mean = max(1, sum(sizes) // max(1, sum(counts)))
+    mean: int = max(1, sum(sizes) // max(1, sum(counts)))
     return max(1, min(_MOST_ROWS_AT_ONCE, _BATCH_BYTES // mean))
 
 
