@@ -13,6 +13,7 @@ from fastsft import _C
 from fastsft.models import config as model_config
 from fastsft.models.weights import pickled_files
 from fastsft.regular_files import read_json, read_json_object, read_regular, read_text
+from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizers.settings import read_chat_template, read_settings
 
 
@@ -127,3 +128,12 @@ def test_the_index_of_pickled_weights(kind: str, tmp_path: Path) -> None:
     make(tmp_path / "pytorch_model.bin.index.json", kind)
     with pytest.raises(ValueError, match=f"pytorch_model.bin.index.json: expected a JSON file, got {kind}"):
         list(pickled_files(tmp_path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["merges.txt", "vocab.json", "additional_chat_templates/tool.jinja"])
+def test_what_a_save_copies_is_looked_at_first(name: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    make(tmp_path / name, kind)
+    with pytest.raises(ValueError, match=f"expected a file of the tokenizer, got {kind}"):
+        Tokenizer.from_pretrained(tmp_path)

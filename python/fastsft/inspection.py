@@ -40,7 +40,7 @@ class Inspection:
     data: str
     model: str
     width: int
-    labelling: dict[str, str]
+    labelling: dict[str, Any]
     report: Any
     faults: list[Any]
     num_faults: int
@@ -154,7 +154,7 @@ class InspectionSetup:
             seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
         finally:
             progress.close()
-        labelling = describe(self.labeller)
+        labelling = {**describe(self.labeller), "max_record_bytes": max_record_bytes}
         stop = self.native.find_token(labelling["stop_token"])
         return Inspection(
             data=name,

@@ -43,7 +43,8 @@ def library_tokenizer(text: str, settings: TokenizerSettings, where: str = "toke
     ids = {name: vocabulary.get(token, -1) for name, token in settings.named.items()}
     named = _C.NamedIds(*(ids.get(f"{name}_token", -1) for name in ("bos", "eos", "unk", "pad")))
     if settings.adds_bos is None:
-        calls.adds_bos, calls.adds_eos = _around(*process.hello["around"], named)
+        before, after = process.hello["around"]
+        calls.adds_bos, calls.adds_eos = _around(before, after, named)
     else:
         calls.adds_bos, calls.adds_eos = settings.adds_bos, bool(settings.adds_eos)
     calls.named = named

@@ -97,7 +97,7 @@ def _put(whole: dict[str, Any], name: str, part: torch.Tensor, place: Any, expec
     if name not in whole:
         whole[name] = part.new_empty(shape)
     whole[name][begin : begin + count] = part
-    return begin + count
+    return expected + count
 
 
 def _is_place(place: Any) -> bool:
