@@ -167,7 +167,8 @@ def test_a_package_is_never_found_in_the_working_directory(
 ) -> None:
     (tmp_path / "planted_package.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend("")
+    monkeypatch.setattr("sys.path", ["", *sys.path])
+    monkeypatch.setenv("PYTHONPATH", OWN)
     with pytest.raises(ValueError, match="the package planted_package is not installed"):
         package_folder("planted_package")
     assert package_folder("jinja2") not in ("", str(tmp_path))
