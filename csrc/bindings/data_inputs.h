@@ -13,12 +13,13 @@ struct PythonInput {
   std::string name;
   std::shared_ptr<ByteSource> source;
   double weight = 1;
+  size_t max_record = RecordReader::kMaxRecord;
 };
 
 inline std::vector<DataInput> to_inputs(const std::vector<PythonInput>& inputs) {
   std::vector<DataInput> result;
-  for (const auto& [name, source, weight] : inputs) {
-    result.push_back({name, source.get(), Share(weight)});
+  for (const auto& [name, source, weight, max_record] : inputs) {
+    result.push_back({name, source.get(), Share(weight), max_record});
   }
   return result;
 }

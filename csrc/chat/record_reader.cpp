@@ -10,8 +10,8 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kMaxRecord = (size_t{1} << 32) - 1;  // tokens point at bytes with 32 bits
 constexpr std::string_view kSpace = " \n\t\r";
+constexpr std::string_view kBetween = " \n\t\r,]";  // records
 
 struct Signature {
   std::string_view bytes;
@@ -50,8 +50,12 @@ const char* wide_characters(std::string_view text) {
 
 }  // namespace
 
-RecordReader::RecordReader(ByteSource& source, std::string where, size_t block_size)
-    : source_(source), where_(std::move(where)), block_size_(block_size) {}
+RecordReader::RecordReader(ByteSource& source, std::string where, size_t block_size,
+                           size_t max_record)
+    : source_(source),
+      where_(std::move(where)),
+      block_size_(block_size),
+      max_record_(std::min(max_record, kMaxRecord)) {}
 
 void RecordReader::refuse_other_formats() const {
   for (const Signature& other : kOthers) {
@@ -64,7 +68,9 @@ void RecordReader::refuse_other_formats() const {
 bool RecordReader::read_block() {
   if (is_over_) return false;
   const size_t before = text_.size();
-  const size_t wanted = std::max(block_size_, before);  // doubles inside a long record
+  // Doubles inside a long record, but not beyond the longest that is allowed.
+  const size_t room = max_record_ - std::min(before, max_record_);
+  const size_t wanted = std::max(block_size_, std::min(before, room + block_size_));
   text_.resize(before + wanted);
   size_t count = 0, got = 1;
   while (count < wanted && got != 0) {
@@ -82,7 +88,9 @@ void RecordReader::open() {
   refuse_other_formats();
   size_t at = text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   while ((at = text_.find_first_not_of(kSpace, at)) == std::string::npos) {
-    at = text_.size();
+    pass(text_);  // white space of any length is not kept
+    text_.clear();
+    at = 0;
     if (!read_block()) break;
   }
   require(at < text_.size(), where_,
@@ -97,12 +105,14 @@ void RecordReader::open() {
 void RecordReader::refuse_start(size_t at) const {
   const auto text = std::string_view(text_);
   const std::string_view before = text.substr(0, at);
+  const size_t line_begin = before.rfind('\n') + 1;
+  const auto column = static_cast<int64_t>(at - line_begin) + (line_begin == 0 ? column_ : 1);
   const std::string place =
-      concat(" [line ", 1 + std::count(before.begin(), before.end(), '\n'), ", column ",
-             at - (before.rfind('\n') + 1) + 1, ": ", excerpt(text.substr(at)), "]");
+      concat(" [line ", line_ + std::count(before.begin(), before.end(), '\n'), ", column ", column,
+             ": ", excerpt(text.substr(at)), "]");
   const ValueKind kind = [&] {
     try {
-      return JsonScanner(text.substr(at), static_cast<int64_t>(at)).peek();
+      return JsonScanner(text.substr(at), byte_ + static_cast<int64_t>(at)).peek();
     } catch (const JsonFault& fault) {
       throw_invalid(where_, ": ", fault.what(), place);
     }
@@ -111,14 +121,39 @@ void RecordReader::refuse_start(size_t at) const {
                 describe(kind), place);
 }
 
-// A quote too many makes the rest of a file look like one record: the fault is found here, before
-// all of it is in memory.
 void RecordReader::check_growth() const {
   constexpr size_t kUsual = size_t{1} << 26;
+  if (is_array_ && text_.size() >= std::min(kUsual, max_record_)) check_json();
+  check_size(0, text_.size(), number_, " and more");
+}
+
+void RecordReader::check_slices(const std::vector<RecordSlice>& slices) const {
+  int64_t number = number_;
+  for (const RecordSlice& slice : slices) {
+    check_size(slice.begin, slice.end, number, "");
+    number += slice.num_records;
+  }
+}
+
+// Separators and white space around a record do not count, but have the same limit.
+void RecordReader::check_size(size_t begin, size_t end, int64_t number, const char* more) const {
+  if (end - begin <= max_record_) return;
+  const std::string_view text = std::string_view(text_).substr(begin, end - begin);
+  const size_t first = text.find_first_not_of(kBetween);
+  const int64_t place = byte_ + static_cast<int64_t>(begin);
+  require(first != text.npos, where_, ": white space of ", text.size(), " bytes", more,
+          " from byte ", place, ", before record ", number, "; at most ", max_record_,
+          " are read (--max_record_bytes); take it out");
+  const size_t size = text.find_last_not_of(kBetween) + 1 - first;
+  require(size <= max_record_, where_, ": record ", number, " has ", size, " bytes", more,
+          " from byte ", place + static_cast<int64_t>(first), "; a record may have ", max_record_,
+          " (--max_record_bytes): allow more, or divide it");
+}
+
+// A quote too many makes the rest of a file look like one record: the fault is found here, before
+// all of it is in memory.
+void RecordReader::check_json() const {
   constexpr int64_t kCutOff = 16;  // a fault that near the end may be the end's
-  require(text_.size() <= kMaxRecord, where_, ": record ", number_, ": longer than ", kMaxRecord,
-          " bytes");
-  if (!is_array_ || text_.size() < kUsual) return;
   JsonScanner scanner(text_, byte_, 1);
   Conversation record;
   record.number = number_;
@@ -137,6 +172,7 @@ void RecordReader::split(std::vector<RecordSlice>& slices) {
   } else {
     lines_.split(text_, is_over_, slices);
   }
+  check_slices(slices);
 }
 
 bool RecordReader::next(RecordChunk& chunk) {

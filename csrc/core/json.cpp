@@ -1,18 +1,18 @@
 #include "core/json.h"
 
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace fastsft {
 namespace {
 
 class Guard {
  public:
-  Guard(const std::string& where, int max_depth) : where_(where), max_depth_(max_depth) {}
+  Guard(const std::string& where, int max_depth, const char* only)
+      : where_(where), max_depth_(max_depth), only_(only) {}
 
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
@@ -22,6 +22,10 @@ class Guard {
     if (event == Event::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       require(keys_.back().insert(key).second, where_, ": duplicate key \"", key, "\"");
+      if (depth == 1) is_kept_ = only_ == nullptr || key == only_;
+      require(!is_kept_ || keys_.back().size() <= kMaxJsonKeys, where_, ": an object of more than ",
+              kMaxJsonKeys, " keys");
+      return is_kept_;
     }
     return true;
   }
@@ -29,6 +33,8 @@ class Guard {
  private:
   const std::string& where_;
   int max_depth_;
+  const char* only_;
+  bool is_kept_ = true;
   std::vector<std::set<std::string>> keys_;
 };
 
@@ -42,11 +48,11 @@ std::string printable(std::string message) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where, int max_depth) {
+Json parse_json(std::string_view text, const std::string& where, int max_depth, const char* only) {
   // The parser would take a NUL for the end of the text.
   require(text.find('\0') == text.npos, where, ": NUL byte at ", text.find('\0'));
   try {
-    return Json::parse(text.begin(), text.end(), Guard(where, max_depth));
+    return Json::parse(text.begin(), text.end(), Guard(where, max_depth, only));
   } catch (const Json::parse_error& error) {
     throw_invalid(where, ": not JSON at byte ", error.byte, ": ", printable(error.what()));
   } catch (const Json::exception& error) {  // a number out of range
@@ -54,12 +60,8 @@ Json parse_json(std::string_view text, const std::string& where, int max_depth) 
   }
 }
 
-Json read_json_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_runtime("cannot read ", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_json(text.str(), path);
+Json read_json_file(const std::string& path, const char* only) {
+  return parse_json(read_regular_file(path, kMaxJsonFile), path, 64, only);
 }
 
 }  // namespace fastsft

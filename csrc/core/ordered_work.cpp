@@ -43,11 +43,7 @@ class Line {
   bool next(Done& done) {
     std::unique_lock lock(make_mutex_);
     if (is_over_) return false;
-    {
-      std::unique_lock waiting(take_mutex_);
-      room_.wait(waiting, [&] { return num_made_ - num_taken_ < max_waiting_ || error_; });
-      if (error_) return false;
-    }
+    if (!wait_for_room(is_last_alone_ ? 1 : max_waiting_)) return false;
     done = {num_made_, nullptr, nullptr};
     try {
       done.piece = work_.make();
@@ -57,8 +53,17 @@ class Line {
       is_over_ = true;
     }
     if (!done.piece && !done.error) return false;
+    is_last_alone_ = done.piece && work_.is_alone(*done.piece);
+    if (is_last_alone_ && !wait_for_room(1)) return false;
     ++num_made_;
     return true;
+  }
+
+  // Until fewer than `max_waiting` pieces are made and not taken; false after an error.
+  bool wait_for_room(int64_t max_waiting) {
+    std::unique_lock lock(take_mutex_);
+    room_.wait(lock, [&] { return num_made_ - num_taken_ < max_waiting || error_; });
+    return !error_;
   }
 
   // Whoever brings the piece that is next takes it and all that waited behind it.
@@ -96,6 +101,7 @@ class Line {
   int64_t num_made_ = 0;
   int64_t num_taken_ = 0;
   bool is_over_ = false;
+  bool is_last_alone_ = false;  // the piece that was made last
   bool is_taking_ = false;
   std::map<int64_t, Done> waiting_;
   std::exception_ptr error_;

@@ -21,6 +21,8 @@ class OrderedWork {
   virtual void work(Piece& piece) = 0;
   virtual void take(Piece& piece) = 0;
   virtual void poll() {}
+  // Whether a piece is so large that no other may be held at the same time.
+  virtual bool is_alone(const Piece&) const { return false; }
 };
 
 // Runs until `make` returns null and everything was taken. The exception of the first piece in

@@ -15,11 +15,15 @@ class CountWork : public OrderedWork {
   std::unique_ptr<Piece> make() override {
     auto piece = std::make_unique<CountPiece>();
     for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
-      if (!reader_) reader_.emplace(*inputs_[input_].source, inputs_[input_].name);
+      if (!reader_) open(inputs_[input_]);
       piece->input = &inputs_[input_];
       if (reader_->next(piece->chunk)) return piece;
     }
     return nullptr;
+  }
+
+  bool is_alone(const Piece& piece) const override {
+    return static_cast<const CountPiece&>(piece).chunk.is_large();
   }
 
   void work(Piece& base) override {
@@ -51,6 +55,10 @@ class CountWork : public OrderedWork {
     RecordChunk chunk;
     DataCounts counts;
   };
+
+  void open(const DataInput& input) {
+    reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
+  }
 
   std::vector<DataInput> inputs_;
   size_t input_ = 0;

@@ -33,12 +33,16 @@ class LabelWork : public OrderedWork {
     auto piece = std::make_unique<LabelPiece>();
     for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
       DataInput& input = inputs_[input_];
-      if (!reader_) reader_.emplace(*input.source, input.name);
+      if (!reader_) open(input);
       if (!reader_->next(piece->chunk)) continue;
       piece->input = &input;
       return piece;
     }
     return nullptr;
+  }
+
+  bool is_alone(const Piece& piece) const override {
+    return static_cast<const LabelPiece&>(piece).chunk.is_large();
   }
 
   void work(Piece& base) override {
@@ -78,6 +82,10 @@ class LabelWork : public OrderedWork {
     std::vector<LabelledRecord> labelled;
     std::string bad_records;
   };
+
+  void open(const DataInput& input) {
+    reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
+  }
 
   void label(LabelPiece& piece) const {
     if (!labeller_.is_concurrent()) {

@@ -7,6 +7,7 @@
 
 #include "chat/data_report.h"
 #include "chat/labeller.h"
+#include "chat/record_reader.h"
 #include "chat/share.h"
 #include "data/label_sink.h"
 #include "storage/byte_source.h"
@@ -18,6 +19,7 @@ struct DataInput {
   std::string name;  // begins the message of every fault
   ByteSource* source = nullptr;
   Share share;
+  size_t max_record = RecordReader::kMaxRecord;  // bytes of a record
   bool has_places = true;  // bytes and lines of the text mean something to the user
 };
 

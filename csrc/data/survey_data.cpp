@@ -22,10 +22,14 @@ class SurveyWork : public OrderedWork {
     auto piece = std::make_unique<SurveyPiece>();
     for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
       piece->input = &inputs_[input_];
-      if (!reader_) reader_.emplace(*piece->input->source, piece->input->name);
+      if (!reader_) open(*piece->input);
       if (reader_->next(piece->chunk)) return piece;
     }
     return nullptr;
+  }
+
+  bool is_alone(const Piece& piece) const override {
+    return static_cast<const SurveyPiece&>(piece).chunk.is_large();
   }
 
   void work(Piece& base) override {
@@ -70,6 +74,10 @@ class SurveyWork : public OrderedWork {
     std::vector<Conversation> records;
     std::vector<LabelledRecord> labelled;
   };
+
+  void open(const DataInput& input) {
+    reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
+  }
 
   void label(SurveyPiece& piece) const {
     if (!labeller_.is_concurrent()) {

@@ -1,7 +1,6 @@
 #include "storage/byte_source.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,17 +8,12 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace fastsft {
 
 FileSource::FileSource(const std::string& path, const std::string& what)
-    : name_(what + " " + path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) throw_runtime("cannot read the ", name_, ": ", std::strerror(errno));
-  struct stat status {};
-  if (::fstat(descriptor_, &status) != 0 || S_ISDIR(status.st_mode)) {
-    ::close(descriptor_);
-    throw_runtime("cannot read the ", name_, ": it is a directory");
-  }
+    : name_(what + " " + path), descriptor_(open_regular_file(path, what)) {
   ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 

@@ -21,7 +21,8 @@ class ByteSource {
 // kill the process, and what was read leaves memory again.
 class FileSource : public ByteSource {
  public:
-  // `what` names the file in messages ("data file"). std::runtime_error when it cannot be read.
+  // `what` names the file in messages ("data file"). std::invalid_argument when it is no regular
+  // file, std::runtime_error when it cannot be read.
   FileSource(const std::string& path, const std::string& what);
   ~FileSource() override;
   FileSource(const FileSource&) = delete;

@@ -1,6 +1,5 @@
 #include "storage/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,25 +9,22 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace fastsft {
 namespace {
 
-size_t regular_size(int descriptor, const std::string& path) {
+size_t size_of(int descriptor) {
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(descriptor);
-    throw_runtime("cannot read ", path, ": not a regular file");
-  }
+  ::fstat(descriptor, &status);
   return static_cast<size_t>(status.st_size);
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw_runtime("cannot read ", path, ": ", std::strerror(errno));
-  size_ = regular_size(descriptor, path);
+  const int descriptor = open_regular_file(path, "");
+  size_ = size_of(descriptor);
   void* memory =
       size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int error = errno;

@@ -7,7 +7,8 @@
 namespace fastsft {
 
 // A whole file, mapped read-only. Pages are read when they are touched.
-// Throws std::runtime_error when the path is no readable regular file.
+// Throws std::invalid_argument when the path is no regular file, std::runtime_error when it cannot
+// be read.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

@@ -3,17 +3,17 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/regular_file.h"
 #include "tokenizer/text_index.h"
 
 namespace fastsft {
 namespace {
 
+constexpr size_t kMaxModelFile = size_t{256} << 20;
 constexpr const char* kAdditional = "additional_special_tokens";
 // The order in which Hugging Face gives ids to special tokens that the vocabulary lacks.
 constexpr std::array kNames = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -101,9 +101,9 @@ class AddedTokens {
   std::set<std::string, std::less<>> settled_;
 };
 
-Json read_optional(const std::filesystem::path& path) {
+Json read_optional(const std::filesystem::path& path, const char* only = nullptr) {
   if (!std::filesystem::exists(path)) return Json::object();
-  Json json = read_json_file(path.string());
+  Json json = read_json_file(path.string(), only);
   require(json.is_object(), path.string(), ": expected an object");
   return json;
 }
@@ -120,7 +120,7 @@ void merge_older_files(const std::filesystem::path& directory, Json& config, Add
   }
   const Json older = read_optional(directory / "added_tokens.json");
   for (const auto& [text, id] : older.items()) added.set(id.get<int32_t>(), Json(text), false);
-  const Json fast = read_optional(directory / "tokenizer.json");
+  const Json fast = read_optional(directory / "tokenizer.json", "added_tokens");
   if (!fast.contains("added_tokens")) return;
   for (const Json& token : fast["added_tokens"])
     added.set(token.at("id").get<int32_t>(), token, true);
@@ -203,13 +203,10 @@ TokenizerFiles read_tokenizer_files(const std::string& directory, const Sentence
 }
 
 SentencePieceModel read_sentencepiece_model(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  require(file.good(), "cannot read ", path,
+  require(std::filesystem::exists(path), "cannot read ", path,
           ": the directory holds neither a tokenizer.model nor a tokenizer.json; one of them must "
           "be there");
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return parse_sentencepiece_model(bytes.str(), path);
+  return parse_sentencepiece_model(read_regular_file(path, kMaxModelFile), path);
 }
 
 }  // namespace fastsft

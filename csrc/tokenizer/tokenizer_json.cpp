@@ -1,10 +1,9 @@
 #include "tokenizer/tokenizer_json.h"
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "core/error.h"
+#include "core/regular_file.h"
 #include "tokenizer/text_index.h"
 #include "tokenizer/tokenizer_json_events.h"
 
@@ -144,11 +143,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
 }
 
 TokenizerJson read_tokenizer_json(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_runtime("cannot read ", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_tokenizer_json(text.str(), path);
+  return parse_tokenizer_json(read_regular_file(path, kMaxFile), path);
 }
 
 }  // namespace fastsft

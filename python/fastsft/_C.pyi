@@ -837,7 +837,11 @@ class SyncPlan:
 class DataInput:
     @typing.overload
     def __init__(
-        self, name: str, path: str, weight: typing.SupportsFloat | typing.SupportsIndex = 1.0
+        self,
+        name: str,
+        path: str,
+        weight: typing.SupportsFloat | typing.SupportsIndex = 1.0,
+        max_record_bytes: typing.SupportsInt | typing.SupportsIndex = 4294967295,
     ) -> None: ...
     @typing.overload
     def __init__(
@@ -845,6 +849,7 @@ class DataInput:
         name: str,
         read: collections.abc.Callable[[int], bytes],
         weight: typing.SupportsFloat | typing.SupportsIndex = 1.0,
+        max_record_bytes: typing.SupportsInt | typing.SupportsIndex = 4294967295,
     ) -> None: ...
     @property
     def name(self) -> str: ...

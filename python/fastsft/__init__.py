@@ -1,6 +1,10 @@
 """fastsft: fine-tunes chat models with FastChat's flags and labels on a C++/CUDA core."""
 
-from __future__ import annotations
+# No `from __future__`: that module would be looked for in the working directory.
+from fastsft.search_path import is_program, leave_working_directory
+
+if is_program():
+    leave_working_directory()
 
 import importlib
 from typing import Any

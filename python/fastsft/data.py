@@ -38,7 +38,7 @@ class LabelledRows:
 
     `width`: model_max_length, the padded length of a row. `pad_id`: what fills it up. `mask_by_length`: the
     attention mask covers the row's tokens, whatever their ids; else, as FastChat's, all ids but `pad_id`.
-    `labelling`: policy, template and stop token.
+    `labelling`: policy, template, stop token, and the size that a record may have.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LabelledRows:
         width: int,
         pad_id: int,
         mask_by_length: bool = False,
-        labelling: dict[str, str] | None = None,
+        labelling: dict[str, Any] | None = None,
     ) -> None:
         self.native = labelled.dataset
         self.report = labelled.report
@@ -254,8 +254,12 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
-        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: read_records(data_files(str(path))))
+        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: _records(path, data_args))
     return SupervisedDataset.from_rows(rows)
+
+
+def _records(path: str, data_args: Any) -> list[Any]:
+    return read_records(data_files(str(path)), FileOptions.from_arguments(data_args).max_record_bytes)
 
 
 def check_dropped(path: str, report: Any, max_dropped: float) -> None:
@@ -279,7 +283,8 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     if not spans:
         refuse_template()
     if native is None and not spans:
-        return _label_sources(_sources(read_records(data_files(str(path)))), tokenizer)
+        records = read_records(data_files(str(path)), options.max_record_bytes)
+        return _label_sources(_sources(records), tokenizer)
     if native is None:
         raise ValueError(
             f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
@@ -288,7 +293,8 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
-    return LabelledRows(labelled, width, pad_id, mask_by_length=spans, labelling=describe(labeller))
+    labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
+    return LabelledRows(labelled, width, pad_id, mask_by_length=spans, labelling=labelling)
 
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fastsft import launcher
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.own_ranks import ranks_to_start, start_ranks
+from fastsft.reporting.terminal_text import visible
 from fastsft.run_errors import RunStoppedError
 from fastsft.standard_streams import make_best_effort, say
 from fastsft.training.signals import EXIT_BASE, StartGuard
@@ -38,6 +39,10 @@ def run_script(script: Callable[[], object]) -> None:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")
         except KeyboardInterrupt:
             os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
+        except MemoryError:
+            _leave(
+                EXIT_ERROR, f"{_who()}error: out of memory; give the run more, or smaller records and batches"
+            )
         except RunStoppedError as error:
             first = launcher.launch_or_alone().rank == 0
             _leave(error.exit_status, f"error: {error}" if first else "")
@@ -57,7 +62,7 @@ def _leave(status: int, line: str) -> None:
     if launcher.launch_or_alone().world_size > 1:
         os._exit(_flushed(status, line))
     if line:
-        say(line, to_stderr=True)
+        say(visible(line), to_stderr=True)
     raise SystemExit(status) from None
 
 
@@ -70,7 +75,7 @@ def _fail() -> None:
 
 def _flushed(status: int, line: str) -> int:
     if line:
-        say(line, to_stderr=True)
+        say(visible(line), to_stderr=True)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fastsft import _C
+from fastsft.regular_files import read_text
 
 
 def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
@@ -72,7 +73,7 @@ class ChatModel:
         from fastsft.tokenizer import Tokenizer
 
         self.tokenizer = Tokenizer.from_pretrained(str(directory))
-        config = (Path(directory) / "config.json").read_text(encoding="utf-8")
+        config = read_text(Path(directory) / "config.json")
         self.engine = _C.Engine(config, max_positions=max_positions)
         self.max_positions = max_positions
         load_weights(self.engine, str(directory))

@@ -17,7 +17,7 @@ from typing import Any
 from fastsft import _C
 from fastsft.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
 from fastsft.data import check_tokenizer
-from fastsft.dataset.sources import JsonArray, data_files, open_input
+from fastsft.dataset.sources import MAX_RECORD_BYTES, JsonArray, data_files, open_input
 from fastsft.inspected_record import InspectedRecord
 from fastsft.reporting.label_progress import LabelProgress
 from fastsft.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ class Inspection:
     data: str
     model: str
     width: int
-    labelling: dict[str, str]
+    labelling: dict[str, Any]
     report: Any
     faults: list[Any]
     num_faults: int
@@ -108,6 +108,7 @@ def inspect(
     seed: int = 0,
     role_map: str | dict[str, str] | None = None,
     show_progress: bool = False,
+    max_record_bytes: int = MAX_RECORD_BYTES,
     **settings: Any,
 ) -> Inspection:
     """Label `data` as training would, without weights, and explain `n` of its records.
@@ -116,15 +117,16 @@ def inspect(
     --data_path takes (files, patterns, weights, "-"), or records. model_max_length: default 512, as in
     training; of a Tokenizer, its own. record: an id, or a record's number in its file. only: what became of a
     record ("dropped", "truncated", "stopped", ...) or why ("embedded_eos", ...). random: by `seed`, instead
-    of the first. settings: mask_policy, template, chat_template_name, train_turns, role_aliases,
-    on_bad_sample (labelling.LabelSettings). ValueError for options and data that cannot be used.
+    of the first. max_record_bytes: of a file, what one record may have. settings: mask_policy, template,
+    chat_template_name, train_turns, role_aliases, on_bad_sample (labelling.LabelSettings). ValueError for
+    options and data that cannot be used.
     """
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
     )
     roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
     setup = prepare(model, LabelSettings(role_map=roles, **settings), model_max_length)
-    return setup.survey(data, chosen, show_progress=show_progress)
+    return setup.survey(data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes)
 
 
 @dataclass(frozen=True)
@@ -137,15 +139,22 @@ class InspectionSetup:
     width: int
     unit: str = "tokens"
 
-    def survey(self, data: Any, choice: Any, *, show_progress: bool = False) -> Inspection:
-        """Read all of `data` once. ValueError for data in which no record can be found."""
-        name, inputs, size = _inputs(data)
+    def survey(
+        self,
+        data: Any,
+        choice: Any,
+        *,
+        show_progress: bool = False,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> Inspection:
+        """Read all of `data` once. ValueError for data in which no record can be found, or one is longer."""
+        name, inputs, size = _inputs(data, max_record_bytes)
         progress = LabelProgress(size, shown=show_progress)
         try:
             seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
         finally:
             progress.close()
-        labelling = describe(self.labeller)
+        labelling = {**describe(self.labeller), "max_record_bytes": max_record_bytes}
         stop = self.native.find_token(labelling["stop_token"])
         return Inspection(
             data=name,
@@ -209,10 +218,10 @@ def _tokenizer(model: Any, model_max_length: int | None) -> Any:
     return Tokenizer.from_pretrained(model, model_max_length=length)
 
 
-def _inputs(data: Any) -> tuple[str, list[Any], int | None]:
+def _inputs(data: Any, max_record_bytes: int) -> tuple[str, list[Any], int | None]:
     if not isinstance(data, str | Path):
         return "records", [_C.DataInput("records", JsonArray(data).read)], None
     files = data_files(str(data))
     is_stream = any(file.is_stream for file in files)
     size = None if is_stream else sum(os.path.getsize(file.path) for file in files)
-    return str(data), [open_input(file) for file in files], size
+    return str(data), [open_input(file, None, max_record_bytes) for file in files], size

@@ -12,9 +12,11 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.fsdp_context import has_settings_of_fsdp
 from fastsft.launcher import Groups, threads_per_rank
+from fastsft.models.config import check_config_types, read_generation_config
 from fastsft.notices import warn_once
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.sharding_arguments import warn_of_other_layer_class
+from fastsft.regular_files import read_json_object
 
 
 class ModelConfig(dict[str, Any]):
@@ -81,14 +83,10 @@ def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str
 
 
 def _read_config(path: Path) -> ModelConfig:
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"{path.parent}: expected a Hugging Face model directory, found no config.json")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: expected a JSON object, this is no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    content = read_json_object(path)
+    check_config_types(content, path)
     return ModelConfig(content)
 
 
@@ -127,6 +125,8 @@ class CausalLM:
         self.engine: Any = None
         self._options: dict[str, Any] = {}
         self.recompute = "selective"
+        self._generation_settings: dict[str, Any] | None = None
+        self._has_generation_settings = False
 
     @classmethod
     def from_pretrained(
@@ -136,7 +136,9 @@ class CausalLM:
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = _read_config(directory / "config.json")
-        return cls(directory, config)
+        model = cls(directory, config)
+        model.generation_settings()  # what is wrong with them is told before training, and read once
+        return model
 
     def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.
@@ -184,10 +186,11 @@ class CausalLM:
         return source_dtype(self.source_directory, self.config)
 
     def generation_settings(self) -> dict[str, Any] | None:
-        """generation_config.json of the source; None without."""
-        from fastsft.models.config import read_generation_config
-
-        return read_generation_config(self.source_directory)
+        """generation_config.json of the source as it was when the model was opened; None without."""
+        if not self._has_generation_settings:
+            self._generation_settings = read_generation_config(self.source_directory)
+            self._has_generation_settings = True
+        return self._generation_settings
 
     def state_dict(self) -> dict[str, Any]:
         """Every tensor by name, whole, in fp32 and in the memory of every rank; collective.

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastsft.launcher import launch
 from fastsft.standard_streams import say
+from fastsft.reporting.terminal_text import visible
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()
@@ -49,7 +50,7 @@ def warn_once(text: str) -> None:
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
         with _above_bars():
-            _log.warning(text)
+            _log.warning(visible(text))
 
 
 def tell(text: str) -> None:
@@ -59,7 +60,7 @@ def tell(text: str) -> None:
         return
     if launch().rank == 0:
         with _above_bars():
-            say(text)
+            say(visible(text, keep="\n\t\r"))
 
 
 def _above_bars() -> contextlib.AbstractContextManager[Any]:

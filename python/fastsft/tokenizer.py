@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.regular_files import check_regular
 from fastsft.tokenizers.json_tokenizer import load_json_tokenizer
 from fastsft.tokenizers.settings import read_chat_template, read_settings
 
@@ -72,6 +73,9 @@ class Tokenizer:
         nobody reproduces, or there are none.
         """
         root = Path(directory)
+        for path in [*(root / name for name in _FILES), *(root / _TEMPLATES).glob("*.jinja")]:
+            if path.exists():
+                check_regular(path, "a file of the tokenizer")
         if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
             tokenizer = cls._from_model(root)
         else:

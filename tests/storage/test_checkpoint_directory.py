@@ -238,7 +238,7 @@ def test_failures_name_operation_and_path(tmp_path):
         _C.replace_file(str(missing / "x"), "")
     with pytest.raises(RuntimeError, match=r"cannot create directory .*missing"):
         _C.AtomicDirectory(str(missing), "1")
-    with pytest.raises(RuntimeError, match="not a regular file"):
+    with pytest.raises(ValueError, match="expected a regular file, got a directory"):
         _C.SafetensorsReader(str(tmp_path))
 
 

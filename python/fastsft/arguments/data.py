@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastsft.arguments.meaning import used
-from fastsft.dataset.sources import data_files
+from fastsft.dataset.sources import MAX_RECORD_BYTES, data_files
 
 
 @dataclass
@@ -36,6 +36,9 @@ class DataArguments:
     report_bad: str | None = used(
         None, "list bad records here, a line of JSON each: file, line, byte, reason"
     )
+    max_record_bytes: int = used(
+        MAX_RECORD_BYTES, "bytes that one record may have; a longer one stops the run"
+    )
     data_cache: str | None = used(None, "where labelled data is kept, or none; default ~/.cache/fastsft")
 
     def check_files(self) -> None:
@@ -47,3 +50,5 @@ class DataArguments:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
+        if self.max_record_bytes < 1:
+            raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")

@@ -11,13 +11,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Any
 
+from fastsft.isolated_python import isolated_command, isolated_environment
 from fastsft.notices import tell
 
 SECONDS = 10.0
@@ -158,12 +158,11 @@ class _Worker:
         if self._process is not None:
             return self._process
         self._buffer = b""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fastsft.chat.render"],
+            isolated_command("fastsft.chat.render", ("jinja2", "markupsafe")),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env=isolated_environment(),
         )
         _write(self._process, json.dumps(self._settings).encode() + b"\n")
         hello = self._read(self._process)

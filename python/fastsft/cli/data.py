@@ -26,7 +26,9 @@ def main(arguments: Sequence[str]) -> int:
         complain("data report", error)
         return 2
     try:
-        inspection = setup.survey(args.file, _C.SurveyChoice(count=0), show_progress=True)
+        inspection = setup.survey(
+            args.file, _C.SurveyChoice(count=0), show_progress=True, max_record_bytes=args.max_record_bytes
+        )
     except (ValueError, OSError) as error:
         complain("data report", error)
         return 1

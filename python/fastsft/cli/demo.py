@@ -17,6 +17,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.search_path import child_environment
 
 MARK = ".fastsft-demo"
 MAX_LENGTH = 256
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"A model of the {args.model_type} family with {size}: {folder / 'untrained'}")
     command = training_command(folder, data, steps=args.steps, seed=args.seed)
     print(f"Training: {shlex.join(['python', *command[1:]])}\n", flush=True)
-    status = subprocess.run(command).returncode
+    status = subprocess.run([command[0], "-P", *command[1:]], env=child_environment()).returncode
     if status != 0:
         print(f"fastsft demo: training ended with status {status}; see above", file=sys.stderr)
         return 1

@@ -30,7 +30,9 @@ def main(arguments: Sequence[str]) -> int:
         complain("inspect", error)
         return 2
     try:
-        inspection = setup.survey(args.data, choice, show_progress=True)
+        inspection = setup.survey(
+            args.data, choice, show_progress=True, max_record_bytes=args.max_record_bytes
+        )
     except (ValueError, OSError) as error:
         complain("inspect", error)
         return 1

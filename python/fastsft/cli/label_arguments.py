@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from fastsft.chat.labelling import LabelSettings, parse_role_map
+from fastsft.dataset.sources import MAX_RECORD_BYTES
 from fastsft.inspection import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 
 
@@ -34,6 +35,13 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
     parser.add_argument("--role_aliases", action="store_true", help="accept user, assistant, ... too")
     parser.add_argument("--on_bad_sample", choices=["error", "skip", "repair"])
+    parser.add_argument(
+        "--max_record_bytes",
+        type=int,
+        default=MAX_RECORD_BYTES,
+        metavar="N",
+        help="bytes that one record may have; default %(default)s",
+    )
 
 
 def setup_from(args: Any) -> InspectionSetup:

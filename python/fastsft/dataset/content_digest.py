@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+from fastsft.regular_files import open_regular
+
 # A file changed again within this time of its hash could have the same times in its inode.
 _UNSAFE_SECONDS = 2.0
 
@@ -26,7 +28,7 @@ def file_digest(path: str | Path, index: Path | None = None) -> str:
         if known.get("identity") == identity and isinstance(known.get("sha256"), str):
             return str(known["sha256"])
     started = time.time()
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     settled = started - max(identity[3], identity[4]) / 1e9 > _UNSAFE_SECONDS
     if entry is not None and settled and identity == _identity(path):

@@ -12,7 +12,7 @@ from fastsft import _C
 from fastsft.dataset.cache_directory import cache_directory
 from fastsft.dataset.content_digest import file_digest
 from fastsft.dataset.errors import DataError, raise_first
-from fastsft.dataset.sources import DataFile, data_files, open_input
+from fastsft.dataset.sources import MAX_RECORD_BYTES, DataFile, data_files, open_input
 from fastsft.dataset.token_cache import (
     FILE_CHANGED,
     Labelled,
@@ -28,11 +28,15 @@ from fastsft.reporting.label_progress import LabelProgress
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Where labelled rows are kept (`data_cache`) and where bad records are listed (`report_bad`)."""
+    """`data_cache`: where labelled rows are kept. `report_bad`: where bad records are listed.
+
+    `max_record_bytes`: how long a record may be.
+    """
 
     data_cache: str | None = None
     report_bad: str | None = None
     show_progress: bool = True
+    max_record_bytes: int = MAX_RECORD_BYTES
 
     @classmethod
     def from_arguments(cls, data_args: Any) -> FileOptions:
@@ -40,6 +44,7 @@ class FileOptions:
         return cls(
             getattr(data_args, "data_cache", "none"),
             getattr(data_args, "report_bad", None),
+            max_record_bytes=getattr(data_args, "max_record_bytes", MAX_RECORD_BYTES),
         )
 
 
@@ -105,9 +110,10 @@ def _label(
     files: list[DataFile], labeller: Any, writer: Any, options: FileOptions, streams: Any = None
 ) -> Labelled:
     _check_streams(files, writer)
-    watches = iter(streams or [])
+    watches, limit = iter(streams or []), options.max_record_bytes
     inputs = [
-        open_input(file, next(watches).update if streams and file.is_stream else None) for file in files
+        open_input(file, next(watches).update if streams and file.is_stream else None, limit)
+        for file in files
     ]
     total = None if any(file.is_stream for file in files) else sum(map(_size, files))
     shown = options.show_progress and launch().rank == 0

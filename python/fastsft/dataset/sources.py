@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import glob
-import gzip
-import importlib
+import importlib.util
 import io
 import json
 import os
@@ -15,10 +14,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
+from fastsft.dataset.json_lines import JsonArray, JsonLines
+from fastsft.dataset.packed_files import GzipStream, ZstandardStream
+from fastsft.dataset.parquet_lines import ParquetLines
+from fastsft.dataset.waiting_pipe import open_data
+from fastsft.regular_files import open_regular
+
+__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "data_files", "open_input",
+           "open_reader", "read_records"]  # fmt: skip
+
+MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
+
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 _STANDARD_INPUT = "-"
-_BATCH = 1 << 16
-_PACKED_BLOCK = 1 << 12  # Zstandard unpacks it to 128 MiB at most
 
 
 @dataclass(frozen=True)
@@ -68,132 +76,84 @@ def _expand(item: str) -> Iterator[DataFile]:
         yield DataFile(each, weight)
 
 
-def open_input(file: DataFile, watch: Callable[[bytes], None] | None = None) -> Any:
+def open_input(
+    file: DataFile,
+    watch: Callable[[bytes], None] | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Any:
     """The native input (_C.DataInput) of a file; its format is known by its first bytes, not by its name.
 
     JSON is read natively; gzip, Zstandard (package zstandard) and Parquet (package pyarrow) by their
     libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
+    max_record_bytes: a longer record stops the reading.
     """
     from fastsft import _C
 
+    limit = min(max_record_bytes, (1 << 32) - 1)
     if not file.is_stream:
-        with open(file.path, "rb") as opened:
+        with open_regular(file.path, "a data file") as opened:
             if not _is_packed(opened.read(4)):
-                return _C.DataInput(file.path, file.path, file.weight)
-    return _C.DataInput(_name(file), open_reader(file, watch), file.weight)
+                return _C.DataInput(file.path, file.path, file.weight, limit)
+    return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit)
 
 
 def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) -> Callable[[int], bytes]:
     """`read(size)` of the JSON in a file, unpacked; of Parquet, the records as lines."""
-    raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open(file.path, "rb")  # noqa: SIM115
+    raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
-    if start == b"PAR1":
-        return _guarded(JsonLines(_parquet_records(raw, file)), _name(file), watch)
     stream: Any = raw
-    if start[:2] == b"\x1f\x8b":
-        stream = gzip.GzipFile(fileobj=raw)
+    if start == b"PAR1":
+        _check_installed("pyarrow", file, "Parquet", "parquet")
+        stream = ParquetLines(raw, _name(file))
+    elif start[:2] == b"\x1f\x8b":
+        stream = GzipStream(raw, _name(file))
     elif _is_zstandard(start):
-        zstandard = _optional("zstandard", file, "Zstandard", "zstd")
-        stream = _ZstandardFrames(raw, zstandard.ZstdDecompressor().decompressobj)
+        _check_installed("zstandard", file, "Zstandard", "zstd")
+        stream = ZstandardStream(raw, _name(file))
     return _guarded(stream, _name(file), watch)
 
 
-class JsonLines:
-    """Records of Python objects as one JSON line each, read in blocks.
+def read_records(files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> list[Any]:
+    """All records of files as Python objects, each as often as its file's weight says.
 
-    What is no JSON value counts as a number: truthy, and not a text. Lone surrogates are written as escapes.
+    ValueError naming the file for what is no JSON, and for a record of more than max_record_bytes.
     """
-
-    def __init__(self, records: Iterable[Any]) -> None:
-        self._records = iter(records)
-        self._waiting = b""
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
-        parts, length = [self._waiting], len(self._waiting)
-        while length < size:
-            record = next(self._records, self)
-            if record is self:
-                break
-            parts.append(write_line(record))
-            length += len(parts[-1])
-        block = b"".join(parts)
-        self._waiting = block[size:]
-        return block[:size]
-
-
-class JsonArray:
-    """As JsonLines, but one array, in which a record may be any value; without records an empty one."""
-
-    def __init__(self, records: Iterable[Any]) -> None:
-        self._chunks = self._write(records)
-        self._waiting = b""
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
-        while len(self._waiting) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._waiting += chunk
-        block, self._waiting = self._waiting[:size], self._waiting[size:]
-        return block
-
-    @staticmethod
-    def _write(records: Iterable[Any]) -> Iterator[bytes]:
-        yield b"["
-        for number, record in enumerate(records):
-            yield (b"," if number else b"") + write_line(record)
-        yield b"]"
-
-
-class _ZstandardFrames:
-    """Unpacks frames one behind the other. The library's own reader ends a cut file without a word."""
-
-    def __init__(self, raw: BinaryIO, begin_frame: Callable[[], Any]) -> None:
-        self._raw, self._begin_frame = raw, begin_frame
-        self._frame = begin_frame()
-        self._waiting = b""
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. EOFError where the file ends inside a frame."""
-        while not self._waiting:
-            packed = (self._frame.unused_data if self._frame.eof else b"") or self._raw.read(_PACKED_BLOCK)
-            if not packed:
-                if self._frame.eof:
-                    return b""
-                raise EOFError("it ends inside a Zstandard frame")
-            if self._frame.eof:
-                self._frame = self._begin_frame()
-            self._waiting = self._frame.decompress(packed)
-        block, self._waiting = self._waiting[:size], self._waiting[size:]
-        return block
-
-
-def write_line(record: Any) -> bytes:
-    """A record as a JSON line."""
-    text = json.dumps(record, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(record, skipkeys=True, default=lambda _: 1).encode() + b"\n"
-
-
-def read_records(files: Iterable[DataFile]) -> list[Any]:
-    """All records of files as Python objects, each as often as its file's weight says."""
     from fastsft import _C
 
     records = []
     for file in files:
-        read = open_reader(file)
-        text = b"".join(iter(partial(read, 1 << 20), b"")).decode("utf-8-sig")
-        if text.lstrip(" \n\t\r")[:1] == "[":
-            found = json.loads(text)
-        else:
-            found = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
-        for number, record in enumerate(found):
+        for number, record in enumerate(_parsed(file, max_record_bytes)):
             records.extend([record] * _C.copies_of_record(file.weight, number))
     return records
+
+
+def _parsed(file: DataFile, limit: int) -> list[Any]:
+    read = open_reader(file)
+    try:
+        text = b"".join(iter(partial(read, 1 << 20), b"")).decode("utf-8-sig")
+        if text.lstrip(" \n\t\r")[:1] == "[":
+            found: list[Any] = json.loads(text)
+        else:
+            found = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
+    except RecursionError:
+        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{_name(file)}: not JSON: {error}") from None
+    if len(text) > limit:
+        for number, record in enumerate(found):
+            _check_record(record, f"{_name(file)}: record {number}", limit)
+    return found
+
+
+def _check_record(record: Any, where: str, limit: int) -> None:
+    size = len(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise ValueError(
+            f"{where} has {size} bytes; a record may have {limit} (--max_record_bytes): allow more, or "
+            "divide it"
+        )
 
 
 def _name(file: DataFile) -> str:
@@ -226,21 +186,13 @@ def _guarded(stream: Any, name: str, watch: Callable[[bytes], None] | None) -> C
     return read
 
 
-def _parquet_records(raw: BinaryIO, file: DataFile) -> Iterator[Any]:
-    parquet = _optional("pyarrow.parquet", file, "Parquet", "parquet")
-    table = parquet.ParquetFile(raw)
-    known = {"conversations", "messages", "id", "system", "train"}
-    columns = [name for name in table.schema_arrow.names if name in known]
-    for batch in table.iter_batches(batch_size=_BATCH // 64, columns=columns):
-        yield from batch.to_pylist()
-
-
-def _optional(module: str, file: DataFile, what: str, extra: str) -> Any:
+def _check_installed(package: str, file: DataFile, what: str, extra: str) -> None:
     try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.split(".")[0]
+        found = importlib.util.find_spec(package)
+    except ValueError:  # it is hidden
+        found = None
+    if found is None:
         raise ValueError(
             f"{_name(file)} is {what}, which needs the package {package}: pip install fastsft[{extra}], "
             "or unpack it first"
-        ) from None
+        )

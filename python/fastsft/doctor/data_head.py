@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.dataset.errors import DataError
-from fastsft.dataset.sources import DataFile, open_reader
+from fastsft.dataset.sources import MAX_RECORD_BYTES, DataFile, open_reader
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 26
@@ -25,7 +25,7 @@ def head_of(file: DataFile, records: int) -> tuple[Any, bool]:
     from fastsft import _C
 
     data, is_all = _read_head(open_reader(file), records, file.path)
-    return _C.DataInput(file.path, io.BytesIO(data).read, file.weight), is_all
+    return _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES), is_all
 
 
 def _read_head(read: Callable[[int], bytes], records: int, name: str) -> tuple[bytes, bool]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from fastsft.regular_files import read_json_object
 
 # transformers' defaults of what belongs into generation_config.json; other values move there.
 _GENERATION_DEFAULTS: dict[str, Any] = {
@@ -116,23 +118,69 @@ def generation_config_to_save(
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
     """generation_config.json of a model directory; None when it has none.
 
-    None with a warning when it is no JSON object: a finished run is not lost over it.
+    None with a warning when it is no JSON object, or its token ids are none: a finished run is not lost over
+    it.
     """
     path = Path(directory) / "generation_config.json"
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        problem = f"got {type(content).__name__}"
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        content, problem = None, str(error)
-    if isinstance(content, dict):
+        content = read_json_object(path)
+        _check_types(content, _GENERATION_TYPES, "")
         return content
+    except ValueError as error:
+        problem = str(error).removeprefix(f"{path}: ").removeprefix("expected a JSON object").strip(" :,")
     warnings.warn(
         f"{path}: expected a JSON object ({problem}); not copied, the saved one is made from config.json",
         stacklevel=2,
     )
     return None
+
+
+def check_config_types(config: Mapping[str, Any], path: Path) -> None:
+    """ValueError naming the field where a value of config.json is of another type.
+
+    Only of those that Python looks at; the engine checks what it reads itself.
+    """
+    _check_types(config, _CONFIG_TYPES, f"{path}: ")
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and -1 <= value < 1 << 31
+
+
+def _is_ids(value: Any) -> bool:
+    return _is_id(value) or (isinstance(value, list) and all(map(_is_id, value)))
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 31
+
+
+_ID = ("a token id", _is_id)
+_IDS = ("a token id or a list of them", _is_ids)
+_OBJECT = ("an object", lambda value: isinstance(value, dict))
+_TEXT = ("a text", lambda value: isinstance(value, str))
+Types = dict[str, tuple[str, Callable[[Any], bool]]]
+_GENERATION_TYPES: Types = {"eos_token_id": _IDS, "bos_token_id": _ID, "pad_token_id": _ID}
+_CONFIG_TYPES: Types = {
+    "model_type": _TEXT,
+    "max_position_embeddings": ("a number of positions", _is_size),
+    "vocab_size": ("a number of tokens", _is_size),
+    "rope_scaling": _OBJECT,
+    "rope_parameters": _OBJECT,
+    "eos_token_id": _IDS,
+    "bos_token_id": _IDS,
+    "pad_token_id": _ID,
+    "architectures": ("a list", lambda value: isinstance(value, list)),
+}
+
+
+def _check_types(values: Mapping[str, Any], types: Types, where: str) -> None:
+    for name, (expected, fits) in types.items():
+        value = values.get(name)
+        if value is not None and not fits(value):
+            raise ValueError(f"{where}{name}: expected {expected}, got {ascii(value)[:60]}")
 
 
 def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:

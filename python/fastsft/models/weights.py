@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,12 @@ from typing import Any
 
 from fastsft.models.config import has_safetensors
 from fastsft.ranks.agreement import Agreement
+from fastsft.regular_files import check_regular, read_json_object
+from fastsft.reporting.terminal_text import visible
 
 _PICKLED = "pytorch_model.bin"
 _PICKLED_INDEX = "pytorch_model.bin.index.json"
+_MOST_FILES = 10_000
 
 
 def load_weights(engine: Any, model_dir: str | Path) -> None:
@@ -26,7 +28,7 @@ def load_weights(engine: Any, model_dir: str | Path) -> None:
     directory = _local_directory(str(model_dir))
     if has_safetensors(directory):
         for note in _C.load_model(engine, str(directory)):
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(visible(note), stacklevel=2)
         return
     agreement = Agreement(f"loading {directory}")
     ignored = agreement.attempt(lambda: _load_pickled(_C.WeightLoader(engine), directory))
@@ -79,17 +81,20 @@ def pickled_files(directory: Path) -> Iterator[Path]:
             f"{directory}: expected model.safetensors, model.safetensors.index.json, {_PICKLED} or "
             f"{_PICKLED_INDEX}, found none"
         )
-    content = json.loads(index.read_text(encoding="utf-8"))
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise ValueError(f'{index}: expected an object with "weight_map": {{tensor: file}}')
-    for name in sorted(set(weight_map.values())):
+    names = sorted(set(weight_map.values()))
+    if len(names) > _MOST_FILES:
+        raise ValueError(f"{index}: expected at most {_MOST_FILES} files of weights, got {len(names)}")
+    for name in names:
         yield Path(_C.path_inside(str(directory), name, str(index)))
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
     import torch
 
+    check_regular(path, "a file of weights")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
@@ -99,6 +104,8 @@ def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a dictionary of tensors, got {type(content).__name__}")
     for name, tensor in content.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{path}: expected names of tensors, got {type(name).__name__}")
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{path}: {name}: expected a tensor, got {type(tensor).__name__}")
         yield name, tensor

@@ -7,19 +7,18 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from fastsft.notebook.interrupts import Interrupts
 from fastsft.ranks.store import HeldPort
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
+from fastsft.search_path import child_environment, python_command
 
 _KEPT_LINES = 400
 _CELL_COLUMNS = "92"
@@ -154,7 +153,7 @@ class Ranks:
             variables[EVENTS_VARIABLE] = str(sink)
         # A session of its own: an interrupt of the notebook reaches the ranks through us alone, once.
         process = subprocess.Popen(
-            [sys.executable, "-m", "fastsft.notebook.rank_program"],
+            python_command("fastsft.notebook.rank_program"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=variables, pass_fds=() if sink is None else (sink,), start_new_session=True,
         )  # fmt: skip
@@ -185,15 +184,12 @@ class Ranks:
 
 
 def _shared_variables(count: int, port: int, environ: Mapping[str, str], is_silent: bool) -> dict[str, str]:
-    package = str(Path(__file__).parents[2])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **os.environ,
+        **child_environment(),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         **({CONSOLE_VARIABLE: "none", "COLUMNS": _CELL_COLUMNS} if is_silent else {}),
         **environ,

@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fastsft.launcher import launch
 from fastsft.parsing.early_arguments import chooses_cpu
 from fastsft.standard_streams import say
+from fastsft.search_path import child_environment, python_command
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 
@@ -49,8 +51,15 @@ def start_ranks(count: int) -> None:
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", module.name] if module is not None else [sys.argv[0]]
     say(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)")
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
-    os.execv(sys.executable, [sys.executable, *launcher, *program, *sys.argv[1:]])
+    launcher = [*python_command("torch.distributed.run"), "--standalone", f"--nproc_per_node={count}"]
+    os.execve(sys.executable, [*launcher, *program, *sys.argv[1:]], _rank_environment(module))
+
+
+def _rank_environment(module: Any) -> dict[str, str]:
+    """A program of fastsft does not look into the working directory; one of the user as Python does."""
+    if module is None or module.name.split(".")[0] != "fastsft":
+        return dict(os.environ)
+    return {**child_environment(), "PYTHONSAFEPATH": "1"}
 
 
 def _visible_gpus() -> int:

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-from fastsft.reporting.terminal_text import has_colour
+from fastsft.reporting.terminal_text import has_colour, visible
 
 _LABEL_WIDTH = 12
 _WIDTH_WITHOUT_TERMINAL = 110
@@ -30,7 +30,7 @@ def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
     lines = []
     for label, text in rows:
         name = f"{label:<{_LABEL_WIDTH}}"
-        for number, part in enumerate(_wrapped(text, room)):
+        for number, part in enumerate(_wrapped(visible(text), room)):
             head = " " * _LABEL_WIDTH if number else f"{_BOLD}{name}{_PLAIN}" if bold and label else name
             lines.append(f"{head}{part}".rstrip())
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.notices import warn_once
+from fastsft.regular_files import MOST_TOKENIZER_BYTES, read_text
 from fastsft.tokenizers.library_tokenizer import library_tokenizer
 from fastsft.tokenizers.settings import TokenizerSettings
 
@@ -19,4 +20,5 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> Any:
         warn_once(
             f"{path}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
         )
-    return library_tokenizer(path.read_text("utf-8"), settings)
+    text = read_text(path, MOST_TOKENIZER_BYTES, "a tokenizer.json")
+    return library_tokenizer(text, settings, str(path))

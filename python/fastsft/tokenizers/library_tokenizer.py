@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
 from fastsft import _C
+from fastsft.tokenizers.library_process import LibraryProcess
 from fastsft.tokenizers.settings import TokenizerSettings
 
 _MAX_PATTERN = 10_000
-# A group that repeats, with something inside that repeats: time can double with every character.
-_NESTED_REPEAT = re.compile(
-    r"\((?:[^()\\]|\\.)*[*+](?:[^()\\]|\\.)*\)[*+]|\((?:[^()\\]|\\.)*[*+](?:[^()\\]|\\.)*\)\{\d+,\d*\}"
-)
+_MAX_GROWTH = 256  # what the replacements of a file may make of a character
+_REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
-def library_tokenizer(text: str, settings: TokenizerSettings) -> Any:
-    """The tokenizer.json `text` behind the interface of the native tokenizers.
+def library_tokenizer(text: str, settings: TokenizerSettings, where: str = "tokenizer.json") -> Any:
+    """The tokenizer.json `text` with the interface of the native tokenizers.
 
-    Byte ranges are the library's, widened so that they cover the text. ValueError for a file that the library
-    refuses, for a pattern that may take exponential time, and for more around a text than BOS and EOS.
+    The library runs in a process with limits of time and memory. Byte ranges are the library's, widened so
+    that they cover the text. ValueError naming `where` for a file that the library refuses, for a pattern
+    that may take exponential time, and for more around a text than BOS and EOS; later for a text that the
+    library cannot encode within the limits.
     """
-    import tokenizers  # type: ignore[import-untyped]
-
     content = json.loads(text)
     check_patterns(content)
+    check_growth(content)
     _check_dropout(content)
-    text = _with_prefix_space(content, settings)
-    finds, plain = _load(tokenizers, text, settings), _load(tokenizers, text, settings)
-    plain.encode_special_tokens = True
+    added = [_given(token) for token in settings.added]
+    process = LibraryProcess({"text": _with_prefix_space(content, settings), "added": added}, where)
+    vocabulary: dict[str, int] = process.hello["vocabulary"]
+    texts = {token_id: token for token, token_id in vocabulary.items()}
     calls = _C.LibraryCalls()
-    calls.encode = lambda data, as_plain: _encode(plain if as_plain else finds, data)
-    calls.decode = lambda ids, skip: finds.decode(ids, skip_special_tokens=skip)
-    calls.token_text = lambda token_id: finds.id_to_token(token_id) or ""
-    calls.find_token = lambda token: _or_minus(finds.token_to_id(token))
-    calls.special_ids = set(finds.get_added_tokens_decoder())
-    calls.vocab_size = max(finds.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    calls.encode = process.encode
+    calls.decode = process.decode
+    calls.token_text = lambda token_id: texts.get(token_id, "")
+    calls.find_token = lambda token: vocabulary.get(token, -1)
+    calls.special_ids = set(process.hello["special_ids"])
+    calls.vocab_size = max(vocabulary.values(), default=-1) + 1
     calls.legacy = settings.legacy
-    ids = {name: _or_minus(finds.token_to_id(token)) for name, token in settings.named.items()}
+    ids = {name: vocabulary.get(token, -1) for name, token in settings.named.items()}
     named = _C.NamedIds(*(ids.get(f"{name}_token", -1) for name in ("bos", "eos", "unk", "pad")))
     if settings.adds_bos is None:
-        calls.adds_bos, calls.adds_eos = _around(finds.encode("a"), named)
+        before, after = process.hello["around"]
+        calls.adds_bos, calls.adds_eos = _around(before, after, named)
     else:
         calls.adds_bos, calls.adds_eos = settings.adds_bos, bool(settings.adds_eos)
     calls.named = named
@@ -59,10 +62,74 @@ def check_patterns(section: Any) -> None:
         return
     if len(pattern) > _MAX_PATTERN:
         raise ValueError(f"tokenizer.json: a pattern of {len(pattern)} characters, at most {_MAX_PATTERN}")
-    if _NESTED_REPEAT.search(pattern):
+    if _repeats_a_repeat(pattern):
         raise ValueError(
             f"tokenizer.json: the pattern {pattern[:200]!r} repeats a repeated group; it may never end"
         )
+
+
+def check_growth(content: Any) -> None:
+    """Refuses replacements that, one after the other, multiply a text: thirty doublings fill any memory."""
+    for name in ("normalizer", "decoder"):
+        growth = _growth(content.get(name) if isinstance(content, dict) else None)
+        if growth > _MAX_GROWTH:
+            raise ValueError(
+                f"tokenizer.json: {name}: its replacements make {growth:.3g} characters of one, at most "
+                f"{_MAX_GROWTH} are allowed"
+            )
+
+
+def _growth(section: Any) -> float:
+    if isinstance(section, list):
+        return math.prod(map(_growth, section))
+    if not isinstance(section, dict):
+        return 1.0
+    inside = math.prod(_growth(section.get(name)) for name in ("normalizers", "decoders"))
+    pattern, text = section.get("pattern"), section.get("content")
+    if section.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(text, str):
+        return inside
+    replaced = pattern.get("String")
+    # A pattern may match nothing, too: between two characters.
+    once = len(text) / len(replaced) if isinstance(replaced, str) and replaced else len(text) + 1.0
+    return inside * max(1.0, once)
+
+
+def _repeats_a_repeat(pattern: str) -> bool:
+    """A group that repeats, with something inside that repeats: time can double with every character."""
+    open_groups = [False]  # of each, whether something in it repeats
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 2
+            continue
+        if pattern[at] == "[":
+            at = _end_of_class(pattern, at)
+            continue
+        if pattern[at] == "(":
+            open_groups.append(False)
+            at += 2 if pattern.startswith("(?", at) else 1
+            continue
+        repeat = _REPEAT.match(pattern, at + 1 if pattern[at] == ")" else at)
+        if pattern[at] == ")" and len(open_groups) > 1:
+            inside = open_groups.pop()
+            if inside and repeat:
+                return True
+            open_groups[-1] |= inside
+        elif repeat:
+            open_groups[-1] = True
+        at += 1
+    return False
+
+
+def _end_of_class(pattern: str, at: int) -> int:
+    """After the "]" of the class of characters that begins at `at`; classes may be inside it."""
+    depth = 0
+    while at < len(pattern):
+        depth += (pattern[at] == "[") - (pattern[at] == "]")
+        at += 2 if pattern[at] == "\\" else 1
+        if depth == 0:
+            break
+    return at
 
 
 def _check_dropout(content: Any) -> None:
@@ -84,51 +151,24 @@ def _with_prefix_space(content: Any, settings: TokenizerSettings) -> str:
     return json.dumps(content)
 
 
-def _load(tokenizers: Any, text: str, settings: TokenizerSettings) -> Any:
-    try:
-        tokenizer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises plain Exception
-        raise ValueError(f"tokenizer.json: the tokenizers library refuses it: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    in_file = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    known, added = set(in_file), []
-    for given in settings.added:
-        text = given.token.text
-        if text not in known or (given.replaces_file if text in in_file else given.replaces_other):
-            added.append(_library_token(tokenizers, given.token))
-            known.add(text)
-    tokenizer.add_tokens(added)
-    return tokenizer
+def _given(given: Any) -> dict[str, Any]:
+    token = given.token
+    return {
+        "token": {
+            "content": token.text,
+            "lstrip": token.strips_left,
+            "rstrip": token.strips_right,
+            "single_word": token.single_word,
+            "normalized": token.normalized,
+            "special": token.special,
+        },
+        "replaces_file": given.replaces_file,
+        "replaces_other": given.replaces_other,
+    }
 
 
-def _library_token(tokenizers: Any, token: Any) -> Any:
-    return tokenizers.AddedToken(
-        token.text,
-        lstrip=token.strips_left,
-        rstrip=token.strips_right,
-        single_word=token.single_word,
-        normalized=token.normalized,
-        special=token.special,
-    )
-
-
-def _encode(tokenizer: Any, data: str) -> list[tuple[int, int, int]]:
-    encoding = tokenizer.encode(data, add_special_tokens=False)
-    bytes_before = [0]
-    for char in data:
-        bytes_before.append(bytes_before[-1] + len(char.encode()))
-    return [
-        (token_id, bytes_before[begin], bytes_before[end])
-        for token_id, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True)
-    ]
-
-
-def _around(encoding: Any, named: Any) -> tuple[bool, bool]:
-    """Whether BOS stands in front of a text and EOS behind it, by the `encoding` of a text."""
-    places = [number for number, part in enumerate(encoding.sequence_ids) if part is not None]
-    first, last = (places[0], places[-1]) if places else (len(encoding.ids), len(encoding.ids))
-    before, after = encoding.ids[:first], encoding.ids[last + 1 :]
+def _around(before: list[int], after: list[int], named: Any) -> tuple[bool, bool]:
+    """Whether BOS stands in front of a text and EOS after it, by the ids that are put there."""
     if len(before) == 1 and named.bos < 0:
         named.bos = before[0]
     if len(after) == 1 and named.eos < 0:
@@ -139,7 +179,3 @@ def _around(encoding: Any, named: Any) -> tuple[bool, bool]:
         f"tokenizer.json: it puts the ids {before} in front of a text and {after} behind it, more than "
         "bos_token and eos_token"
     )
-
-
-def _or_minus(token_id: int | None) -> int:
-    return -1 if token_id is None else token_id

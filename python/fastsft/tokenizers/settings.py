@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.regular_files import read_json_object, read_text
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _END = "<|endoftext|>"
@@ -62,18 +62,19 @@ class TokenizerSettings:
 
 def read_settings(directory: Path) -> TokenizerSettings:
     """Of tokenizer_config.json and the older files; ValueError when one is damaged."""
-    config = read_object(directory / "tokenizer_config.json")
+    config = read_config(directory)
     if config.get("split_special_tokens"):
         raise ValueError(
             f"{directory / 'tokenizer_config.json'}: split_special_tokens would spell the template's own "
             "tokens out; set it to false"
         )
     if "added_tokens_decoder" not in config:
-        config = {**config, **read_object(directory / "special_tokens_map.json")}
+        older = directory / "special_tokens_map.json"
+        config = {**config, **_checked(read_object(older), older)}
     kind = _class_of(directory, config)
     defaults, (adds_bos, adds_eos) = _DEFAULTS.get(kind, {}), _around(kind, config)
     named = {name: config.get(name, defaults.get(name)) for name in NAMES}
-    texts = {name: text_of(token) for name, token in named.items() if token}
+    texts = {name: text_of(token, name) for name, token in named.items() if token}
     return TokenizerSettings(
         named=texts,
         added=_added_tokens(directory, config, named, {*texts.values()}),
@@ -82,7 +83,7 @@ def read_settings(directory: Path) -> TokenizerSettings:
         adds_eos=adds_eos,
         legacy=bool(config.get("legacy", True)),
         model_max_length=_length(config.get("model_max_length")),
-        padding_side=config.get("padding_side", "right"),
+        padding_side=config.get("padding_side") or "right",
         chat_template=read_chat_template(directory),
     )
 
@@ -97,15 +98,15 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
     beside = folder / "chat_template.jinja"
     if wanted != "default":
         beside = folder / "additional_chat_templates" / f"{name}.jinja"
-    if beside.is_file():
-        return beside.read_text("utf-8")
-    found = read_object(folder / "tokenizer_config.json").get("chat_template")
+    if beside.exists():
+        return read_text(beside, what="a chat template")
+    found = read_config(folder).get("chat_template")
     if isinstance(found, list):
         items = [item for item in found if isinstance(item, dict)]
-        named = {item.get("name"): item.get("template") for item in items}
+        pairs = [(item.get("name"), item.get("template")) for item in items]
     else:
-        named = {"default": found}
-    texts = {key: text for key, text in named.items() if isinstance(text, str)}
+        pairs = [("default", found)]
+    texts = {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}
     if name is not None and wanted not in texts:
         known = ", ".join(map(str, texts)) or "no chat template"
         raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
@@ -114,29 +115,63 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object, empty when there is no file."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
-    return content
+    return read_json_object(path) if path.exists() else {}
 
 
-def text_of(token: Any) -> str:
-    """The text of a special token, which is a text or an object with "content"."""
+def read_config(directory: Path) -> dict[str, Any]:
+    """tokenizer_config.json, empty when there is none. ValueError names a field of another type."""
+    path = directory / "tokenizer_config.json"
+    return _checked(read_object(path), path)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(NAMES, (str, dict)),
+    "added_tokens_decoder": (dict,),
+    "additional_special_tokens": (list,),
+    "chat_template": (str, list),
+    "padding_side": (str,),
+    "tokenizer_class": (str,),
+}
+
+
+def _checked(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    for name, kinds in _TYPES.items():
+        value = config.get(name)
+        if value is not None and not isinstance(value, kinds):
+            expected = " or ".join(_JSON_NAMES[kind] for kind in kinds)
+            raise ValueError(f"{path}: {name}: expected {expected}, got {_JSON_NAMES[type(value)]}")
+    for key in config.get("added_tokens_decoder") or {}:
+        if not _is_id(key):
+            raise ValueError(f"{path}: added_tokens_decoder: expected a token id, got {key[:40]!r}")
+    return config
+
+
+_JSON_NAMES: dict[type, str] = {
+    str: "a text", dict: "an object", list: "a list", int: "a number", float: "a number",
+    bool: "true or false",
+}  # fmt: skip
+_MOST_TOKENS = 1 << 31
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < _MOST_TOKENS
+
+
+def text_of(token: Any, name: str = "a special token") -> str:
+    """The text of a special token, which is a text or an object with "content". ValueError with `name`."""
     text = token.get("content") if isinstance(token, dict) else token
     if not isinstance(text, str):
-        raise ValueError(f'expected a special token (a text or an object with "content"), got {token!r}')
+        got = f"{token!r:.80}"
+        raise ValueError(
+            f'tokenizer_config.json: {name}: expected a text or an object with "content", got {got}'
+        )
     return text
 
 
 def _class_of(directory: Path, config: dict[str, Any]) -> str:
     name = config.get("tokenizer_class")
     if name is None:
-        name = _CLASSES.get(read_object(directory / "config.json").get("model_type", ""), "")
+        name = _CLASSES.get(str(read_object(directory / "config.json").get("model_type", "")), "")
     return str(name).removesuffix("Fast")
 
 
@@ -155,9 +190,9 @@ def _added_tokens(
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
         special = texts | {text_of(token) for token in extra}
-        older = read_object(directory / "added_tokens.json")
+        older = _token_ids(directory / "added_tokens.json")
         given = [
-            _given(text, special=text in special) for text in sorted(older, key=lambda text: int(older[text]))
+            _given(text, special=text in special) for text in sorted(older, key=lambda text: older[text])
         ]
         settled: set[str] = set()
     else:
@@ -174,6 +209,14 @@ def _added_tokens(
     return given
 
 
+def _token_ids(path: Path) -> dict[str, int]:
+    ids = read_object(path)
+    for text, number in ids.items():
+        if type(number) is not int or not 0 <= number < _MOST_TOKENS:
+            raise ValueError(f"{path}: {text!a}: expected a token id, got {number!r:.40}")
+    return ids
+
+
 def _given(token: Any, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool) -> Any:
     special = flags.get("special", True)
     fields = token if isinstance(token, dict) else {"normalized": not special, "special": special}
@@ -187,4 +230,5 @@ def _flag(value: Any) -> bool | None:
 
 
 def _length(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return int(value) if is_number and 0 < value < 1e9 else None

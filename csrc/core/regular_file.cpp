@@ -1,0 +1,70 @@
+#include "core/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+std::string named(const std::string& path, const std::string& what) {
+  return what.empty() ? path : concat("the ", what, " ", path);
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() { ::close(value_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int value() const { return value_; }
+
+ private:
+  int value_;
+};
+
+}  // namespace
+
+int open_regular_file(const std::string& path, const std::string& what) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) throw_runtime("cannot read ", named(path, what), ": ", std::strerror(errno));
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
+  ::close(descriptor);
+  throw_invalid("cannot read ", named(path, what), ": expected a regular file, got ",
+                kind_of(status.st_mode));
+}
+
+std::string read_regular_file(const std::string& path, size_t max_bytes, const std::string& what) {
+  const Descriptor file(open_regular_file(path, what));
+  struct stat status {};
+  ::fstat(file.value(), &status);
+  const auto size = static_cast<size_t>(status.st_size);
+  require(size <= max_bytes, "cannot read ", named(path, what), ": expected at most ", max_bytes,
+          " bytes, got ", size);
+  std::string text(size, '\0');
+  size_t at = 0;
+  while (at < size) {
+    const ssize_t count = ::read(file.value(), text.data() + at, size - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_runtime("cannot read ", named(path, what), ": ", std::strerror(errno));
+    if (count == 0) break;
+    at += static_cast<size_t>(count);
+  }
+  text.resize(at);
+  return text;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,68 @@
+"""Records of Python objects as JSON text, read in blocks.
+
+Imports nothing but the standard library: it is part of the process that reads Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+class JsonLines:
+    """Records of Python objects as one JSON line each, read in blocks.
+
+    What is no JSON value counts as a number: truthy, and not a text. Lone surrogates are written as escapes.
+    """
+
+    def __init__(self, records: Iterable[Any]) -> None:
+        self._records = iter(records)
+        self._waiting = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end."""
+        parts, length = [self._waiting], len(self._waiting)
+        while length < size:
+            record = next(self._records, self)
+            if record is self:
+                break
+            parts.append(write_line(record))
+            length += len(parts[-1])
+        block = b"".join(parts)
+        self._waiting = block[size:]
+        return block[:size]
+
+
+class JsonArray:
+    """As JsonLines, but one array, in which a record may be any value; without records an empty one."""
+
+    def __init__(self, records: Iterable[Any]) -> None:
+        self._chunks = self._write(records)
+        self._waiting = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end."""
+        while len(self._waiting) < size:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                break
+            self._waiting += chunk
+        block, self._waiting = self._waiting[:size], self._waiting[size:]
+        return block
+
+    @staticmethod
+    def _write(records: Iterable[Any]) -> Iterator[bytes]:
+        yield b"["
+        for number, record in enumerate(records):
+            yield (b"," if number else b"") + write_line(record)
+        yield b"]"
+
+
+def write_line(record: Any) -> bytes:
+    """A record as a JSON line."""
+    text = json.dumps(record, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, skipkeys=True, default=lambda _: 1).encode() + b"\n"
