@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "storage/mapping_guard.h"
+#include "storage/posix_call.h"
 
 namespace fastsft {
 namespace {
@@ -18,7 +20,7 @@ size_t regular_size(int descriptor, const std::string& path) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
-    throw_runtime("cannot read ", path, ": not a regular file");
+    throw FileError(concat("cannot read ", path, ": not a regular file"));
   }
   return static_cast<size_t>(status.st_size);
 }
@@ -27,18 +29,21 @@ size_t regular_size(int descriptor, const std::string& path) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw_runtime("cannot read ", path, ": ", std::strerror(errno));
+  if (descriptor < 0) fail_call("read", path, errno);
   size_ = regular_size(descriptor, path);
   void* memory =
       size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int error = errno;
   ::close(descriptor);
-  if (memory == MAP_FAILED) throw_runtime("cannot map ", path, ": ", std::strerror(error));
+  if (memory == MAP_FAILED) fail_call("map", path, error);
   data_ = static_cast<const std::byte*>(memory);
+  if (size_ != 0) guard_mapping(data_, size_, path_);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

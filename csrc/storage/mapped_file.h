@@ -7,7 +7,8 @@
 namespace fastsft {
 
 // A whole file, mapped read-only. Pages are read when they are touched.
-// Throws std::runtime_error when the path is no readable regular file.
+// FileError when the path is no readable regular file. A file that is cut while it is mapped ends
+// the process with a line (mapping_guard.h).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

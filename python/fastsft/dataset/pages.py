@@ -12,6 +12,7 @@ from fastsft.chat.template_check import warn_of_stop
 from fastsft.launcher import launch
 from fastsft.models.config import read_generation_config
 from fastsft.notices import tell, warn_once
+from fastsft.output_files import write_output
 
 REPORT_NAME = "data_report.json"
 _BEGIN, _END = "\u27e6", "\u27e7"
@@ -28,8 +29,21 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
         if (dataset := data_module.get(f"{name}_dataset")) is not None
     }
     path = Path(directory) / REPORT_NAME
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    write_output(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n", _is_report)
     return path
+
+
+def _is_report(content: bytes) -> bool:
+    """Whether a file holds what `write_data_report` writes."""
+    try:
+        report = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(report, dict)
+        and set(report) <= {"train", "eval"}
+        and all(isinstance(part, dict) and "mask_policy" in part for part in report.values())
+    )
 
 
 def show_data(

@@ -1,0 +1,110 @@
+"""Small files of strangers, read whole: each is first checked to be a regular file of a bounded size."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MOST_CONFIG_BYTES = 16 << 20  # config.json, tokenizer_config.json, an index of weights, a chat template
+MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json, as the native reader has it
+_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+
+
+def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str = "a regular file") -> bytes:
+    """The bytes of a regular file, links followed. Never waits: not for the writer of a FIFO either.
+
+    ValueError naming the path for what is no regular file, larger than `max_bytes`, or cannot be read;
+    `what` is what was expected ("a chat template").
+    """
+    with open_regular(path, what) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(max_bytes + 1) if size <= max_bytes else b""
+    size = max(size, len(content))
+    if size > max_bytes:
+        raise ValueError(f"{path}: expected {what} of at most {max_bytes} bytes, got {size}")
+    return content
+
+
+def open_regular(path: str | Path, what: str = "a regular file") -> BinaryIO:
+    """A regular file, opened for reading. ValueError as of `read_regular`."""
+    try:
+        # This itself raises for a socket and for what is not there.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
+    return open(descriptor, "rb")
+
+
+def check_regular(path: str | Path, what: str = "a regular file") -> None:
+    """ValueError as of `read_regular` for what another library is to read; nothing is read here."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
+
+
+def kind_of(mode: int) -> str:
+    """What a file that is not regular is, for messages."""
+    return next((name for test, name in _KINDS if test(mode)), "a device")
+
+
+def read_text(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str = "a text file") -> str:
+    """The UTF-8 text of a regular file, newlines as \\n. ValueError as of `read_regular`, also for others."""
+    content = read_regular(path, max_bytes, what)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected {what} in UTF-8: {error.reason} at byte {error.start}") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> Any:
+    """The value of a JSON file.
+
+    ValueError as of `read_text`, for what is no JSON or nested too deep, and for a text with a lone
+    surrogate, which names its field.
+    """
+    text = read_text(path, max_bytes, "a JSON file")
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{path}: expected a JSON object, this is nested too deep") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: expected a JSON object: not JSON: {error}") from None
+    if "\\ud" in text.lower():
+        _check_texts(content, str(path))
+    return content
+
+
+def read_json_object(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
+    """The object of a JSON file. ValueError as of `read_json`, and for another value."""
+    content = read_json(path, max_bytes)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _check_texts(value: Any, where: str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: expected a text, got a lone surrogate in {value[:40]!a}") from None
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _check_texts(item, f"{where}[{number}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_texts(key, f"{where}: a key")
+            _check_texts(item, f"{where}: {ascii(key)[1:-1]}")
