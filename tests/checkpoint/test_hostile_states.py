@@ -63,7 +63,7 @@ EDITS: list[tuple[str, dict[str, Any]]] = [
     (TRAINER, {"log_history": [{"step": 1, "epoch": "x"}]}),
     (TRAINER, {"global_step": 2**70}),
     (TRAINER, {"global_step": "4"}),
-    (TRAINER, {"epoch": None}),
+    (TRAINER, {"epoch": "x"}),
     (TRAINER, {"best_model_checkpoint": []}),
     (TRAINER, {"total_flos": "x"}),
     (TRAINER, {"stateful_callbacks": {"A": {"args": 1}}}),

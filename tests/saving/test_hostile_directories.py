@@ -217,9 +217,10 @@ def test_a_run_whose_directory_is_another_one_by_now(model: Path, output: Path) 
 
 
 def test_a_run_whose_directory_was_removed_makes_it_again(model: Path, output: Path, capsys: Any) -> None:
+    trainer = make_trainer(model, output)
     with run_lock(output):
         shutil.rmtree(output)
-        saving.save_checkpoint(make_trainer(model, output), output / "checkpoint-2")
+        saving.save_checkpoint(trainer, output / "checkpoint-2")
         assert _C.list_checkpoints(str(output)) == ["checkpoint-2"]
         with pytest.raises(ValueError, match="in use"):
             _C.RunLock(str(output))

@@ -14,7 +14,7 @@ from fastsft.training.state import TrainerState
 MOST_STATE_BYTES = 4 * MOST_TOKENIZER_BYTES
 _CALLBACK = {"args": dict, "attributes": dict}
 _TRAINER_STATE = {
-    "epoch": Number,
+    "epoch": Optional(Number),
     "global_step": Count,
     "max_steps": Optional(Number),
     "num_train_epochs": Optional(Number),

@@ -6,6 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastsft import _C
 from fastsft.output_files import replace_file
@@ -93,5 +94,6 @@ def _names(folder: Path) -> list[str]:
 
 
 def _digest(path: Path) -> str:
+    file: Any
     with open_regular(path, "a file of a tokenizer") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
