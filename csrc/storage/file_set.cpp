@@ -108,6 +108,7 @@ std::string put_foreign_aside(FileSystem& file_system, const std::string& parent
     if (folder.empty()) {
       folder = previous_path(parent, "files");
       file_system.make_directory(folder);
+      file_system.sync_directory(parent);  // before it holds the only copy of anything
     }
     make_folders(file_system, folder, other);
     file_system.rename(join_path(parent, other), join_path(folder, other));
