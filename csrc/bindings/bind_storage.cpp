@@ -9,6 +9,8 @@
 #include "storage/file_ranges.h"
 #include "storage/file_set.h"
 #include "storage/model_index.h"
+#include "storage/posix_call.h"
+#include "storage/removal.h"
 #include "storage/rotation.h"
 #include "storage/run_lock.h"
 #include "storage/safetensors_reader.h"
@@ -120,6 +122,8 @@ void bind_files(py::module_& module) {
       "sync_directory", [](const std::string& path) { posix_file_system().sync_directory(path); },
       "path"_a, Unlocked());
   module.def("path_inside", &path_inside, "directory"_a, "name"_a, "where"_a, Unlocked());
+  module.def("nested_path_inside", &nested_path_inside, "directory"_a, "name"_a, "where"_a,
+             Unlocked());
   module.def(
       "replace_file",
       [](const std::string& path, const std::string& content) {
@@ -171,6 +175,7 @@ void bind_checkpoint_directories(py::module_& module) {
            "parent"_a, "label"_a, Unlocked())
       .def_property_readonly("path", &AtomicDirectory::path)
       .def("commit", &AtomicDirectory::commit, "name"_a, "manifest"_a, Unlocked())
+      .def_property_readonly("kept", &AtomicDirectory::kept)
       .def("discard", &AtomicDirectory::discard, Unlocked());
   py::class_<RunLock>(module, "RunLock")
       .def(py::init<const std::string&, const std::string&, const std::string&>(), "directory"_a,
@@ -189,10 +194,11 @@ void bind_checkpoint_directories(py::module_& module) {
 
 void bind_file_sets(py::module_& module) {
   module.def("file_set_name", &file_set_name);
+  module.def("is_our_model", &is_our_model, "directory"_a, Unlocked());
   module.def(
       "install_file_set",
       [](const std::string& parent, const std::string& name) {
-        install_file_set(posix_file_system(), parent, name);
+        return install_file_set(posix_file_system(), parent, name);
       },
       "parent"_a, "name"_a, Unlocked());
   py::class_<BrokenFileSet>(module, "BrokenFileSet")
@@ -210,14 +216,15 @@ void bind_file_sets(py::module_& module) {
 void bind_rotation(py::module_& module) {
   module.def(
       "list_checkpoints",
-      [](const std::string& directory) {
+      [](const std::string& directory, bool links) {
         std::vector<std::string> names;
-        for (auto& entry : list_checkpoints(posix_file_system(), directory)) {
+        const Links listed = links ? Links::kListed : Links::kLeftOut;
+        for (auto& entry : list_checkpoints(posix_file_system(), directory, listed)) {
           names.push_back(std::move(entry.name));
         }
         return names;
       },
-      "output_directory"_a, Unlocked());
+      "output_directory"_a, "links"_a = false, Unlocked());
   module.def(
       "rotate_checkpoints",
       [](const std::string& directory, int limit, const std::vector<std::string>& kept) {
@@ -226,8 +233,18 @@ void bind_rotation(py::module_& module) {
       "output_directory"_a, "limit"_a, "kept"_a = std::vector<std::string>(), Unlocked());
   module.def(
       "delete_directory",
-      [](const std::string& path) { delete_directory(posix_file_system(), path); }, "path"_a,
+      [](const std::string& path) { return delete_directory(posix_file_system(), path); }, "path"_a,
       Unlocked());
+  module.def(
+      "holds_manifest",
+      [](const std::string& path) { return holds_manifest(posix_file_system(), path); }, "path"_a,
+      Unlocked());
+  module.def(
+      "put_aside",
+      [](const std::string& path) {
+        return put_aside(posix_file_system(), path, last_component(path));
+      },
+      "path"_a, Unlocked());
 }
 
 void bind_model_files(py::module_& module) {
@@ -255,6 +272,7 @@ void bind_model_files(py::module_& module) {
 }  // namespace
 
 void bind_storage(py::module_& module) {
+  py::register_exception<FileError>(module, "FileError", PyExc_RuntimeError);
   bind_files(module);
   bind_safetensors(module);  // its writer returns a FileDigest
   bind_checkpoint_directories(module);

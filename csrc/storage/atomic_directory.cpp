@@ -3,47 +3,19 @@
 #include <regex>
 #include <set>
 
+#include "core/error.h"
 #include "storage/checksummed_file.h"
+#include "storage/posix_place.h"
+#include "storage/removal.h"
 #include "storage/staged_files.h"
 
 namespace fastsft {
 namespace {
 
-constexpr const char* kOwnerMark = ".fastsft-owner";
-
-std::string trash_path(const std::string& path) {
-  return join_path(parent_path(path),
-                   ".fastsft-trash-" + last_component(path) + "-" + random_suffix());
-}
-
-void remove_entry(FileSystem& file_system, const std::string& path, bool is_directory);
-
-// The marks of ownership go last: a crash in between leaves a directory that is known as ours.
-void remove_tree(FileSystem& file_system, const std::string& path) {
-  std::vector<DirectoryEntry> marks;
-  for (const auto& entry : file_system.list(path)) {
-    if (entry.name == kOwnerMark || entry.name == kManifest) {
-      marks.push_back(entry);
-    } else {
-      remove_entry(file_system, join_path(path, entry.name), entry.is_directory);
-    }
-  }
-  for (const auto& mark : marks) {
-    remove_entry(file_system, join_path(path, mark.name), mark.is_directory);
-  }
-  file_system.remove_directory(path);
-}
-
-void remove_entry(FileSystem& file_system, const std::string& path, bool is_directory) {
-  if (is_directory) {
-    remove_tree(file_system, path);
-  } else {
-    file_system.remove_file(path);
-  }
-}
-
-std::string move_to_trash(FileSystem& file_system, const std::string& path) {
-  const std::string trash = trash_path(path);
+std::string move_to_trash(FileSystem& file_system, const std::string& path,
+                          const std::string& name) {
+  const std::string trash =
+      join_path(parent_path(path), concat(".fastsft-trash-", name, "-", random_suffix()));
   file_system.rename(path, trash);
   file_system.sync_directory(parent_path(path));
   return trash;
@@ -75,9 +47,14 @@ void sync_folders(FileSystem& file_system, const std::string& path, const Manife
   for (const auto& folder : folders) file_system.sync_directory(join_path(path, folder));
 }
 
-bool is_ours(FileSystem& file_system, const std::string& path) {
-  return file_system.exists(join_path(path, kOwnerMark)) ||
-         file_system.exists(join_path(path, kManifest)) || file_system.list(path).empty();
+// One that was being written goes whole. One with a manifest alone may be a checkpoint that had
+// changed places with its successor: it may hold files of others.
+void remove_unfinished(FileSystem& file_system, const std::string& path, const std::string& name) {
+  if (is_plain_file(path, kOwnerMark)) {
+    remove_whole(file_system, path);
+  } else {
+    remove_written(file_system, path, name);
+  }
 }
 
 }  // namespace
@@ -96,7 +73,7 @@ AtomicDirectory::~AtomicDirectory() { discard(); }
 void AtomicDirectory::discard() noexcept {
   if (committed_) return;
   try {
-    if (file_system_.exists(path_)) remove_tree(file_system_, path_);
+    if (file_system_.exists(path_)) remove_whole(file_system_, path_);
   } catch (const std::exception&) {
     // Left for remove_leftovers; the failure that brought us here is the one to report.
   }
@@ -109,6 +86,9 @@ std::string AtomicDirectory::commit(const std::string& name, const Manifest& man
   file_system_.sync_directory(path_);  // without mark and manifest nobody would dare to clean it up
   file_system_.remove_file(join_path(path_, kOwnerMark));
   file_system_.sync_directory(path_);
+  if (file_system_.exists(target) && !holds_manifest(file_system_, target)) {
+    kept_ = put_aside(file_system_, target, name);
+  }
   std::string old;
   if (file_system_.exists(target)) {
     old = replace_directory(file_system_, path_, target);
@@ -117,39 +97,52 @@ std::string AtomicDirectory::commit(const std::string& name, const Manifest& man
   }
   committed_ = true;
   file_system_.sync_directory(parent_);
-  if (!old.empty()) delete_directory(file_system_, old);
+  if (!old.empty()) kept_ = delete_directory(file_system_, old, name);
   return target;
 }
 
-void delete_directory(FileSystem& file_system, const std::string& path) {
-  remove_tree(file_system, move_to_trash(file_system, path));
+std::string delete_directory(FileSystem& file_system, const std::string& path,
+                             const std::string& name) {
+  require(holds_manifest(file_system, path), path,
+          ": expected a directory with a manifest of fastsft, and no link to one; it is left as it "
+          "is");
+  const std::string own = name.empty() ? last_component(path) : name;
+  return remove_written(file_system, move_to_trash(file_system, path, own), own);
 }
 
 void restore_replaced(FileSystem& file_system, const std::string& parent) {
-  static const std::regex pattern("\\.fastsft-old-(.+)-[0-9a-f]{16}");
+  static const std::regex pattern("\\.fastsft-old-([^/]+)-[0-9a-f]{16}");
   std::smatch match;
   for (const auto& entry : file_system.list(parent)) {
-    if (!entry.is_directory || !std::regex_match(entry.name, match, pattern)) continue;
     const std::string path = join_path(parent, entry.name);
-    const std::string target = join_path(parent, match[1]);
+    if (!entry.is_directory || !std::regex_match(entry.name, match, pattern) ||
+        !holds_manifest(file_system, path)) {
+      continue;
+    }
+    const std::string name = match[1], target = join_path(parent, name);
     if (!file_system.exists(target)) {
       file_system.rename(path, target);
       file_system.sync_directory(parent);
-    } else if (is_ours(file_system, path)) {
-      delete_directory(file_system, path);
+    } else {
+      delete_directory(file_system, path, name);
     }
   }
 }
 
 std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent) {
   restore_replaced(file_system, parent);
-  static const std::regex pattern("\\.fastsft-(tmp|trash)-.+-[0-9a-f]{16}");
+  static const std::regex pattern("\\.fastsft-(tmp|trash)-(.+)-[0-9a-f]{16}");
+  std::smatch match;
   std::vector<std::string> removed;
   for (const auto& entry : file_system.list(parent)) {
     const std::string path = join_path(parent, entry.name);
-    if (!std::regex_match(entry.name, pattern)) continue;
-    if (entry.is_directory && !is_ours(file_system, path)) continue;
-    remove_entry(file_system, path, entry.is_directory);
+    if (!std::regex_match(entry.name, match, pattern)) continue;
+    if (entry.is_directory) {
+      if (!is_unfinished(file_system, path)) continue;
+      remove_unfinished(file_system, path, match[2]);
+    } else {
+      file_system.remove_file(path);
+    }
     removed.push_back(entry.name);
   }
   return removed;

@@ -17,11 +17,14 @@ class AtomicDirectory {
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  // Folders of the files, manifest, sync, rename to `<parent>/<name>`, sync of the parent. A
-  // directory of that name changes places with it and is deleted only after the new one is durable:
-  // one of the two always has the name, or can be given it back by `restore_replaced`. Returns the
-  // new path.
+  // Folders of the files, manifest, sync, rename to `<parent>/<name>`, sync of the parent. One of
+  // ours of that name changes places with it and is deleted only after the new one is durable: one
+  // of the two always has the name, or can be given it back by `restore_replaced`. What else has
+  // the name (a link, what another program wrote) is put aside before, and of ours what others
+  // wrote there (removal.h). Returns the new path.
   std::string commit(const std::string& name, const Manifest& manifest);
+  // What `commit` put aside: its new path, "" when nothing was.
+  const std::string& kept() const { return kept_; }
   // Removes it now, unless it was committed; as far as that is possible.
   void discard() noexcept;
 
@@ -29,19 +32,24 @@ class AtomicDirectory {
   FileSystem& file_system_;
   std::string parent_;
   std::string path_;
+  std::string kept_;
   bool committed_ = false;
 };
 
-// Renames to `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes it.
-void delete_directory(FileSystem& file_system, const std::string& path);
+// Renames the directory `path`, which holds a manifest of ours, to
+// `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes what we wrote. What
+// others wrote there is put aside under `name` (default: its own); returns its new path, "" when
+// there was nothing. std::invalid_argument when it is none of ours.
+std::string delete_directory(FileSystem& file_system, const std::string& path,
+                             const std::string& name = "");
 
 // Where names cannot be exchanged, a crash inside `commit` leaves the old directory under another
 // name: it gets its own back when nothing else has it.
 void restore_replaced(FileSystem& file_system, const std::string& parent);
 
-// After `restore_replaced`, removes what a crash left in `parent`: files with our temporary names,
-// and directories with our temporary and trash names that hold our owner mark or a manifest, or
-// nothing. Returns their names. Only while no other run writes there.
+// After `restore_replaced`, removes what a crash left in `parent`: files and links with our
+// temporary names, and directories with our temporary and trash names that hold our owner mark or a
+// manifest, or nothing. Returns their names. Only while no other run writes there.
 std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent);
 
 }  // namespace fastsft

@@ -1,11 +1,12 @@
 #include "storage/checksummed_file.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/phase_deadline.h"
 #include "storage/byte_blocks.h"
-#include "storage/byte_source.h"
 #include "storage/crc32c.h"
+#include "storage/file_bytes.h"
 
 namespace fastsft {
 namespace {
@@ -43,12 +44,14 @@ FileDigest write_file(FileSystem& file_system, const std::string& path, const st
 // Read, not mapped: the pages of a mapping would count as this process's memory, and a file that is
 // cut meanwhile would kill it.
 FileDigest digest_file(const std::string& path) {
-  FileSource source(path, "file");
+  const FileBytes file(path);
   FileDigest digest{last_component(path), 0, 0};
-  std::vector<char> block(kBlockBytes);
-  while (const size_t count = source.read(block)) {
-    digest.size += count;
-    digest.crc32c = crc32c(std::as_bytes(std::span(block).first(count)), digest.crc32c);
+  std::vector<std::byte> block(kBlockBytes);
+  while (digest.size < file.size()) {
+    const auto part = std::span(block).first(std::min(block.size(), file.size() - digest.size));
+    file.read_at(digest.size, part);
+    digest.size += part.size();
+    digest.crc32c = crc32c(part, digest.crc32c);
   }
   return digest;
 }

@@ -36,7 +36,7 @@ class ChecksummedFile {
 // A new file with this text, durable on return.
 FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text);
 
-// Of a file that someone else wrote.
+// Of a file that someone else wrote. FileError unless it is a regular one.
 FileDigest digest_file(const std::string& path);
 
 }  // namespace fastsft

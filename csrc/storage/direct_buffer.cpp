@@ -33,8 +33,8 @@ bool takes_direct_writes(const std::string& path) {
 
 void DirectBuffer::Free::operator()(std::byte* memory) const { std::free(memory); }
 
-DirectBuffer::DirectBuffer(std::string path, Write cached)
-    : path_(std::move(path)), cached_(std::move(cached)) {}
+DirectBuffer::DirectBuffer(std::string path, int opened, Write cached)
+    : path_(std::move(path)), opened_(opened), cached_(std::move(cached)) {}
 
 DirectBuffer::~DirectBuffer() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -77,7 +77,10 @@ void DirectBuffer::flush() {
 }
 
 void DirectBuffer::write_direct(uint64_t offset, std::span<const std::byte> bytes) {
-  if (descriptor_ < 0) descriptor_ = ::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+  if (descriptor_ < 0) {  // the same file, whatever has its path now
+    const std::string same = "/proc/self/fd/" + std::to_string(opened_);
+    descriptor_ = ::open(same.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+  }
   refused_ = descriptor_ < 0;
   while (!refused_ && !bytes.empty()) {
     const auto count = checked_call("write", path_, [&]() -> ssize_t {

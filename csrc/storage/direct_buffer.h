@@ -22,7 +22,8 @@ class DirectBuffer {
  public:
   using Write = std::function<void(uint64_t offset, std::span<const std::byte>)>;
 
-  DirectBuffer(std::string path, Write cached);
+  // `path` is for messages; `opened`: a descriptor of the file, which the caller keeps open.
+  DirectBuffer(std::string path, int opened, Write cached);
   ~DirectBuffer();
   DirectBuffer(const DirectBuffer&) = delete;
   DirectBuffer& operator=(const DirectBuffer&) = delete;
@@ -40,6 +41,7 @@ class DirectBuffer {
   void write_direct(uint64_t offset, std::span<const std::byte> bytes);
 
   std::string path_;
+  int opened_;
   Write cached_;
   std::unique_ptr<std::byte, Free> memory_;
   int descriptor_ = -1;

@@ -10,11 +10,15 @@
 namespace fastsft {
 
 FileBytes::FileBytes(const std::string& path)
-    : path_(path),
-      descriptor_(
-          checked_call("open", path, [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })) {
+    : path_(path), descriptor_(checked_call("open", path, [&] {
+        return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+      })) {
   struct stat status {};
-  if (::fstat(descriptor_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
+  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    throw FileError(concat("cannot read ", path, ": not a regular file"));
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
 }
 
 FileBytes::~FileBytes() { ::close(descriptor_); }

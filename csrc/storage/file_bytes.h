@@ -10,7 +10,8 @@ namespace fastsft {
 // Reads pieces of a file. Unlike a mapping, what was read does not stay in the process's memory.
 class FileBytes {
  public:
-  explicit FileBytes(const std::string& path);  // std::runtime_error when it cannot be opened
+  // FileError when it is no regular file, or cannot be opened.
+  explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;
   FileBytes& operator=(const FileBytes&) = delete;

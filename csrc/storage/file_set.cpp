@@ -1,18 +1,25 @@
 #include "storage/file_set.h"
 
 #include <algorithm>
+#include <iterator>
 #include <regex>
 #include <set>
 
 #include "core/error.h"
 #include "storage/atomic_directory.h"
+#include "storage/file_bytes.h"
 #include "storage/model_index.h"
+#include "storage/posix_place.h"
+#include "storage/removal.h"
 #include "storage/staged_files.h"
 
 namespace fastsft {
 namespace {
 
 constexpr const char* kPrefix = ".fastsft-new-";
+constexpr const char* kOurArguments = "training_args.json";
+constexpr const char* kForeignArguments = "training_args.bin";
+constexpr uint64_t kMaxArgumentBytes = uint64_t{1} << 20;
 
 bool is_entry(const std::string& name) { return name == kSingleWeights || name == kWeightsIndex; }
 
@@ -22,17 +29,20 @@ std::vector<std::string> names_of(const Manifest& manifest) {
   return names;
 }
 
+bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
+
 bool remove_if_there(FileSystem& file_system, const std::string& path) {
   if (!file_system.exists(path)) return false;
   file_system.remove_file(path);
   return true;
 }
 
-// The folders of the file `name` in `directory`, durable on return.
+// The folders of the file `name` in `directory`, durable on return. `put_foreign_aside` has seen to
+// it that what has their names are folders.
 void make_folders(FileSystem& file_system, const std::string& directory, const std::string& name) {
   for (size_t end = name.find('/'); end != std::string::npos; end = name.find('/', end + 1)) {
     const std::string folder = join_path(directory, name.substr(0, end));
-    if (file_system.exists(folder)) continue;
+    if (path_kind(folder) == PathKind::kDirectory) continue;
     file_system.make_directory(folder);
     file_system.sync_directory(parent_path(folder));
   }
@@ -62,7 +72,51 @@ bool is_swap(FileSystem& file_system, const std::string& parent, const std::stri
          digest_file(config(set)) == digest_file(config(parent));
 }
 
-bool is_there(const std::string& path) { return posix_file_system().exists(path); }
+bool is_same(const std::string& path, const std::string& other) {
+  FileDigest digest = digest_file(other);
+  digest.name = last_component(path);
+  return digest_file(path) == digest;
+}
+
+// What has the name of a folder of `name`, or of the file itself, and may not be replaced: "" when
+// nothing is in the way. Of files of other programs those that the set does not hold alike.
+std::string in_the_way(const std::string& parent, const std::string& set, const std::string& name,
+                       bool ours) {
+  for (size_t end = name.find('/'); end != std::string::npos; end = name.find('/', end + 1)) {
+    const PathKind kind = path_kind(join_path(parent, name.substr(0, end)));
+    if (kind == PathKind::kNothing) return "";
+    if (kind != PathKind::kDirectory) return name.substr(0, end);
+  }
+  const std::string path = join_path(parent, name), fresh = join_path(set, name);
+  const PathKind kind = path_kind(path);
+  if (kind == PathKind::kNothing || kind == PathKind::kLink) return "";
+  if (kind != PathKind::kFile) return name;
+  return ours || (is_there(fresh) && is_same(path, fresh)) ? "" : name;
+}
+
+// Moves what the set would write over, or remove, and fastsft did not write, into a folder of its
+// own: beside the model it would be read by loaders that take all weights of a directory. What
+// loaders begin with goes first. Returns the folder, "" when there was nothing.
+std::string put_foreign_aside(FileSystem& file_system, const std::string& parent,
+                              const std::string& set, std::vector<std::string> names) {
+  const bool ours = is_our_model(parent);
+  std::stable_partition(names.begin(), names.end(), is_entry);
+  std::string folder;
+  for (const auto& name : names) {
+    const std::string other = in_the_way(parent, set, name, ours);
+    if (other.empty()) continue;
+    if (folder.empty()) {
+      folder = previous_path(parent, "files");
+      file_system.make_directory(folder);
+      file_system.sync_directory(parent);  // before it holds the only copy of anything
+    }
+    make_folders(file_system, folder, other);
+    file_system.rename(join_path(parent, other), join_path(folder, other));
+    file_system.sync_directory(parent_path(join_path(folder, other)));
+    file_system.sync_directory(parent_path(join_path(parent, other)));
+  }
+  return folder;
+}
 
 bool is_as_listed(const std::string& path, const FileDigest& file) {
   FileDigest found = digest_file(path);
@@ -77,14 +131,15 @@ std::string problem_of(const std::string& parent, const std::string& set) {
     for (const auto& file : read_manifest(set).files) {
       const std::string staged = join_path(set, file.name), moved = join_path(parent, file.name);
       if (is_there(staged)) {
+        if (!is_plain_file(set, file.name)) return file.name + " is no file, or behind a link";
         if (!is_as_listed(staged, file)) return file.name + " is damaged";
       } else if (!is_there(moved)) {
         return file.name + " is missing";
-      } else if (!is_as_listed(moved, file)) {
+      } else if (!is_plain_file(parent, file.name) || !is_as_listed(moved, file)) {
         return file.name + " was replaced meanwhile";
       }
     }
-  } catch (const std::invalid_argument& error) {
+  } catch (const std::exception& error) {  // no manifest, or what cannot be read
     return error.what();
   }
   return "";
@@ -100,7 +155,7 @@ bool holds_nothing(const std::string& set, const std::string& folder, const Mani
     const auto file = std::find_if(manifest.files.begin(), manifest.files.end(),
                                    [&](const FileDigest& listed) { return listed.name == name; });
     if (file == manifest.files.end()) return name == kManifest;
-    return !is_as_listed(join_path(set, name), *file);
+    return is_plain_file(set, name) && !is_as_listed(join_path(set, name), *file);
   });
 }
 
@@ -108,22 +163,44 @@ bool is_useless(const std::string& set) {
   if (posix_file_system().list(set).empty()) return true;
   try {
     return holds_nothing(set, "", read_manifest(set));
-  } catch (const std::invalid_argument&) {
+  } catch (const std::exception&) {
     return false;
   }
 }
 
 }  // namespace
 
+bool is_our_model(const std::string& directory) {
+  const std::string path = join_path(directory, kOurArguments);
+  if (!is_plain_file(directory, kOurArguments) ||
+      is_there(join_path(directory, kForeignArguments))) {
+    return false;
+  }
+  try {
+    const FileBytes file(path);
+    std::string text(std::min(file.size(), kMaxArgumentBytes), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    return text.starts_with('{') && text.find("\"output_dir\"") != std::string::npos &&
+           text.find("\"learning_rate\"") != std::string::npos;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 std::string file_set_name() { return kPrefix + random_suffix(); }
 
-void install_file_set(FileSystem& file_system, const std::string& parent, const std::string& name) {
+std::string install_file_set(FileSystem& file_system, const std::string& parent,
+                             const std::string& name) {
   const std::string set = join_path(parent, name);
   std::vector<std::string> names = names_of(read_manifest(set));
   const auto entries = std::stable_partition(names.begin(), names.end(),
                                              [](const auto& file) { return !is_entry(file); });
   const std::vector<std::string> last(entries, names.end());
   const auto waits = [&](const auto& file) { return file_system.exists(join_path(set, file)); };
+  std::vector<std::string> replaced = stale_weight_files(file_system, parent, names);
+  replaced.insert(replaced.end(), {kSingleWeights, kWeightsIndex});
+  std::copy_if(names.begin(), names.end(), std::back_inserter(replaced), waits);
+  const std::string kept = put_foreign_aside(file_system, parent, set, replaced);
   if (std::any_of(last.begin(), last.end(), waits) && !is_swap(file_system, parent, set)) {
     bool removed = remove_if_there(file_system, join_path(parent, kSingleWeights));
     removed = remove_if_there(file_system, join_path(parent, kWeightsIndex)) || removed;
@@ -135,6 +212,7 @@ void install_file_set(FileSystem& file_system, const std::string& parent, const 
     file_system.remove_file(join_path(parent, stale));
   }
   delete_directory(file_system, set);
+  return kept;
 }
 
 std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::string& parent,
@@ -150,7 +228,7 @@ std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::
       continue;
     }
     const bool remove = remove_useless && is_useless(set);
-    if (remove) delete_directory(file_system, set);
+    if (remove) remove_whole(file_system, set);
     broken.push_back({entry.name, problem, remove});
   }
   return broken;

@@ -15,12 +15,20 @@ namespace fastsft {
 // last, so that nothing ever loads a mixture; a single file under the same config.json is replaced
 // in one step.
 
+// Whether fastsft wrote the model of `directory`: it holds our training_args.json, and not the file
+// that transformers writes in its place.
+bool is_our_model(const std::string& directory);
+
 // The name to commit the directory to.
 std::string file_set_name();
 
 // Gives the files of a committed set their names in `parent` and removes weight files that are not
-// among them. Durable on return.
-void install_file_set(FileSystem& file_system, const std::string& parent, const std::string& name);
+// among them. Durable on return. What has these names and fastsft did not write (`is_our_model`
+// says no) is kept in a folder
+// `previous-<UTC time>-files`, and so is what is no file; a link is replaced, its target never.
+// Returns that folder, "" when nothing was kept.
+std::string install_file_set(FileSystem& file_system, const std::string& parent,
+                             const std::string& name);
 
 // A committed set whose files are no longer all there as its manifest says.
 struct BrokenFileSet {

@@ -32,20 +32,34 @@ class RangeFile {
   virtual void close() = 0;
 };
 
+// A directory held open: what is removed, is removed there, wherever its path leads meanwhile.
+class Directory {
+ public:
+  virtual ~Directory() = default;
+  virtual std::vector<DirectoryEntry> list() = 0;                         // sorted by name
+  virtual std::unique_ptr<Directory> enter(const std::string& name) = 0;  // never through a link
+  virtual void remove_file(const std::string& name) = 0;       // of a link the link itself
+  virtual void remove_directory(const std::string& name) = 0;  // must be empty
+};
+
 // Every change to the disk goes through here, so that tests can fail each single operation.
-// Failures are std::runtime_error with operation, path and reason; a full disk also names the bytes
-// free. Interrupted calls and short writes are continued; EIO and ESTALE are retried a few times,
-// but a failed sync never is.
+// Failures are FileError (posix_call.h) with operation, path and reason; a full disk also names the
+// bytes free. Interrupted calls and short writes are continued; EIO and ESTALE are retried a few
+// times, but a failed sync never is.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  virtual std::unique_ptr<WritableFile> create_file(const std::string& path) = 0;  // truncates
-  virtual std::unique_ptr<RangeFile> open_ranges(
-      const std::string& path) = 0;  // keeps what is there
+  // A new file: nothing, no link either, may have the name.
+  virtual std::unique_ptr<WritableFile> create_file(const std::string& path) = 0;
+  // Keeps what is there. Never through a link.
+  virtual std::unique_ptr<RangeFile> open_ranges(const std::string& path) = 0;
+  // The path itself must be a directory, no link to one.
+  virtual std::unique_ptr<Directory> open_directory(const std::string& path) = 0;
   virtual void sync_file(const std::string& path) = 0;
   virtual void sync_directory(const std::string& path) = 0;
-  virtual void rename(const std::string& from, const std::string& to) = 0;  // replaces a file
+  // Replaces a file; of a link the link itself is renamed or replaced.
+  virtual void rename(const std::string& from, const std::string& to) = 0;
   // Each takes the other's name in one step. False, and nothing changed, where the file system
   // cannot do that.
   virtual bool exchange(const std::string& first, const std::string& second) = 0;

@@ -7,13 +7,14 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "storage/crc32c.h"
+#include "storage/file_bytes.h"
 #include "storage/file_name.h"
-#include "storage/mapped_file.h"
 
 namespace fastsft {
 namespace {
 
 constexpr const char* kOwnChecksum = "manifest_crc32c";
+constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 
 std::string hex(uint32_t value) {
   char text[9];
@@ -51,12 +52,11 @@ Manifest manifest_of(const Json& json, const std::string& where) {
 
 std::string problem_with(const std::string& directory, const FileDigest& file, VerifyDepth depth) {
   if (!posix_file_system().exists(join_path(directory, file.name))) return "missing";
-  const MappedFile mapped(nested_path_inside(directory, file.name, directory));
-  if (mapped.bytes().size() != file.size) {
-    return concat("expected ", file.size, " bytes, got ", mapped.bytes().size());
-  }
+  const std::string path = nested_path_inside(directory, file.name, directory);
+  const uint64_t size = FileBytes(path).size();
+  if (size != file.size) return concat("expected ", file.size, " bytes, got ", size);
   if (depth == VerifyDepth::kSizes) return "";
-  const uint32_t found = crc32c(mapped.bytes());
+  const uint32_t found = digest_file(path).crc32c;
   if (found == file.crc32c) return "";
   return concat("expected CRC32C ", hex(file.crc32c), ", got ", hex(found),
                 "; its content was damaged");
@@ -115,9 +115,11 @@ Manifest read_manifest(const std::string& directory) {
   const std::string path = join_path(directory, kManifest);
   require(posix_file_system().exists(path), directory, ": no ", kManifest,
           "; it is unfinished, or was not written by fastsft");
-  const MappedFile file(path);
-  return parse_manifest({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
-                        path);
+  const FileBytes file(path);
+  require(file.size() <= kMaxManifestBytes, path, ": not a manifest: ", file.size(), " bytes");
+  std::string text(file.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return parse_manifest(text, path);
 }
 
 std::vector<std::string> verify_directory(const std::string& directory, VerifyDepth depth) {

@@ -10,6 +10,8 @@
 
 #include "core/error.h"
 #include "core/regular_file.h"
+#include "storage/mapping_guard.h"
+#include "storage/posix_call.h"
 
 namespace fastsft {
 namespace {
@@ -29,12 +31,15 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
       size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int error = errno;
   ::close(descriptor);
-  if (memory == MAP_FAILED) throw_runtime("cannot map ", path, ": ", std::strerror(error));
+  if (memory == MAP_FAILED) fail_call("map", path, error);
   data_ = static_cast<const std::byte*>(memory);
+  if (size_ != 0) guard_mapping(data_, size_, path_);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

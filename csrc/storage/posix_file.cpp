@@ -4,20 +4,30 @@
 #include <unistd.h>
 
 #include "storage/posix_call.h"
+#include "storage/posix_place.h"
 
 namespace fastsft {
 namespace {
 
 constexpr uint64_t kWritebackStep = uint64_t{8} << 20;
 
+// A first try whose answer was lost has made the file: a second one opens it.
+int open_to_write(const std::string& path, int flags) {
+  flags |= O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  return checked_call("create", path, [&] {
+    const PosixPlace place(path);
+    const int opened = place ? ::openat(place.directory(), place.name(), flags, 0644) : -1;
+    if (opened < 0 && is_transient(errno)) flags &= ~O_EXCL;
+    return opened;
+  });
+}
+
 }  // namespace
 
 PosixFile::PosixFile(const std::string& path, int flags, Caching caching)
-    : path_(path), descriptor_(checked_call("create", path, [&] {
-        return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
-      })) {
+    : path_(path), descriptor_(open_to_write(path, flags)) {
   if (caching == Caching::kDirect && takes_direct_writes(path)) {
-    direct_.emplace(path, [this](uint64_t offset, std::span<const std::byte> bytes) {
+    direct_.emplace(path, descriptor_, [this](uint64_t offset, std::span<const std::byte> bytes) {
       write_cached(offset, bytes);
     });
   }

@@ -13,6 +13,7 @@
 #include "storage/file_system.h"
 #include "storage/posix_call.h"
 #include "storage/posix_file.h"
+#include "storage/posix_place.h"
 
 namespace fastsft {
 namespace {
@@ -39,38 +40,103 @@ void sync_path(const std::string& path, int flags) {
   if (result != 0) fail_call("sync", path, error);
 }
 
-bool is_directory(const std::string& path) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+bool is_gone(int error) { return error == ENOENT; }
+
+void remove_from(int directory, const char* name, const std::string& path, int flags) {
+  checked_call(
+      flags == AT_REMOVEDIR ? "remove directory" : "remove", path,
+      [&] { return ::unlinkat(directory, name, flags); }, is_gone);
 }
 
-bool is_gone(int error) { return error == ENOENT; }
+void remove_at(const std::string& path, int flags) {
+  const PosixPlace place(path);
+  if (!place) fail_call("remove", path, errno);
+  remove_from(place.directory(), place.name(), path, flags);
+}
+
+// Takes the descriptor.
+std::vector<DirectoryEntry> entries_of(int descriptor, const std::string& path) {
+  DIR* directory = descriptor < 0 ? nullptr : ::fdopendir(descriptor);
+  if (directory == nullptr) fail_call("list", path, errno);
+  std::vector<DirectoryEntry> entries;
+  while (const dirent* entry = ::readdir(directory)) {
+    const std::string name = entry->d_name;
+    struct stat status {};
+    if (name == "." || name == "..") continue;
+    const int found = ::fstatat(::dirfd(directory), name.c_str(), &status, AT_SYMLINK_NOFOLLOW);
+    entries.push_back({name, found == 0 && S_ISDIR(status.st_mode)});
+  }
+  ::closedir(directory);
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& left, const auto& right) { return left.name < right.name; });
+  return entries;
+}
+
+constexpr int kListFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+class PosixDirectory : public Directory {
+ public:
+  PosixDirectory(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+  ~PosixDirectory() override { ::close(descriptor_); }
+  PosixDirectory(const PosixDirectory&) = delete;
+  PosixDirectory& operator=(const PosixDirectory&) = delete;
+
+  std::vector<DirectoryEntry> list() override {
+    return entries_of(::openat(descriptor_, ".", kListFlags), path_);
+  }
+  std::unique_ptr<Directory> enter(const std::string& name) override {
+    const std::string path = join_path(path_, name);
+    return std::make_unique<PosixDirectory>(path, checked_call("open directory", path, [&] {
+                                              return ::openat(descriptor_, name.c_str(),
+                                                              kListFlags | O_NOFOLLOW);
+                                            }));
+  }
+  void remove_file(const std::string& name) override {
+    remove_from(descriptor_, name.c_str(), join_path(path_, name), 0);
+  }
+  void remove_directory(const std::string& name) override {
+    remove_from(descriptor_, name.c_str(), join_path(path_, name), AT_REMOVEDIR);
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
 
 class PosixFileSystem : public FileSystem {
  public:
   explicit PosixFileSystem(Caching caching) : caching_(caching) {}
 
   std::unique_ptr<WritableFile> create_file(const std::string& path) override {
-    return std::make_unique<PosixFile>(path, O_TRUNC, caching_);
+    return std::make_unique<PosixFile>(path, O_EXCL, caching_);
   }
   std::unique_ptr<RangeFile> open_ranges(const std::string& path) override {
     return std::make_unique<PosixFile>(path, 0, caching_);
   }
-  void sync_file(const std::string& path) override { sync_path(path, O_RDONLY); }
+  std::unique_ptr<Directory> open_directory(const std::string& path) override {
+    return std::make_unique<PosixDirectory>(path, checked_call("open directory", path, [&] {
+                                              const PosixPlace place(path);
+                                              if (!place) return -1;
+                                              return ::openat(place.directory(), place.name(),
+                                                              kListFlags | O_NOFOLLOW);
+                                            }));
+  }
+  void sync_file(const std::string& path) override { sync_path(path, O_RDONLY | O_NONBLOCK); }
   void sync_directory(const std::string& path) override { sync_path(path, O_RDONLY | O_DIRECTORY); }
   void rename(const std::string& from, const std::string& to) override;
   bool exchange(const std::string& first, const std::string& second) override;
   void make_directory(const std::string& path) override {
     checked_call(
-        "create directory", path, [&] { return ::mkdir(path.c_str(), 0755); },
+        "create directory", path,
+        [&] {
+          const PosixPlace place(path);
+          return place ? ::mkdirat(place.directory(), place.name(), 0755) : -1;
+        },
         [](int error) { return error == EEXIST; });
   }
-  void remove_file(const std::string& path) override {
-    checked_call("remove", path, [&] { return ::unlink(path.c_str()); }, is_gone);
-  }
-  void remove_directory(const std::string& path) override {
-    checked_call("remove directory", path, [&] { return ::rmdir(path.c_str()); }, is_gone);
-  }
+  void remove_file(const std::string& path) override { remove_at(path, 0); }
+  void remove_directory(const std::string& path) override { remove_at(path, AT_REMOVEDIR); }
   bool exists(const std::string& path) override { return is_there(path); }
   std::vector<DirectoryEntry> list(const std::string& path) override;
   uint64_t available_bytes(const std::string& path) override { return free_bytes(path); }
@@ -82,44 +148,41 @@ class PosixFileSystem : public FileSystem {
 void PosixFileSystem::rename(const std::string& from, const std::string& to) {
   checked_call(
       concat("rename ", from, " to").c_str(), to,
-      [&] { return std::rename(from.c_str(), to.c_str()); },
+      [&] {
+        const PosixPlace source(from), target(to);
+        if (!source || !target) return -1;
+        return ::renameat(source.directory(), source.name(), target.directory(), target.name());
+      },
       [&](int error) { return error == ENOENT && is_there(to) && !is_there(from); });
 }
 
 bool PosixFileSystem::exchange(const std::string& first, const std::string& second) {
 #ifdef RENAME_EXCHANGE
-  if (::renameat2(AT_FDCWD, first.c_str(), AT_FDCWD, second.c_str(), RENAME_EXCHANGE) == 0) {
-    return true;
-  }
-  const bool unknown = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
+  const PosixPlace one(first), other(second);
+  const int result = !one || !other ? -1
+                                    : ::renameat2(one.directory(), one.name(), other.directory(),
+                                                  other.name(), RENAME_EXCHANGE);
+  if (result == 0) return true;
+  const bool unknown = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP ||
+                       errno == EPERM;  // of sandboxes that do not know the call
   if (!unknown) fail_call(concat("exchange ", first, " and").c_str(), second, errno);
 #endif
   return false;
 }
 
 std::vector<DirectoryEntry> PosixFileSystem::list(const std::string& path) {
-  DIR* directory = ::opendir(path.c_str());
-  if (directory == nullptr) fail_call("list", path, errno);
-  std::vector<DirectoryEntry> entries;
-  while (const dirent* entry = ::readdir(directory)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") entries.push_back({name, is_directory(join_path(path, name))});
-  }
-  ::closedir(directory);
-  std::sort(entries.begin(), entries.end(),
-            [](const auto& left, const auto& right) { return left.name < right.name; });
-  return entries;
+  return entries_of(::open(path.c_str(), kListFlags), path);
 }
 
 }  // namespace
 
 void fail_call(const char* operation, const std::string& path, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    throw_runtime("cannot ", operation, " ", path, ": ", std::strerror(error), "; ",
-                  free_bytes(parent_path(path)),
-                  " bytes are free there; free some space or choose another directory");
+    throw FileError(concat("cannot ", operation, " ", path, ": ", std::strerror(error), "; ",
+                           free_bytes(parent_path(path)),
+                           " bytes are free there; free some space or choose another directory"));
   }
-  throw_runtime("cannot ", operation, " ", path, ": ", std::strerror(error));
+  throw FileError(concat("cannot ", operation, " ", path, ": ", std::strerror(error)));
 }
 
 FileSystem& posix_file_system() {

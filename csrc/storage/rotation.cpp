@@ -6,6 +6,7 @@
 
 #include "storage/atomic_directory.h"
 #include "storage/manifest.h"
+#include "storage/posix_place.h"
 
 namespace fastsft {
 namespace {
@@ -25,11 +26,13 @@ std::optional<int64_t> step_of(const std::string& name) {
 }  // namespace
 
 std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system,
-                                              const std::string& output_directory) {
+                                              const std::string& output_directory, Links links) {
   std::vector<CheckpointEntry> checkpoints;
   for (const auto& entry : file_system.list(output_directory)) {
     const auto step = step_of(entry.name);
-    if (entry.is_directory && step) checkpoints.push_back({entry.name, *step});
+    const bool link = links == Links::kListed &&
+                      path_kind(join_path(output_directory, entry.name)) == PathKind::kLink;
+    if (step && (entry.is_directory || link)) checkpoints.push_back({entry.name, *step});
   }
   std::stable_sort(checkpoints.begin(), checkpoints.end(),
                    [](const auto& left, const auto& right) { return left.step < right.step; });
@@ -50,18 +53,18 @@ std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& c
   return candidates;
 }
 
-std::vector<std::string> rotate_checkpoints(FileSystem& file_system,
-                                            const std::string& output_directory, int limit,
-                                            const std::vector<std::string>& kept) {
+std::map<std::string, std::string> rotate_checkpoints(FileSystem& file_system,
+                                                      const std::string& output_directory,
+                                                      int limit,
+                                                      const std::vector<std::string>& kept) {
   std::vector<CheckpointEntry> complete;
   for (const auto& entry : list_checkpoints(file_system, output_directory)) {
     const std::string path = join_path(output_directory, entry.name);
     if (verify_directory(path, VerifyDepth::kSizes).empty()) complete.push_back(entry);
   }
-  std::vector<std::string> deleted;
+  std::map<std::string, std::string> deleted;
   for (const auto& entry : plan_rotation(complete, limit, kept)) {
-    delete_directory(file_system, join_path(output_directory, entry.name));
-    deleted.push_back(entry.name);
+    deleted[entry.name] = delete_directory(file_system, join_path(output_directory, entry.name));
   }
   return deleted;
 }

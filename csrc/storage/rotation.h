@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,13 @@ struct CheckpointEntry {
   int64_t step = 0;
 };
 
-// The directories of `output_directory` called checkpoint-<step>, oldest step first.
+enum class Links { kLeftOut, kListed };
+
+// The directories of `output_directory` called checkpoint-<step>, oldest step first. Links of that
+// name, wherever they lead, only with kListed: for those who read, never for those who remove.
 std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system,
-                                              const std::string& output_directory);
+                                              const std::string& output_directory,
+                                              Links links = Links::kLeftOut);
 
 // Which of `complete` (oldest first) to delete so that `limit` remain: the oldest, never the newest
 // and none of `kept` (names: the best one, the one just written). A limit <= 0 keeps all; limit 1
@@ -24,9 +29,11 @@ std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& c
                                            const std::vector<std::string>& kept);
 
 // Deletes by plan_rotation among the checkpoints whose manifest and file sizes verify; others are
-// neither counted nor touched. Returns the names deleted.
-std::vector<std::string> rotate_checkpoints(FileSystem& file_system,
-                                            const std::string& output_directory, int limit,
-                                            const std::vector<std::string>& kept);
+// neither counted nor touched. Returns the names deleted, each with the path where files of others
+// that lay in it are kept (delete_directory).
+std::map<std::string, std::string> rotate_checkpoints(FileSystem& file_system,
+                                                      const std::string& output_directory,
+                                                      int limit,
+                                                      const std::vector<std::string>& kept);
 
 }  // namespace fastsft

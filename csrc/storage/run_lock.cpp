@@ -4,18 +4,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 
 #include "core/error.h"
 #include "storage/file_system.h"
+#include "storage/posix_call.h"
+#include "storage/posix_place.h"
 
 namespace fastsft {
 namespace {
 
 constexpr const char* kLockFile = ".fastsft-lock";
+constexpr off_t kMaxOwnerBytes = 512;
 
 std::string owner_text() {
   std::array<char, 256> host{};
@@ -50,8 +55,41 @@ bool try_lock(int descriptor, const std::string& path) {
 bool has_name(int descriptor, const std::string& path) {
   struct stat opened {
   }, named{};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+// A file that a run made, not one of somebody who gave it our name: nothing else is written to.
+bool is_lock_file(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink > 1) {
+    return false;
+  }
+  constexpr std::string_view kBegin = "host ";
+  std::array<char, kBegin.size()> text{};
+  const auto count = ::pread(descriptor, text.data(), text.size(), 0);
+  return status.st_size == 0 ||
+         (status.st_size <= kMaxOwnerBytes &&
+          std::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(count, 0))) ==
+              kBegin);
+}
+
+// -1 with a name that a run before gave up meanwhile.
+int open_lock_file(const std::string& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  const int opened = ::open(path.c_str(), kFlags, 0644);
+  const int error = errno;
+  const PathKind kind = path_kind(path);
+  const bool other = kind != PathKind::kFile && kind != PathKind::kNothing;
+  if (other || (opened >= 0 && has_name(opened, path) && !is_lock_file(opened))) {
+    if (opened >= 0) ::close(opened);
+    throw_invalid(path, ": expected the lock file of a run, got ",
+                  other ? "a link, a directory or a device"
+                        : "a file that no run wrote, or one with other names",
+                  "; it is left as it is: rename or remove it, or choose another --output_dir");
+  }
+  if (opened < 0) fail_call("open", path, error);
+  return opened;
 }
 
 }  // namespace
@@ -60,8 +98,7 @@ RunLock::RunLock(const std::string& directory, const std::string& holder,
                  const std::string& way_out)
     : path_(join_path(directory, kLockFile)) {
   while (descriptor_ < 0) {
-    const int opened = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (opened < 0) throw_runtime("cannot open ", path_, ": ", std::strerror(errno));
+    const int opened = open_lock_file(path_);
     descriptor_ = opened;
     if (!try_lock(opened, path_)) {
       const std::string owner = read_owner(opened);
@@ -75,12 +112,12 @@ RunLock::RunLock(const std::string& directory, const std::string& holder,
     }
   }
   const std::string text = owner_text() + "\n";
-  const bool written =
-      ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, text.data(), text.size(), 0) > 0;
+  const bool written = ::pwrite(descriptor_, text.data(), text.size(), 0) > 0 &&
+                       ::ftruncate(descriptor_, static_cast<off_t>(text.size())) == 0;
   if (!written) {
     const int error = errno;
     release();
-    throw_runtime("cannot write ", path_, ": ", std::strerror(error));
+    fail_call("write", path_, error);
   }
 }
 
@@ -88,7 +125,9 @@ RunLock::~RunLock() { release(); }
 
 void RunLock::release() noexcept {
   if (descriptor_ < 0) return;
-  ::unlink(path_.c_str());  // while the lock is held: who comes next makes a file of its own
+  // While the lock is held: who comes next makes a file of its own. When the directory was removed,
+  // the name may be another run's by now.
+  if (has_name(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
   descriptor_ = -1;
 }

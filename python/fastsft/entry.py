@@ -25,9 +25,10 @@ def run_script(script: Callable[[], object]) -> None:
 
     Without a launcher several GPUs get a rank each first (ranks/own_ranks.py).
 
-    ValueError: its message on stderr, status 1. Ranks that lost each other, or whose peer failed: status 3
-    and one line. Other exceptions: the traceback of the rank that raised, status 1. On several ranks each
-    line names its rank, and a rank that failed leaves without cleaning up, which would wait for the others.
+    ValueError, and what the disk or the kernel refuses: one line on stderr, status 1. Ranks that lost each
+    other, or whose peer failed: status 3 and one line. Other exceptions: the traceback of the rank that
+    raised, status 1. On several ranks each line names its rank, and a rank that failed leaves without
+    cleaning up, which would wait for the others.
     """
     make_best_effort()
     with StartGuard() as guard, launcher_watch():
@@ -52,7 +53,13 @@ def run_script(script: Callable[[], object]) -> None:
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, f"error: {error}"))
+            if _is_of_files(error):
+                _leave(EXIT_ERROR, f"{_who()}error: {error}")
             _fail()
+        except OSError as error:
+            if error.errno is None or error.filename is None:
+                _fail()
+            _leave(EXIT_ERROR, f"{_who()}error: {os.fsdecode(error.filename)}: {error.strerror}")
         except Exception:
             _fail()
     launcher.leave()
@@ -91,3 +98,9 @@ def _is_of_peers(error: RuntimeError) -> bool:
     from fastsft import _C
 
     return isinstance(error, _C.CollectiveError | _C.PeerFailedError)
+
+
+def _is_of_files(error: RuntimeError) -> bool:
+    from fastsft import _C
+
+    return isinstance(error, _C.FileError)

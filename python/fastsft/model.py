@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fastsft.fsdp_context import has_settings_of_fsdp
 from fastsft.launcher import Groups, threads_per_rank
 from fastsft.models.config import check_config_types, read_generation_config
 from fastsft.notices import warn_once
+from fastsft.output_files import replace_file
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.sharding_arguments import warn_of_other_layer_class
 from fastsft.regular_files import read_json_object
@@ -48,9 +48,7 @@ class ModelConfig(dict[str, Any]):
         path.parent.mkdir(parents=True, exist_ok=True)
         saved = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         kept = {name: saved[name] for name in _OF_SAVED_MODEL if name in saved}
-        partial = path.with_name(f".{path.name}-{os.getpid()}")
-        partial.write_text(ModelConfig({**self, **kept}).to_json_string(), encoding="utf-8")
-        partial.replace(path)
+        replace_file(path, ModelConfig({**self, **kept}).to_json_string())
 
 
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
@@ -120,13 +118,16 @@ class CausalLM:
     """A causal language model on disk; its weights are read when the engine is built."""
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
-        self.source_directory = source_directory
+        # Of the start, wherever the script goes later.
+        path = Path(source_directory)
+        self.source_directory = path.absolute() if path.is_dir() else path
         self.config = config
         self.engine: Any = None
         self._options: dict[str, Any] = {}
         self.recompute = "selective"
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
+        self._weights_dtype: str | None = None
 
     @classmethod
     def from_pretrained(
@@ -162,6 +163,7 @@ class CausalLM:
         trained = self._take_weights()
         self.engine = _C.Engine(json.dumps(self.config), **options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
+        self.weights_dtype()
         if trained is None:
             self.load_weights(self.engine)
         else:
@@ -183,7 +185,9 @@ class CausalLM:
         """float32, bfloat16 or float16: the type of the weights that training starts from."""
         from fastsft.models.config import source_dtype
 
-        return source_dtype(self.source_directory, self.config)
+        if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
+            self._weights_dtype = source_dtype(self.source_directory, self.config)
+        return self._weights_dtype
 
     def generation_settings(self) -> dict[str, Any] | None:
         """generation_config.json of the source as it was when the model was opened; None without."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft.launcher import launch
-from fastsft.standard_streams import say
 from fastsft.reporting.terminal_text import visible
+from fastsft.standard_streams import say
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.launcher import launch
 from fastsft.notices import tell
+from fastsft.output_files import check_output_file, write_for_flag
 
 # Spans of a few steps of a model with 100 layers; older ones are dropped, and the file says how many.
 _CAPACITY = 1_000_000
@@ -81,6 +82,8 @@ class Profile:
         self._path = path
         self._first, self._last = parse_steps(steps)
         self._recording = False
+        if path is not None:
+            check_output_file(profile_path(path, launch().rank, launch().world_size), "--profile")
 
     def before_step(self, engine: Any, step: int) -> None:
         """`step` is about to begin; starts the recording when it is the first."""
@@ -104,5 +107,5 @@ class Profile:
         path = profile_path(self._path, place.rank, place.world_size)
         trace = chrome_trace(engine.stop_trace(), place.rank, _C.trace_dropped())
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(trace), encoding="utf-8")
+        write_for_flag(path, json.dumps(trace), "--profile")
         tell(f"profile: {path}; open it at https://ui.perfetto.dev")

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.output_files import replace_file
 from fastsft.regular_files import check_regular
 from fastsft.tokenizers.json_tokenizer import load_json_tokenizer
+from fastsft.tokenizers.kept_files import NAMES, TEMPLATES, KeptFiles
 from fastsft.tokenizers.settings import read_chat_template, read_settings
 
-# What a saved directory takes over from the one that was read (trainer_semantics.md, section 23).
-_FILES = (
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-)
-_TEMPLATES = "additional_chat_templates"  # a folder of transformers, beside chat_template.jinja
 _NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
 
 
@@ -50,7 +39,8 @@ class Tokenizer:
         chat_template: str | None = None,
     ) -> None:
         self.native = native
-        self.directory = Path(directory)
+        self.directory = Path(directory).absolute()
+        self.files = KeptFiles.of(directory)
         self.legacy: bool = native.legacy
         self.add_bos_token: bool = native.adds_bos
         self.add_eos_token: bool = native.adds_eos
@@ -73,7 +63,7 @@ class Tokenizer:
         nobody reproduces, or there are none.
         """
         root = Path(directory)
-        for path in [*(root / name for name in _FILES), *(root / _TEMPLATES).glob("*.jinja")]:
+        for path in [*(root / name for name in NAMES), *(root / TEMPLATES).glob("*.jinja")]:
             if path.exists():
                 check_regular(path, "a file of the tokenizer")
         if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
@@ -199,29 +189,23 @@ class Tokenizer:
         self._pad_token_id = found
 
     def save_pretrained(self, directory: str | Path) -> list[str]:
-        """Copy the tokenizer's files, with its pad_token, model_max_length and padding_side written in.
+        """Write the files as they were when they were loaded, with pad_token, model_max_length, padding_side.
 
         Returns the names of the files written.
         """
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
-        for name in _FILES:
-            source = self.directory / name
-            if source.exists() and source.resolve() != (target / name).resolve():
-                shutil.copyfile(source, target / name)
-        templates = self.directory / _TEMPLATES
-        if templates.is_dir() and templates.resolve() != (target / _TEMPLATES).resolve():
-            shutil.copytree(templates, target / _TEMPLATES, dirs_exist_ok=True)
+        self.files.write(target)
         changes: dict[str, Any] = {
             "model_max_length": self.model_max_length,
             "padding_side": self.padding_side,
         }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
-        others = sorted((target / _TEMPLATES).glob("*.jinja"))
+        others = sorted((target / TEMPLATES).glob("*.jinja"))
         return [
-            *(name for name in _FILES if (target / name).exists()),
-            *(f"{_TEMPLATES}/{path.name}" for path in others),
+            *(name for name in NAMES if (target / name).exists()),
+            *(f"{TEMPLATES}/{path.name}" for path in others),
         ]
 
     def _surround(self, ids: list[int]) -> list[int]:
@@ -245,4 +229,4 @@ def _patch(path: Path, changes: dict[str, Any]) -> None:
     known = json.loads(path.read_text("utf-8")) if path.exists() else {}
     differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
     if differing:
-        path.write_text(json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        replace_file(path, json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n")

@@ -145,7 +145,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
                 return finished
         trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         if resume is None and args.no_resume:
-            put_checkpoints_aside(args.output_dir or ".")
+            put_checkpoints_aside(args.output_dir or ".", model.source_directory)
         elif resume is None:
             resume = newest_checkpoint(args.output_dir or ".") is not None
         trainer.checkpoint_to_resume(resume)
@@ -153,12 +153,12 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         with SignalGuard() as guard:
             output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
-            save_results(trainer, output)
-            trainer.save_state()
             if trainer.is_deepspeed_enabled:
                 trainer.save_model()
             else:
                 trainer_save_model_safe(trainer)
+            save_results(trainer, output)
+            trainer.save_state()
             record_end(trainer, output)
             if guard.finish():
                 rank0_print("a signal came while the model was saved; the run is finished")

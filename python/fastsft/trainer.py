@@ -15,7 +15,7 @@ from fastsft import launcher
 from fastsft.accelerator import Accelerator
 from fastsft.arguments.adopt import as_arguments
 from fastsft.callbacks import CallbackHandler, DefaultFlow
-from fastsft.checkpoints.checkpoint import put_abandoned_aside
+from fastsft.checkpoints.aside import put_abandoned_aside
 from fastsft.checkpoints.finished_run import forget_end
 from fastsft.dataset.collators import only_stacks
 from fastsft.devices import use_device
@@ -39,6 +39,7 @@ from fastsft.training.loop import TrainingLoop
 from fastsft.training.prediction import EvalPrediction, Preprocess
 from fastsft.training.resume import check_resumable, checkpoint_to_resume, resume
 from fastsft.training.signals import SignalGuard
+from fastsft.training.start_directory import StartDirectory, working_directory
 from fastsft.training.state import TrainerState, TrainOutput
 from fastsft.training.token_counter import TokenCounter, rate_of_run
 from fastsft.training.trainer_callbacks import TrainerCallbacks
@@ -49,7 +50,9 @@ from fastsft.training.trainer_names import TrainerNames
 from fastsft.training.trainer_plan import TrainerPlan
 
 
-class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData, TrainerNames):
+class Trainer(
+    StartDirectory, TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData, TrainerNames
+):
     """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
 
     model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
@@ -91,6 +94,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
                 args, callbacks, train_dataset=train_dataset, eval_dataset=eval_dataset,
                 compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits_for_metrics,
             )  # fmt: skip
+        self._started_in = working_directory()
         only_stacks(data_collator)
         check_metrics(args, compute_metrics)
         self._data_collator, self.compute_metrics = data_collator, compute_metrics
@@ -240,7 +244,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
         """What lies in `output_dir` of ways that this run does not go."""
         forget_end(self.args.output_dir or ".")
         if not automatic:
-            put_abandoned_aside(self.args.output_dir or ".", checkpoint)
+            put_abandoned_aside(self.args.output_dir or ".", checkpoint, self.model.source_directory)
 
     def _finish(self, started: float, total_loss: float) -> TrainOutput:
         runtime = time.monotonic() - started
@@ -280,6 +284,7 @@ class Trainer(TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, Tr
 
         It is written behind the training, until `saver.wait()` returns (checkpoints/saver.py).
         """
+        self._keep_paths()
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
         self.best_model.saving(self.state.global_step)
         if self.saver.has(path):

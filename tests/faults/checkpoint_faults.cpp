@@ -25,7 +25,10 @@ struct Scenario {
   // What the newest checkpoint that verifies may be afterwards: "<directory>:<generation>".
   std::set<std::string> allowed{};
   std::set<std::string> kept{};  // directories that must verify whatever happens
+  int notes = 0;                 // files of another program that must be there, wherever
 };
+
+const std::string kNotes = "what another program wrote";
 
 FileDigest write_in_two(FileSystem& file_system, const std::string& path, const std::string& text) {
   ChecksummedFile file(file_system, path);
@@ -86,6 +89,14 @@ std::string newest(const std::string& output) {
   return "none";
 }
 
+int count_notes(const std::string& output) {
+  int found = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(output)) {
+    found += entry.is_regular_file() && read_text(entry.path().string()) == kNotes;
+  }
+  return found;
+}
+
 std::vector<std::string> judge(const Scenario& scenario, const std::string& output) {
   std::vector<std::string> problems;
   restore_replaced(sound_file_system(), output);
@@ -95,6 +106,7 @@ std::vector<std::string> judge(const Scenario& scenario, const std::string& outp
     if (!verifies(join_path(output, name))) problems.push_back(name + " is lost");
   }
   remove_leftovers(sound_file_system(), output);
+  if (count_notes(output) != scenario.notes) problems.push_back("a foreign file is lost");
   if (newest(output) != found) problems.push_back("cleaning up changed the newest checkpoint");
   for (const auto& problem : leftovers(output)) problems.push_back(problem);
   try {  // and the next save works
@@ -114,6 +126,12 @@ void save_four(FileSystem& file_system, const std::string& output) {
   for (int step : {10, 20, 30, 40}) save(file_system, output, step, 2, "old");
   fs::resize_file(join_path(output, "checkpoint-20/model.bin"),
                   7);  // a torn one is never counted
+}
+
+void save_beside_foreign(FileSystem& file_system, const std::string& output) {
+  save_10(file_system, output);
+  fs::create_directory(join_path(output, "checkpoint-20"));
+  write_file(file_system, join_path(output, "checkpoint-20/optimizer.pt"), kNotes);
 }
 
 // What a crash leaves: a half-written, a replaced and a half-deleted directory.
@@ -145,6 +163,25 @@ std::vector<Scenario> scenarios() {
                    {"checkpoint-10:old", "checkpoint-10:new"},
                    {"checkpoint-10"}});
   }
+  all.push_back({"replace what another program wrote",
+                 save_beside_foreign,
+                 [](FileSystem& file_system, const std::string& output) {
+                   save(file_system, output, 20, 2, "new");
+                 },
+                 {"checkpoint-10:old", "checkpoint-20:new"},
+                 {"checkpoint-10"},
+                 1});
+  all.push_back({"rotate one with files of others",
+                 [](FileSystem& file_system, const std::string& output) {
+                   save_four(file_system, output);
+                   write_file(file_system, join_path(output, "checkpoint-30/notes"), kNotes);
+                 },
+                 [](FileSystem& file_system, const std::string& output) {
+                   rotate_checkpoints(file_system, output, 1, {"checkpoint-10"});
+                 },
+                 {"checkpoint-40:old"},
+                 {"checkpoint-10", "checkpoint-40"},
+                 1});
   all.push_back({"rotate",
                  save_four,
                  [](FileSystem& file_system, const std::string& output) {

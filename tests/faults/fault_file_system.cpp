@@ -86,6 +86,26 @@ class FaultRanges : public RangeFile {
   std::unique_ptr<RangeFile> file_;
 };
 
+// Removals through it are those of the file system, at the path that it had when it was opened.
+class FaultDirectory : public Directory {
+ public:
+  FaultDirectory(FaultFileSystem& owner, std::string path)
+      : owner_(owner), path_(std::move(path)) {}
+
+  std::vector<DirectoryEntry> list() override { return owner_.list(path_); }
+  std::unique_ptr<Directory> enter(const std::string& name) override {
+    return owner_.open_directory(join_path(path_, name));
+  }
+  void remove_file(const std::string& name) override { owner_.remove_file(join_path(path_, name)); }
+  void remove_directory(const std::string& name) override {
+    owner_.remove_directory(join_path(path_, name));
+  }
+
+ private:
+  FaultFileSystem& owner_;
+  std::string path_;
+};
+
 FaultFileSystem::FaultFileSystem(std::string graveyard, Fault fault, int64_t at,
                                  Abilities abilities)
     : graveyard_(std::move(graveyard)), fault_(fault), at_(at), abilities_(abilities) {}
@@ -162,6 +182,12 @@ std::unique_ptr<RangeFile> FaultFileSystem::open_ranges(const std::string& path)
     record(path, [created] { fs::remove(created->path); });
   }
   return file;
+}
+
+std::unique_ptr<Directory> FaultFileSystem::open_directory(const std::string& path) {
+  check_alive();
+  FASTSFT_ASSERT(fs::is_directory(fs::symlink_status(path)));
+  return std::make_unique<FaultDirectory>(*this, path);
 }
 
 void FaultFileSystem::sync_file(const std::string& path) {

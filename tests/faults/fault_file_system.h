@@ -40,6 +40,7 @@ class FaultFileSystem : public FileSystem {
 
   std::unique_ptr<WritableFile> create_file(const std::string& path) override;
   std::unique_ptr<RangeFile> open_ranges(const std::string& path) override;
+  std::unique_ptr<Directory> open_directory(const std::string& path) override;
   void sync_file(const std::string& path) override;
   void sync_directory(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;

@@ -2,6 +2,7 @@
 // and looks at what a loader would find then, and after recovery (reliability.md, R1 and R2).
 // Usage: run_trials.
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -20,6 +21,7 @@ struct Model {
   std::string generation;
   int shards = 1;
   std::string config = "config";
+  bool ours = true;  // with the arguments that mark a model of ours
 
   std::vector<std::string> weights() const {
     if (shards == 1) return {"model.safetensors"};
@@ -56,6 +58,9 @@ void save(FileSystem& file_system, const std::string& output, const Model& model
     manifest.files.push_back(write_file(file_system, join_path(directory.path(), name), text));
   };
   small("config.json", model.config);
+  if (model.ours)
+    small("training_args.json",
+          concat("{\"learning_rate\": \"", model.generation, "\", \"output_dir\": \"\"}"));
   if (model.shards > 1) small("model.safetensors.index.json", model.generation);
   for (const auto& file : join_ranges(ranges)) manifest.files.push_back(file);
   const std::string name = file_set_name();
@@ -86,6 +91,21 @@ std::string found(const std::string& output, const Scenario& scenario) {
   return entry ? "a mixture" : "nothing";
 }
 
+// Whether every file of a model is in the directory or in one of those that it was put aside to.
+bool is_kept(const std::string& output, const Model& model) {
+  std::string text;
+  for (int rank = 0; rank < 2; ++rank) text += model.generation + std::string(100, 'x');
+  size_t found = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(output)) {
+    const std::string name = entry.path().filename().string();
+    const auto names = model.weights();
+    const bool weights = std::find(names.begin(), names.end(), name) != names.end();
+    found += weights && read_text(entry.path().string()) == text;
+    found += name == "config.json" && read_text(entry.path().string()) == model.config;
+  }
+  return found == model.weights().size() + 1;
+}
+
 std::vector<std::string> judge(const Scenario& scenario, const std::string& output) {
   std::vector<std::string> problems;
   if (found(output, scenario) == "a mixture") problems.push_back("a loader finds a mixture");
@@ -95,6 +115,9 @@ std::vector<std::string> judge(const Scenario& scenario, const std::string& outp
   if (after != "old" && after != "new") problems.push_back("after recovery: " + after);
   for (const auto& problem : leftovers(output)) problems.push_back(problem);
   if (read_text(join_path(output, "notes.txt")) != "mine") problems.push_back("a foreign file");
+  if (!scenario.before.ours && after == "new" && !is_kept(output, scenario.before)) {
+    problems.push_back("the model of another program is lost");
+  }
   try {
     save(sound_file_system(), output, scenario.after, scenario.ranks);
     if (found(output, scenario) != "new") problems.push_back("the next save is not found");
@@ -105,12 +128,15 @@ std::vector<std::string> judge(const Scenario& scenario, const std::string& outp
 }
 
 std::vector<Scenario> scenarios() {
-  return {{"one file by one", {"old", 1}, {"new", 1}},
-          {"one file by one of another configuration", {"old", 1}, {"new", 1, "other"}},
-          {"two files by two", {"old", 2}, {"new", 2}},
-          {"two files by two, 4 ranks", {"old", 2}, {"new", 2}, 4},
-          {"three files by one", {"old", 3}, {"new", 1}},
-          {"one file by two", {"old", 1}, {"new", 2, "other"}}};
+  return {
+      {"one file by one", {"old", 1}, {"new", 1}},
+      {"one file by one of another configuration", {"old", 1}, {"new", 1, "other"}},
+      {"two files by two", {"old", 2}, {"new", 2}},
+      {"two files by two, 4 ranks", {"old", 2}, {"new", 2}, 4},
+      {"three files by one", {"old", 3}, {"new", 1}},
+      {"one file by two", {"old", 1}, {"new", 2, "other"}},
+      {"one file of another program by one", {"old", 1, "config", false}, {"new", 1, "other"}},
+      {"two files of another program by one", {"old", 2, "config", false}, {"new", 1, "other"}}};
 }
 
 void prepare(const Scenario& scenario, const std::string& output) {

@@ -74,25 +74,25 @@ int nanosleep(const struct timespec*, struct timespec*) { return 0; }
 int clock_nanosleep(clockid_t, int, const struct timespec*, struct timespec*) { return 0; }
 
 // The work is done, the answer is lost, and the next try fails because it was done.
-int rename(const char* from, const char* to) {
-  static const auto real = next<int (*)(const char*, const char*)>("rename");
-  if (weather.strikes("lost answer", 3)) return real(from, to), fail(ESTALE);
+int renameat(int from_at, const char* from, int to_at, const char* to) {
+  static const auto real = next<int (*)(int, const char*, int, const char*)>("renameat");
+  if (weather.strikes("lost answer", 3)) return real(from_at, from, to_at, to), fail(ESTALE);
   weather.clear();
-  return real(from, to);
+  return real(from_at, from, to_at, to);
 }
 
-int mkdir(const char* path, mode_t mode) {
-  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
-  if (weather.strikes("lost answer", 3)) return real(path, mode), fail(ESTALE);
+int mkdirat(int at, const char* path, mode_t mode) {
+  static const auto real = next<int (*)(int, const char*, mode_t)>("mkdirat");
+  if (weather.strikes("lost answer", 3)) return real(at, path, mode), fail(ESTALE);
   weather.clear();
-  return real(path, mode);
+  return real(at, path, mode);
 }
 
-int unlink(const char* path) {
-  static const auto real = next<int (*)(const char*)>("unlink");
-  if (weather.strikes("lost answer", 3)) return real(path), fail(EIO);
+int unlinkat(int at, const char* path, int flags) {
+  static const auto real = next<int (*)(int, const char*, int)>("unlinkat");
+  if (weather.strikes("lost answer", 3)) return real(at, path, flags), fail(EIO);
   weather.clear();
-  return real(path);
+  return real(at, path, flags);
 }
 }
 

@@ -14,6 +14,9 @@ class UnsyncedFileSystem : public FileSystem {
   std::unique_ptr<RangeFile> open_ranges(const std::string& path) override {
     return std::make_unique<Ranges>(real_.open_ranges(path));
   }
+  std::unique_ptr<Directory> open_directory(const std::string& path) override {
+    return real_.open_directory(path);
+  }
   void sync_file(const std::string&) override {}
   void sync_directory(const std::string&) override {}
   void rename(const std::string& from, const std::string& to) override { real_.rename(from, to); }

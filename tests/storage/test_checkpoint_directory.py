@@ -220,7 +220,7 @@ def test_rotation_neither_counts_nor_touches_torn_ones(tmp_path):
     for step in [5, 25, 40]:
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"torn")
-    assert _C.rotate_checkpoints(str(tmp_path), 2) == ["checkpoint-10"]
+    assert _C.rotate_checkpoints(str(tmp_path), 2) == {"checkpoint-10": ""}
     assert _C.list_checkpoints(str(tmp_path)) == [f"checkpoint-{step}" for step in [5, 20, 25, 30, 40]]
 
 

@@ -50,3 +50,54 @@ def test_a_killed_run_leaves_the_directory_free(tmp_path):
 def test_a_directory_that_takes_no_files(tmp_path):
     with pytest.raises(RuntimeError, match="cannot open"):
         _C.RunLock(str(tmp_path / "missing"))
+
+
+def plant(path, kind, victim):
+    if kind == "link":
+        path.symlink_to(victim)
+    elif kind == "dangling link":
+        path.symlink_to(victim.with_name("missing"))
+    elif kind == "hard link":
+        os.link(victim, path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text("my thesis")
+
+
+@pytest.mark.parametrize(
+    "kind", ["link", "dangling link", "hard link", "fifo", "directory", "a file of mine"]
+)
+def test_what_no_run_wrote_is_no_lock(tmp_path, kind):
+    """Refused by name, at once; neither it nor what it leads to is written, cut or removed."""
+    output = tmp_path / "out"
+    output.mkdir()
+    victim = tmp_path / "victim"
+    victim.write_text("my thesis")
+    plant(output / ".fastsft-lock", kind, victim)
+    before = (output / ".fastsft-lock").lstat()
+    with pytest.raises(
+        ValueError, match=r"\.fastsft-lock: expected the lock file of a run, got .*left as it is"
+    ):
+        _C.RunLock(str(output))
+    after = (output / ".fastsft-lock").lstat()
+    assert (after.st_ino, after.st_size, after.st_mtime) == (before.st_ino, before.st_size, before.st_mtime)
+    assert victim.read_text() == "my thesis" and not victim.with_name("missing").exists()
+
+
+def test_the_lock_of_another_directory_of_the_name_stays(tmp_path):
+    """A run whose directory was removed does not take the lock of the run that has the name since."""
+    output = tmp_path / "out"
+    output.mkdir()
+    first = _C.RunLock(str(output))
+    (output / ".fastsft-lock").unlink()
+    output.rmdir()
+    output.mkdir()
+    second = _C.RunLock(str(output))
+    first.release()
+    assert (output / ".fastsft-lock").exists()
+    with pytest.raises(ValueError, match="in use by another run"):
+        _C.RunLock(str(output))
+    second.release()

@@ -8,6 +8,7 @@ from typing import Any
 from fastsft.checkpoints.checkpoint import check_checkpoint
 from fastsft.checkpoints.run_identity import holds_only_model
 from fastsft.models.weights import load_weights
+from fastsft.notices import tell
 from fastsft.ranks.agreement import Agreement
 
 
@@ -48,23 +49,25 @@ def _verify(directory: Path) -> str:
     return "only model"
 
 
-def keep_only(directory: str | Path) -> None:
+def keep_only(directory: str | Path, source: str = "") -> None:
     """Remove the other checkpoints of fastsft beside `directory`; by rank 0, collective.
 
     A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
     for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
-    directory of that name.
+    directory of that name. source: the name of one that stays as well.
     """
     path = Path(directory)
     agreement = Agreement(f"removing the checkpoints beside {path}")
-    agreement.attempt_on_first(lambda: _remove_others(path))
+    agreement.attempt_on_first(lambda: _remove_others(path, source))
     agreement.settle(None)
 
 
-def _remove_others(kept: Path) -> None:
+def _remove_others(kept: Path, source: str) -> None:
     from fastsft import _C
 
     for name in _C.list_checkpoints(str(kept.parent)):
         other = kept.parent / name
-        if name != kept.name and not _C.verify_directory(str(other), checksums=False):
-            _C.delete_directory(str(other))
+        if name not in (kept.name, source) and not _C.verify_directory(str(other), checksums=False):
+            aside = _C.delete_directory(str(other))
+            if aside:
+                tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

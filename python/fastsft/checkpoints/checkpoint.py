@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
+import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fastsft.checkpoints.random_state import restore_random_state
-from fastsft.checkpoints.run_identity import check_same_run, holds_only_model, read_run_state
+from fastsft.checkpoints.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
+from fastsft.checkpoints.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.models.directory import finish_file_sets
 from fastsft.ranks.agreement import Agreement
 from fastsft.standard_streams import say
 
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
-_MANIFEST = "manifest.json"
 _Identity = list[tuple[str, int, int, int, int]]
 # Of checkpoints whose every byte this process has read: which files they were, and what is wrong with them.
 _verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
@@ -65,64 +64,6 @@ def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str 
     return agreement.settle_first(found) or None
 
 
-def put_checkpoints_aside(output_dir: str | Path) -> None:
-    """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>; collective.
-
-    For a run that starts afresh: those of an earlier run would count in its rotation and be taken by the next
-    resume. Nothing is deleted; rank 0 prints one line when there were any.
-    """
-    agreement = Agreement(f"putting the checkpoints of {output_dir} aside")
-    agreement.attempt_on_first(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True))
-    agreement.settle(None)
-
-
-def put_abandoned_aside(output_dir: str | Path, checkpoint: str | Path | None) -> None:
-    """The same of those that the run leaves behind which goes on from `checkpoint`; collective.
-
-    Those of later steps, or all of them where `checkpoint` is None (the run starts afresh) or not one of
-    `output_dir`: the next automatic resume would take one of them for the end of this run. What another
-    program wrote is left as it is.
-    """
-    agreement = Agreement(f"putting checkpoints of {output_dir} aside")
-    agreement.attempt_on_first(lambda: _put_abandoned_aside(Path(output_dir), checkpoint))
-    agreement.settle(None)
-
-
-def _put_abandoned_aside(output_dir: Path, checkpoint: str | Path | None) -> None:
-    path = Path(checkpoint or "")
-    own = checkpoint is not None and path.resolve().parent == output_dir.resolve()
-    step = _step_of(path.name) if own else None
-    why = "starting afresh" if checkpoint is None else f"going on from {checkpoint}"
-
-    def is_abandoned(name: str) -> bool:
-        newer = step is None or (_step_of(name) or 0) > step
-        return newer and (output_dir / name / _MANIFEST).is_file()
-
-    _put_aside(output_dir, why, is_abandoned)
-
-
-def _step_of(name: str) -> int | None:
-    """Of `checkpoint-<step>`; None for other names."""
-    prefix, _, number = name.rpartition("-")
-    return int(number) if prefix == "checkpoint" and number.isdigit() else None
-
-
-def _put_aside(output_dir: Path, why: str, is_meant: Callable[[str], bool]) -> None:
-    from fastsft import _C
-
-    there = _C.list_checkpoints(str(output_dir)) if output_dir.is_dir() else []
-    names = [name for name in there if is_meant(name)]
-    if not names:
-        return
-    stamp = time.strftime("previous-%Y%m%dT%H%M%SZ", time.gmtime())
-    tries = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
-    prefix = next(name for name in tries if not list(output_dir.glob(f"{name}-checkpoint-*")))
-    for name in names:
-        (output_dir / name).rename(output_dir / f"{prefix}-{name}")
-    _C.sync_directory(str(output_dir))
-    say(f"{why}: {', '.join(names)} in {output_dir} are now called {prefix}-*")
-
-
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
     from fastsft import _C
 
@@ -132,8 +73,16 @@ def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
         problems = _C.verify_directory(str(directory), checksums=False)
     if problems:
         raise ValueError(f"{directory}: cannot be resumed: {'; '.join(problems)}")
-    saved = read_run_state(directory)
+    saved = _check_states(Path(directory))
     check_same_run(trainer, saved, directory)
+    return saved
+
+
+def _check_states(directory: Path) -> dict[str, Any]:
+    """fastsft_state.json. ValueError when it, or trainer_state.json, has other types than are written."""
+    saved = read_run_state(directory)
+    check_run_state(saved, directory / STATE_NAME)
+    check_trainer_state(directory)
     return saved
 
 
@@ -160,10 +109,29 @@ def _verify(directory: Path) -> tuple[list[str], bool]:
     return problems, True
 
 
+def _problems(path: Path) -> tuple[list[str], bool]:
+    """Why the checkpoint `path`, or what a link of that name leads to, cannot be resumed; and whether it is
+    news to this process."""
+    if not path.is_dir():
+        return [f"a link that leads to no directory: {os.readlink(path)}"], True
+    try:
+        problems, is_news = _verify(path)
+    except OSError as error:
+        return [f"it cannot be read: {error.strerror}"], True
+    if not problems and holds_only_model(path):
+        problems = ["it holds a model without optimizer state (--save_only_model True)"]
+    if not problems:
+        try:
+            _check_states(path)
+        except ValueError as error:
+            problems = [str(error)]
+    return problems, is_news
+
+
 def _identity(directory: Path) -> _Identity:
     """Of every file: what changes when another one takes its place, or it is written to."""
     files = []
-    for path in sorted(directory.rglob("*")):
+    for path in sorted(directory.resolve().rglob("*")):
         status = path.lstat()
         files.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return files
@@ -177,13 +145,11 @@ def _newest_verified(output_dir: Path, before: int | None) -> str | None:
     finish_file_sets(output_dir)
     _C.restore_replaced(str(output_dir))
     rejected: list[str] = []
-    for name in reversed(_C.list_checkpoints(str(output_dir))):
+    for name in reversed(_C.list_checkpoints(str(output_dir), links=True)):
         if before is not None and int(name.split("-")[1]) >= before:
             continue
         path = output_dir / name
-        problems, is_news = _verify(path)
-        if not problems and holds_only_model(path):
-            problems = ["it holds a model without optimizer state (--save_only_model True)"]
+        problems, is_news = _problems(path)
         if not problems:
             return str(path)
         rejected.append(f"{path}: {'; '.join(problems)}")

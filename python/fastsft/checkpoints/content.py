@@ -17,6 +17,17 @@ from fastsft.models.config import json_text
 from fastsft.models.directory import ModelForm, small_texts, write_texts, write_tokenizer
 
 
+def source_checkpoint(model: Any, output_dir: str | Path) -> str:
+    """The name of the checkpoint in `output_dir` that holds the model's source directory; "" for others."""
+    source = getattr(model, "source_directory", None)
+    if source is None:
+        return ""
+    inside, output = Path(source).resolve(), Path(output_dir).resolve()
+    if output not in inside.parents:
+        return ""
+    return inside.relative_to(output).parts[0]
+
+
 @dataclass(frozen=True)
 class CheckpointContent:
     """The small files of a checkpoint, and what its manifest needs to know."""
@@ -25,6 +36,7 @@ class CheckpointContent:
     world_size: int
     layout: str
     best: str  # name of the checkpoint that rotation must keep, or ""
+    source: str  # the same of one that the run began with the model of
     form: ModelForm
     with_state: bool
     texts: dict[str, Callable[[], str]]
@@ -47,6 +59,7 @@ class CheckpointContent:
             world_size=trainer.engine.world_size,
             layout=hashlib.sha256("".join(trainer.engine.unit_hashes).encode()).hexdigest()[:16],
             best=Path(getattr(trainer.state, "best_model_checkpoint", None) or "").name,
+            source=source_checkpoint(trainer.model, trainer.args.output_dir or "."),
             form=form,
             with_state=with_state,
             texts=texts,

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+from fastsft.checkpoints.json_shape import Count, ListOf, Number, misfit
 from fastsft.checkpoints.run_identity import describe_request
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.launcher import launch
 from fastsft.notices import tell
+from fastsft.output_files import keep_aside, write_output
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.run_lock import check_still_held
+from fastsft.regular_files import read_json
+from fastsft.tokenizers.kept_files import TEMPLATES, is_tokenizer_file
 from fastsft.training.state import TrainOutput
 
 RECORD_NAME = "fastsft_finished.json"
 _VERSION = 1
+_RECORD = {
+    "format_version": Count,
+    "step": Count,
+    "training_loss": Number,
+    "metrics": dict,
+    "request": {"planned_steps": Count},
+    "files": dict,
+}
 
 
 def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> TrainOutput | None:
@@ -46,8 +60,6 @@ def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -
 
 def record_end(trainer: Any, output: TrainOutput) -> None:
     """After the final save: note in `output_dir` that the run is over, and what it left; on rank 0."""
-    from fastsft import _C
-
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
@@ -64,13 +76,19 @@ def record_end(trainer: Any, output: TrainOutput) -> None:
         "request": request,
         "files": {name: _stamp(folder / name) for name in files},
     }
-    _C.replace_file(str(folder / RECORD_NAME), json.dumps(record, indent=2, sort_keys=True) + "\n")
+    check_still_held(folder)
+    write_output(folder / RECORD_NAME, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def forget_end(output_dir: str | Path) -> None:
     """A run begins in `output_dir`: what an earlier one left there is no longer the last word; on rank 0."""
-    if launch().rank == 0:
-        (Path(output_dir) / RECORD_NAME).unlink(missing_ok=True)
+    path = Path(output_dir) / RECORD_NAME
+    if launch().rank != 0 or not os.path.lexists(path):
+        return
+    if path.is_symlink() or _read(path) is not None:
+        path.unlink()
+    else:
+        keep_aside(path, None)
 
 
 def _labelled_here(dataset: Any) -> bool:
@@ -83,7 +101,9 @@ def _matching_record(
     from fastsft import _C
 
     record = _read(folder / RECORD_NAME)
-    if record is None or not _C.list_checkpoints(str(folder)):
+    if record is None and os.path.lexists(folder / RECORD_NAME):
+        tell(f"{folder / RECORD_NAME} is not as a finished run writes it: the run counts as not finished")
+    if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
     if record["request"] != request or record["step"] < request["planned_steps"]:
@@ -93,12 +113,16 @@ def _matching_record(
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """The record; None when there is none, or it has not the types that `record_end` writes."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record: dict[str, Any] = read_json(path)
+    except ValueError:
         return None
-    known = isinstance(record, dict) and record.get("format_version") == _VERSION
-    return record if known else None
+    if misfit(record, _RECORD, str(path)) is not None or record["format_version"] != _VERSION:
+        return None
+    stamps, metrics = record["files"].values(), record["metrics"].values()
+    fits = all(misfit(stamp, ListOf(Count), "") is None for stamp in stamps)
+    return record if fits and all(misfit(value, Number, "") is None for value in metrics) else None
 
 
 def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[str, Any]:
@@ -114,7 +138,11 @@ def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[
 def _model_files(folder: Path) -> list[str]:
     from fastsft import _C
 
-    return [*(Path(path).name for path in _C.weight_files(str(folder))), "config.json"]
+    names = [Path(path).name for path in _C.weight_files(str(folder))]
+    names += ["config.json", "generation_config.json"]
+    names += [path.name for path in folder.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
+    names += [path.relative_to(folder).as_posix() for path in folder.glob(f"{TEMPLATES}/*.jinja")]
+    return sorted({name for name in names if (folder / name).is_file()})
 
 
 def _stamp(path: Path) -> list[int] | None:
@@ -123,4 +151,4 @@ def _stamp(path: Path) -> list[int] | None:
         status = path.stat()
     except OSError:
         return None
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns // 1000]

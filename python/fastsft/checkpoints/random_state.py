@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
 import random
 import zlib
 from pathlib import Path
 from typing import Any
+
+from fastsft.regular_files import read_json
+
+_MOST_STATE_BYTES = 1 << 20  # torch's has 5 KB
 
 
 def random_state_name(rank: int) -> str:
@@ -45,7 +48,7 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
     if not path.exists():
         return False
     try:
-        states = json.loads(path.read_text(encoding="utf-8"))
+        states = read_json(path)
         version, internal, gauss = states["python"]
         random.setstate((version, tuple(internal), gauss))
         kind, keys, position, has_gauss, cached = states["numpy"]
@@ -54,7 +57,7 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
         if "cuda" in states and torch.cuda.is_available():
             # Without a context this only queues: the state is set when somebody makes one.
             torch.cuda.set_rng_state(_unpack(states["cuda"]))
-    except (KeyError, TypeError, ValueError, RuntimeError, zlib.error) as error:
+    except (LookupError, TypeError, ValueError, RuntimeError, OverflowError, zlib.error) as error:
         raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error
     return True
 
@@ -66,4 +69,5 @@ def _pack(state: Any) -> str:
 def _unpack(text: str) -> Any:
     import torch
 
-    return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=torch.uint8)
+    state = zlib.decompressobj().decompress(base64.b64decode(text), _MOST_STATE_BYTES)
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

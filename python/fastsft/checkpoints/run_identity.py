@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from pathlib import Path
 from typing import Any
 
+from fastsft.checkpoints.trainer_state_file import MOST_STATE_BYTES
 from fastsft.dataset.token_cache import tokenizer_digest
+from fastsft.regular_files import read_json
 
 STATE_NAME = "fastsft_state.json"
 _VERSION = 2
@@ -114,7 +115,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / STATE_NAME
     if not path.exists():
         raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path, MOST_STATE_BYTES)
     if not isinstance(content, dict) or content.get("format_version") != _VERSION:
         found = content.get("format_version") if isinstance(content, dict) else None
         raise ValueError(

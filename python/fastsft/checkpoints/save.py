@@ -10,6 +10,8 @@ from typing import Any
 from fastsft.checkpoints.content import CheckpointContent
 from fastsft.checkpoints.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
 from fastsft.models.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.notices import tell
+from fastsft.ranks.run_lock import check_still_held
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -140,7 +142,7 @@ def explain(error: Exception, path: str, needed: int) -> Exception:
     if not full and not (isinstance(error, RuntimeError) and "bytes are free" in str(error)):
         return error
     free = "" if "bytes are free" in str(error) else f", {_C.available_bytes(path)} bytes are free there"
-    return RuntimeError(f"{error}{free} (in all the save needs {needed} bytes)")
+    return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
 
 
 def commit_checkpoint(
@@ -150,5 +152,11 @@ def commit_checkpoint(
     from fastsft import _C
 
     manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
+    check_still_held(target.parent)
     directory.commit(target.name, manifest)
-    _C.rotate_checkpoints(str(target.parent), limit, [content.best, target.name])
+    if directory.kept:
+        tell(f"what fastsft did not write in {target} is now in {directory.kept}")
+    kept = [content.best, target.name, content.source]
+    for name, aside in _C.rotate_checkpoints(str(target.parent), limit, kept).items():
+        if aside:
+            tell(f"{target.parent / name} is removed; what fastsft did not write there is now in {aside}")

@@ -18,6 +18,7 @@ from fastsft.models.directory import (
 from fastsft.notices import tell
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
+from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
 
 _STATE_BYTES = 12  # of a parameter: master and two moments in fp32
@@ -261,6 +262,7 @@ def save_checkpoint(trainer: Any, directory: str | Path) -> None:
 def _open_directory(trainer: Any, target: Path) -> Any:
     from fastsft import _C
 
+    check_still_held(target.parent)
     target.parent.mkdir(parents=True, exist_ok=True)
     for name in recover_directory(target.parent):
         tell(f"removed {target.parent / name}, left by an interrupted save")

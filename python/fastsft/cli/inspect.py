@@ -12,6 +12,7 @@ from typing import Any
 
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.dataset.sources import data_files
+from fastsft.output_files import write_for_flag
 from fastsft.reporting.terminal_text import has_colour, visible
 
 
@@ -76,9 +77,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def write_page(path: Path, page: str) -> bool:
     """False, with a line that says why, when the file cannot be written."""
     try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        complain("inspect", f"--html: {error}")
+        write_for_flag(path, page, "--html")
+    except (OSError, ValueError) as error:
+        complain("inspect", str(error) if isinstance(error, ValueError) else f"--html: {error}")
         return False
     say(visible(f"written: {path}"))
     return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.dataset.cache_directory import cache_directory
+from fastsft.dataset.cache_directory import cache_directory, digest_index
 from fastsft.dataset.content_digest import file_digest
 from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.sources import MAX_RECORD_BYTES, DataFile, data_files, open_input
@@ -22,6 +22,7 @@ from fastsft.dataset.token_cache import (
     tokenizer_digest,
 )
 from fastsft.launcher import launch
+from fastsft.output_files import check_output_file, write_for_flag
 from fastsft.ranks.relay import relay
 from fastsft.reporting.label_progress import LabelProgress
 
@@ -55,6 +56,8 @@ def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) 
     file. Faults raise DataError, after --report_bad is written.
     """
     files = data_files(spec)
+    if options.report_bad:
+        check_output_file(options.report_bad, "--report_bad")
     digest = tokenizer_digest(tokenizer)
     directory = cache_directory(options.data_cache) if digest else None
     if directory is None:
@@ -63,7 +66,7 @@ def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) 
         job = _CachedJob(files, directory, str(digest), labeller, options)
         labelled = relay(job.label, job.open) if launch().world_size > 1 else job.label()
     if options.report_bad and launch().rank == 0:
-        _replace(Path(options.report_bad), labelled.bad_records)
+        write_for_flag(options.report_bad, labelled.bad_records, "--report_bad")
     raise_first(labelled.faults, num_faults=labelled.num_faults)
     return labelled
 
@@ -97,7 +100,7 @@ class _CachedJob:
         return open_cache(self._directory, key, verify=False)
 
     def _contents(self) -> list[str]:
-        index = self._directory / "digests"
+        index = digest_index(self._directory)
         return [file_digest(file.path, index) for file in self._files if not file.is_stream]
 
     def _key(self) -> str:
@@ -135,9 +138,3 @@ def _check_streams(files: list[DataFile], writer: Any) -> None:
 
 def _size(file: DataFile) -> int:
     return os.path.getsize(file.path)
-
-
-def _replace(path: Path, content: memoryview) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

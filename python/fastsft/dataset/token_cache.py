@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C, __version__
-from fastsft.dataset.cache_directory import mark_used, only_writer, remove_forgotten
+from fastsft.dataset.cache_directory import digest_index, mark_used, only_writer, remove_forgotten
 from fastsft.dataset.content_digest import file_digest
 from fastsft.dataset.errors import DataError
 from fastsft.dataset.sources import DataFile
 from fastsft.notices import tell
+from fastsft.tokenizers.kept_files import KeptFiles
 
 # Raised with every change of what labelling makes of the same inputs.
 _LABEL_VERSION = 3
@@ -53,18 +54,13 @@ LabelFunction = Callable[[Any], Labelled]
 
 def tokenizer_digest(tokenizer: Any) -> str | None:
     """A hash of all that decides a fastsft Tokenizer's ids; None for an object that it cannot be told of."""
-    directory, native = getattr(tokenizer, "directory", None), getattr(tokenizer, "native", None)
-    if not isinstance(directory, Path) or not isinstance(native, _C.Tokenizer):
+    kept, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
+    if not isinstance(kept, KeptFiles) or not isinstance(native, _C.Tokenizer):
         return None
-    names = sorted(path for path in directory.iterdir() if _decides_ids(path.name))
-    files = {path.name: file_digest(path) for path in names}
+    files = kept.digests
     added = [getattr(tokenizer, name, None) for name in ("legacy", "add_bos_token", "add_eos_token")]
     named = native.named  # of what the files leave out the class decides, which config.json may name
     return _digest([files, added, native.vocab_size, [named.bos, named.eos, named.unk, named.pad]])
-
-
-def _decides_ids(name: str) -> bool:
-    return name.startswith(("tokenizer", "special_tokens", "added_tokens", "vocab", "merges"))
 
 
 def cache_key(
@@ -76,7 +72,7 @@ def cache_key(
     """
     hashes = iter(streams or [])
     contents = [
-        [next(hashes) if file.is_stream else file_digest(file.path, directory / "digests"), file.weight]
+        [next(hashes) if file.is_stream else file_digest(file.path, digest_index(directory)), file.weight]
         for file in files
     ]
     return _digest([__version__, _LABEL_VERSION, contents, tokenizer, options])

@@ -15,6 +15,7 @@ from fastsft.foreign.entries import Entry
 from fastsft.models.directory import (
     check_free_space,
     digest_durably,
+    install_file_set,
     parse_size,
     recover_directory,
     relative_files,
@@ -78,7 +79,7 @@ class ModelFiles:
         digests += _digest_small_files(Path(self._staging.path), {digest.name for digest in digests})
         name = _C.file_set_name()
         self._staging.commit(name, _C.Manifest(0, 1, "", digests))
-        _C.install_file_set(str(self._folder), name)
+        install_file_set(self._folder, name)
 
     def discard(self) -> None:
         """Remove what is not in place."""

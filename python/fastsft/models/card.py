@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+
+from fastsft.output_files import replace_file
+from fastsft.regular_files import read_text
 
 _SHOWN = (
     "learning_rate", "lr_scheduler_type", "num_train_epochs", "max_steps", "per_device_train_batch_size",
@@ -16,7 +20,7 @@ def write_model_card(trainer: Any, directory: Path) -> None:
     from huggingface_hub import ModelCardData
 
     target, mark = directory / "README.md", "Fine-tuned with fastsft."
-    if target.exists() and mark not in target.read_text(encoding="utf-8"):
+    if os.path.lexists(target) and not _is_ours(target, mark):
         return
     source = _hub_name(trainer)
     data = ModelCardData(library_name="transformers", tags=["fastsft", "trainer"], base_model=source)
@@ -27,7 +31,15 @@ def write_model_card(trainer: Any, directory: Path) -> None:
         *(f"| {name} | {getattr(args, name)} |" for name in _SHOWN),
         f"| ranks | {args.world_size} |", "", *_results(trainer.state.log_history),
     ]  # fmt: skip
-    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    replace_file(target, "\n".join(lines) + "\n")
+
+
+def _is_ours(path: Path, mark: str) -> bool:
+    """Whether the file is a card of ours; what cannot be read is not."""
+    try:
+        return mark in read_text(path)
+    except ValueError:
+        return False
 
 
 def _hub_name(trainer: Any) -> str | None:

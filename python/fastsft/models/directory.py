@@ -17,8 +17,9 @@ from fastsft.models.config import (
     resolve_save_dtype,
 )
 from fastsft.notices import tell
+from fastsft.output_files import note_directory
 from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import holds_lock
+from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -151,8 +152,9 @@ def _try_writing(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
+        note_directory(directory)
     except OSError as error:
-        got = "a file" if directory.is_file() else error.strerror
+        got = "a file" if os.path.isfile(directory) else error.strerror
         raise ValueError(
             f"--output_dir: {directory}: expected a directory to write into, got: {got}; choose another "
             "--output_dir"
@@ -165,7 +167,7 @@ def check_free_space(directory: Path, needed: int) -> None:
 
     free = _C.available_bytes(str(directory))
     if free < needed:
-        raise RuntimeError(
+        raise _C.FileError(
             f"{directory}: saving needs {needed} bytes, {free} are free; free some space or choose another "
             "--output_dir"
         )
@@ -182,8 +184,13 @@ def finish_save_in_flight(trainer: Any) -> None:
 
 
 def recover_directory(directory: str | Path) -> list[str]:
-    """Finish, give back or remove what a crash left in `directory`; the names of what was removed."""
+    """Finish, give back or remove what a crash left in `directory`; the names of what was removed.
+
+    RuntimeError when it is no longer the directory that this process holds.
+    """
     from fastsft import _C
+
+    check_still_held(directory)
 
     finish_file_sets(directory)
     return list(_C.remove_leftovers(str(directory)))
@@ -260,6 +267,7 @@ def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
     from fastsft import _C
 
     check_output_directory(trainer.model.source_directory, folder)
+    check_still_held(folder)
     folder.mkdir(parents=True, exist_ok=True)
     recover_directory(folder)
     check_free_space(folder, form.bytes(trainer.engine))
@@ -281,4 +289,15 @@ def _install(trainer: Any, staging: Any, folder: Path, reports: list[Any], own: 
     name = _C.file_set_name()
     manifest = _C.Manifest(getattr(trainer.state, "global_step", 0), trainer.engine.world_size, "", files)
     staging.commit(name, manifest)
-    _C.install_file_set(str(folder), name)
+    check_still_held(folder)
+    install_file_set(folder, name)
+
+
+def install_file_set(directory: str | Path, name: str) -> None:
+    """Give the files of a committed set their names; a line says where files of other programs went."""
+    from fastsft import _C
+
+    if kept := _C.install_file_set(str(directory), name):
+        tell(
+            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
+        )

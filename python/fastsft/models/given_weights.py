@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastsft.models.directory import ModelForm, open_file_set, write_small_files
+from fastsft.models.directory import ModelForm, install_file_set, open_file_set, write_small_files
 
 _SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
@@ -27,7 +27,7 @@ def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[
         files += write_small_files(trainer, staging.path, form)
         name = _C.file_set_name()
         staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))
-        _C.install_file_set(str(folder), name)
+        install_file_set(folder, name)
     finally:
         staging.discard()
 

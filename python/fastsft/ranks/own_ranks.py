@@ -10,8 +10,8 @@ from typing import Any
 
 from fastsft.launcher import launch
 from fastsft.parsing.early_arguments import chooses_cpu
-from fastsft.standard_streams import say
 from fastsft.search_path import child_environment, python_command
+from fastsft.standard_streams import say
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 

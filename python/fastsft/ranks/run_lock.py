@@ -5,11 +5,57 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from fastsft.notices import tell
 from fastsft.ranks.agreement import Agreement
 
-_held: dict[str, Any] = {}  # by path; the lock itself on rank 0, None elsewhere
+_LOCK_NAME = ".fastsft-lock"
+
+
+class _Hold:
+    """A directory that this process holds; on ranks other than 0 without the lock itself."""
+
+    def __init__(self, path: str, lock: Any) -> None:
+        self._path, self.lock = path, lock
+        self._identity = None if lock is None else _identities(path)
+
+    def check(self) -> None:
+        """RuntimeError when the directory is another one by now, or another run holds it.
+
+        One that was removed is made again, and held, with a line.
+        """
+        from fastsft import _C
+
+        now = _identities(self._path)
+        if self.lock is None or now == self._identity:
+            return
+        directory, lock_file = now
+        assert self._identity is not None
+        if lock_file is None and directory in (None, self._identity[0]):
+            if directory is None:
+                self._make_again()
+            self.lock = _C.RunLock(self._path)
+            self._identity = _identities(self._path)
+            return
+        raise _C.FileError(
+            f"{self._path}: is no longer the directory that this run holds: it was removed or renamed, and "
+            "another has its name, which may be another run's; nothing is written there. Stop the other run "
+            "and start the same command again, or choose another --output_dir"
+        )
+
+    def _make_again(self) -> None:
+        from fastsft import _C
+
+        try:
+            os.makedirs(self._path)
+        except OSError as error:
+            raise _C.FileError(f"{self._path}: the directory of this run is gone: {error.strerror}") from None
+        tell(f"{self._path} was removed while this run writes there; it is made again, without what it held")
+
+
+_held: dict[str, _Hold] = {}  # by path
 
 
 @contextmanager
@@ -25,17 +71,42 @@ def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
         yield
         return
     agreement = Agreement(f"locking {directory}")
-    lock = agreement.attempt_on_first(lambda: _C.RunLock(str(directory)))
+    hold = agreement.attempt_on_first(lambda: _Hold(path, _C.RunLock(str(directory))))
     try:
         agreement.settle(None)
-        _held[path] = lock
+        hold = hold or _Hold(path, None)
+        _held[path] = hold
         yield
     finally:
         _held.pop(path, None)
-        if lock is not None:
-            lock.release()
+        if hold is not None and hold.lock is not None:
+            hold.lock.release()
 
 
 def holds_lock(directory: str | os.PathLike[str]) -> bool:
     """Whether this process itself holds `directory`: no other run writes there."""
-    return _held.get(os.path.realpath(directory)) is not None
+    hold = _held.get(os.path.realpath(directory))
+    return hold is not None and hold.lock is not None
+
+
+def check_still_held(directory: str | os.PathLike[str]) -> None:
+    """Before a write: RuntimeError when `directory`, which this process holds, is another one by now.
+
+    Nothing happens for a directory that this process does not hold.
+    """
+    hold = _held.get(os.path.realpath(directory))
+    if hold is not None:
+        hold.check()
+
+
+def _identities(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Device and inode of the directory and of its lock file; None of what is not there."""
+    return _identity(path), _identity(Path(path) / _LOCK_NAME)
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.callbacks import TrainerCallback
 from fastsft.notices import warn_once
+from fastsft.output_files import write_output, write_with
+from fastsft.ranks.run_lock import check_still_held
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_page import loss_page
@@ -56,10 +57,11 @@ class LossReports(TrainerCallback):
         if history.is_empty:
             return
         try:
+            check_still_held(args.output_dir or ".")
             write_loss_files(
                 Path(args.output_dir), state, self._title, outcome, time.monotonic() - self._started
             )
-        except OSError as error:
+        except (OSError, _C.FileError) as error:
             warn_once(f"the loss curves cannot be written: {error}")
         self._written_at = time.monotonic()
 
@@ -69,9 +71,9 @@ def write_loss_files(directory: Path, state: Any, title: str, outcome: str, seco
     history = LossHistory.of(state.log_history)
     page = loss_page(history, title, facts(state, history, outcome, seconds), state.max_steps)
     directory.mkdir(parents=True, exist_ok=True)
-    _replace(directory / PAGE_NAME, lambda path: path.write_text(page, encoding="utf-8"))
+    write_output(directory / PAGE_NAME, page, lambda content: b'id="curves"' in content)
     if has_matplotlib():
-        _replace(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
+        write_with(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
     else:
         warn_once("loss.html only: loss.png needs matplotlib; pip install 'fastsft[plot]'")
 
@@ -88,13 +90,3 @@ def facts(state: Any, history: LossHistory, outcome: str, seconds: float) -> dic
             shown[f"best {name} loss"] = f"{best[1]:.4f} at step {best[0]:,}"
     shown["time"] = duration_text(seconds)
     return shown
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """A reader finds the old file or the new one, never half of it."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        write(fresh)
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)

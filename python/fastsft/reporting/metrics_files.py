@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from fastsft import _C
+from fastsft.notices import tell
+from fastsft.output_files import write_output
+from fastsft.regular_files import read_json_object
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,8 +38,7 @@ def write_metrics(
     _write(folder / f"{split}_results.json", metrics)
     if combined:
         path = folder / "all_results.json"
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        _write(path, {**before, **metrics})
+        _write(path, {**_read(path), **metrics})
 
 
 def _readable(name: str, value: Any) -> Any:
@@ -47,5 +52,17 @@ def _readable(name: str, value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """What earlier splits wrote. Something else of that name is put aside, with a line."""
+    if not os.path.lexists(path):
+        return {}
+    try:
+        return read_json_object(path)
+    except ValueError as error:
+        aside = _C.put_aside(str(path))
+        tell(f"{error}; it is now called {Path(aside).name}, and a new one is written")
+        return {}
+
+
 def _write(path: Path, metrics: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(dict(metrics), indent=4, sort_keys=True), encoding="utf-8")
+    write_output(path, json.dumps(dict(metrics), indent=4, sort_keys=True))

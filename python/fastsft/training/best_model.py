@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.checkpoints.content import source_checkpoint
 from fastsft.notices import tell
 from fastsft.training.schedule import metric_key
 from fastsft.training.state import TrainerState
@@ -96,7 +97,7 @@ class BestModel:
         saving.load_trained_weights(self._trainer, path)
         tell(f"loaded the best weights: {path}, {self._standing(path)}")
         if self._args.save_total_limit == 1:
-            saving.keep_only(path)
+            saving.keep_only(path, source_checkpoint(self._trainer.model, self._directory))
 
     def _standing(self, path: Path) -> str:
         """The metric of a checkpoint that holds the best weights, or why it is not the best step."""

@@ -17,6 +17,7 @@ from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.pulse import while_first_works
 
 _LINKED = ".upload-"
+_MARK = ".fastsft-owner"  # in directories that fastsft made for itself
 # In output_dir: checkpoints, those put aside, what hides; in a checkpoint: what only a resume needs.
 _NOT_THE_MODEL = ("checkpoint-*", "previous-*", ".*", "*/.*", "run.lock")
 _ONLY_TO_RESUME = ("optimizer-*", "random-state-*", "manifest.json", "fastsft_state.json")
@@ -41,7 +42,8 @@ class HubUploads:
     def _open(self) -> None:
         args = self._args
         for left in Path(args.output_dir or ".").glob(f"{_LINKED}*"):  # by a run that was killed
-            shutil.rmtree(left, ignore_errors=True)
+            if (left / _MARK).is_file() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
         name = args.hub_model_id or Path(args.output_dir or ".").absolute().name
         try:
             made = self._api().create_repo(name, private=args.hub_private_repo, exist_ok=True)
@@ -118,6 +120,7 @@ class HubUploads:
 def _linked(checkpoint: Path, beside: Path) -> Path:
     """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile."""
     folder = Path(tempfile.mkdtemp(dir=beside, prefix=_LINKED))
+    (folder / _MARK).touch()
     for path in sorted(checkpoint.iterdir()):
         if path.is_file() and not any(path.match(pattern) for pattern in _ONLY_TO_RESUME):
             try:

@@ -51,7 +51,7 @@ def resume(trainer: Any, checkpoint: str) -> None:
     within = f" after {position['conversations']:,} conversations of it" if position else ""
     tell(
         f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "
-        f"epoch {state.epoch:.4g}{within}, "
+        f"epoch {state.epoch or 0:.4g}{within}, "
         f"next learning rate {schedule.rate(state.global_step):g}"
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastsft.arguments import TrainingArguments
+from fastsft.output_files import write_output
 
 
 class TrainOutput(NamedTuple):
@@ -55,7 +56,7 @@ class TrainerState:
 
     def save_to_json(self, path: str | Path) -> None:
         """Write trainer_state.json."""
-        Path(path).write_text(self.to_json_string(), encoding="utf-8")
+        write_output(path, self.to_json_string())
 
     @classmethod
     def load_from_json(cls, path: str | Path) -> TrainerState:

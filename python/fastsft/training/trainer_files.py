@@ -22,6 +22,7 @@ class TrainerFiles:
     saver: Any
     uploads: HubUploads | None
     is_world_process_zero: Callable[[], bool]
+    _keep_paths: Callable[[], None]
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write a complete Hugging Face directory (default: `output_dir` of the arguments); collective.
@@ -30,6 +31,7 @@ class TrainerFiles:
         """
         from fastsft import saving
 
+        self._keep_paths()
         directory = output_dir or self.args.output_dir or "."
         with self.progress.phase("saving", f"the model to {directory}"):
             saving.save_model_directory(self, directory)
@@ -75,6 +77,7 @@ class TrainerFiles:
 
     def save_state(self) -> None:
         """Write trainer_state.json into `output_dir`, on rank 0."""
+        self._keep_paths()
         if self.is_world_process_zero():
             directory = Path(self.args.output_dir or ".")
             directory.mkdir(parents=True, exist_ok=True)
@@ -87,5 +90,6 @@ class TrainerFiles:
 
     def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
         """Write `<split>_results.json` and, when `combined`, add to all_results.json, on rank 0."""
+        self._keep_paths()
         if self.is_world_process_zero():
             write_metrics(self.args.output_dir or ".", split, metrics, combined=combined)

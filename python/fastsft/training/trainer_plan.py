@@ -46,6 +46,7 @@ class TrainerPlan:
     memory_plan: MemoryPlan | None
     token_budget: int
     _planned: dict[str, Any]
+    _keep_paths: Callable[[], None]
     _read_rows: Callable[[Any], TokenRows]
     _train_dataset: Any
     _agreed_rows: TokenRows | None = None
@@ -147,6 +148,7 @@ class TrainerPlan:
         if self._train_dataset is not None:
             self._agree_on_rows()
         as_arguments(self.args)
+        self._keep_paths()
         values = self.args.settled_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]
         made_with = _OF_CONSTRUCTION if self.uploads is None else (*_OF_CONSTRUCTION, *_OF_UPLOADS)

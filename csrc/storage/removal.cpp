@@ -1,0 +1,140 @@
+#include "storage/removal.h"
+
+#include <array>
+#include <ctime>
+#include <set>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "storage/manifest.h"
+#include "storage/posix_place.h"
+
+namespace fastsft {
+namespace {
+
+bool is_mark(const std::string& name) { return name == kOwnerMark || name == kManifest; }
+
+// Everything, or all but the marks.
+void remove_entries(Directory& directory, bool with_marks) {
+  for (const auto& entry : directory.list()) {
+    if (!with_marks && is_mark(entry.name)) continue;
+    if (entry.is_directory) {
+      remove_entries(*directory.enter(entry.name), true);
+      directory.remove_directory(entry.name);
+    } else {
+      directory.remove_file(entry.name);
+    }
+  }
+}
+
+// Files and folders of a manifest, as paths below its directory.
+struct Written {
+  std::set<std::string> files, folders;
+
+  explicit Written(const Manifest& manifest) {
+    for (const auto& file : manifest.files) {
+      files.insert(file.name);
+      for (size_t end = file.name.find('/'); end != std::string::npos;
+           end = file.name.find('/', end + 1)) {
+        folders.insert(file.name.substr(0, end));
+      }
+    }
+  }
+};
+
+// Whether nothing but a manifest is left. `prefix`: of `directory` below the manifest's.
+bool remove_listed(Directory& directory, const std::string& prefix, const Written& written) {
+  bool is_empty = true;
+  for (const auto& entry : directory.list()) {
+    const std::string name = prefix + entry.name;
+    if (entry.is_directory && written.folders.contains(name)) {
+      if (remove_listed(*directory.enter(entry.name), name + "/", written)) {
+        directory.remove_directory(entry.name);
+        continue;
+      }
+    } else if (!entry.is_directory && written.files.contains(name)) {
+      directory.remove_file(entry.name);
+      continue;
+    } else if (name == kManifest) {
+      continue;
+    }
+    is_empty = false;
+  }
+  return is_empty;
+}
+
+std::string stamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "previous-%Y%m%dT%H%M%SZ", &utc);
+  return text.data();
+}
+
+bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
+
+}  // namespace
+
+bool holds_manifest(FileSystem& file_system, const std::string& path) {
+  if (path_kind(path) != PathKind::kDirectory || !file_system.exists(join_path(path, kManifest)) ||
+      !is_plain_file(path, kManifest)) {
+    return false;
+  }
+  try {
+    read_manifest(path);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool is_unfinished(FileSystem& file_system, const std::string& path) {
+  if (path_kind(path) != PathKind::kDirectory) return false;
+  return is_plain_file(path, kOwnerMark) || holds_manifest(file_system, path) ||
+         file_system.list(path).empty();
+}
+
+void remove_whole(FileSystem& file_system, const std::string& path) {
+  {
+    const auto directory = file_system.open_directory(path);
+    remove_entries(*directory, false);
+    remove_entries(*directory, true);
+  }
+  file_system.remove_directory(path);
+}
+
+std::string remove_written(FileSystem& file_system, const std::string& path,
+                           const std::string& name) {
+  auto directory = file_system.open_directory(path);
+  if (holds_manifest(file_system, path)) {
+    const Written written(read_manifest(path));
+    if (!remove_listed(*directory, "", written)) {
+      const std::string kept = put_aside(file_system, path, name);
+      file_system.remove_file(join_path(kept, kManifest));
+      return kept;
+    }
+    directory->remove_file(kManifest);
+  }
+  directory.reset();
+  file_system.remove_directory(path);
+  return "";
+}
+
+std::string put_aside(FileSystem& file_system, const std::string& path, const std::string& name) {
+  const std::string target = previous_path(parent_path(path), name);
+  file_system.rename(path, target);
+  file_system.sync_directory(parent_path(path));
+  return target;
+}
+
+std::string previous_path(const std::string& directory, const std::string& name) {
+  const std::string prefix = stamp();
+  std::string path = join_path(directory, concat(prefix, "-", name));
+  for (int number = 2; is_there(path); ++number) {
+    path = join_path(directory, concat(prefix, "-", number, "-", name));
+  }
+  return path;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+
+#include "storage/file_system.h"
+
+namespace fastsft {
+
+// What of a directory goes. Every removal of fastsft's goes through here, and none follows a link.
+
+// The file in directories that are being written: all in them is ours.
+inline constexpr const char* kOwnerMark = ".fastsft-owner";
+
+// Whether fastsft wrote the directory `path`: it is no link and holds a manifest of ours, whole.
+bool holds_manifest(FileSystem& file_system, const std::string& path);
+// Whether it is one that fastsft was writing or removing: also with the owner mark, or empty.
+bool is_unfinished(FileSystem& file_system, const std::string& path);
+
+// Removes the directory and everything in it; for those that fastsft made under a name of its own.
+// The marks of ownership go last: a crash in between leaves a directory that is known as ours.
+void remove_whole(FileSystem& file_system, const std::string& path);
+
+// Removes the files that the manifest of the directory lists, and the directory. What else lies in
+// it is kept: the directory is renamed to `previous-<UTC time>-<name>` then. Returns the new path,
+// "" when nothing was kept.
+std::string remove_written(FileSystem& file_system, const std::string& path,
+                           const std::string& name);
+
+// Renames `path`, be it a link, a file or a directory, to `previous-<UTC time>-<name>` in its
+// directory, a name that nothing has. Durable on return. Returns the new path.
+std::string put_aside(FileSystem& file_system, const std::string& path, const std::string& name);
+
+// `<directory>/previous-<UTC time>-<name>`, with a number when something has that name.
+std::string previous_path(const std::string& directory, const std::string& name);
+
+}  // namespace fastsft
