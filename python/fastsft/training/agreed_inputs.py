@@ -106,9 +106,8 @@ def agree_on_plan(trainer: Any) -> None:
 def row_facts(what: str, dataset: Any, rows: Any) -> Facts:
     """For `agree_on_rows`."""
     facts: dict[str, Any] = {f"rows of {what}": len(rows)}
-    native: Any = getattr(dataset, "native", None)
-    if native is not None and getattr(rows, "native", None) is native:
-        facts[f"checksum of the rows of {what}"] = f"{native.checksum():08x}"
+    if getattr(dataset, "native", rows) is getattr(rows, "native", None):
+        facts[f"checksum of the rows of {what}"] = f"{rows.native.checksum():08x}"
     return facts
 
 
