@@ -54,7 +54,7 @@ def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> No
     stop = tokenizer.native.find_token(labelling.get("stop_token", ""))
     if stop < 0:
         return
-    config = model.generation_settings() or model.config
+    config = read_generation_config(model.source_directory) or model.config
     known = config.get("eos_token_id")
     ids = known if isinstance(known, list) else [known] if isinstance(known, int) else []
     message = warn_of_stop(stop, ids, labelling["stop_token"])
