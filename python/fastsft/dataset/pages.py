@@ -10,6 +10,7 @@ from typing import Any
 
 from fastsft.chat.template_check import warn_of_stop
 from fastsft.launcher import launch
+from fastsft.models.config import read_generation_config
 from fastsft.notices import tell, warn_once
 
 REPORT_NAME = "data_report.json"
