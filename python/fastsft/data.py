@@ -6,7 +6,6 @@ computed natively; padded tensors are made only for those who ask for them.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -19,6 +18,7 @@ from fastsft import _C
 from fastsft.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.dataset.called_rows import CalledRows, called_columns, refuse_label_flags
 from fastsft.dataset.errors import DataError, raise_first
+from fastsft.dataset.json_lines import write_conversations
 from fastsft.dataset.label_files import FileOptions, label_files
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
@@ -247,19 +247,17 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
             refuse_label_flags(data_args, name)
             return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
-    rows = _label_file(path, tokenizer, settings, FileOptions.from_arguments(data_args))
+    options = FileOptions.from_arguments(data_args)
+    rows = _label_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             _say(line)
     tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
-        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: _records(path, data_args))
+        files, limit = data_files(str(path)), options.max_record_bytes
+        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: read_records(files, limit))
     return SupervisedDataset.from_rows(rows)
-
-
-def _records(path: str, data_args: Any) -> list[Any]:
-    return read_records(data_files(str(path)), FileOptions.from_arguments(data_args).max_record_bytes)
 
 
 def check_dropped(path: str, report: Any, max_dropped: float) -> None:
@@ -283,8 +281,9 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     if not spans:
         refuse_template()
     if native is None and not spans:
-        records = read_records(data_files(str(path)), options.max_record_bytes)
-        return _label_sources(_sources(records), tokenizer)
+        return _label_sources(
+            _sources(read_records(data_files(str(path)), options.max_record_bytes)), tokenizer
+        )
     if native is None:
         raise ValueError(
             f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
@@ -312,7 +311,7 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
         labeller = make_labeller(native, width, pad_id)
     labelled = None if native is None else _C.label_lists(sources, labeller)
     if labelled is None:
-        labelled = _C.label_text(_write_json(sources), labeller)
+        labelled = _C.label_text(write_conversations(sources), labeller)
     raise_first(labelled.faults)
     return LabelledRows(labelled, width, pad_id)
 
@@ -364,22 +363,6 @@ class _RecordFault:
 
     def __str__(self) -> str:
         return self._text
-
-
-def _write_json(sources: Sequence[Any]) -> str:
-    """For the one reader of records. What is no JSON value counts as a number: truthy, and not a text."""
-    records = [{"conversations": source} for source in sources]
-    text = json.dumps(records, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
-    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=lambda _: 1)
-
-
-def _encodes(text: str) -> bool:
-    """False for lone surrogates, which only escapes can carry to the reader that reports them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _say(*words: Any) -> None:

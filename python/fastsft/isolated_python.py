@@ -47,4 +47,5 @@ def package_folder(name: str) -> str:
 
 
 def _folder_of(origin: str) -> str:
-    return str(Path(origin).resolve().parents[1])
+    path = Path(origin).resolve()
+    return str(path.parents[1] if path.stem == "__init__" else path.parent)

@@ -72,17 +72,6 @@ def test_a_sound_record_of_200_mb_is_refused_without_being_held(form: str, tmp_p
     assert outcome.peak - outcome.start < 800 << 10
 
 
-def test_records_near_the_limit_are_read_one_at_a_time(tmp_path: Path) -> None:
-    """On all cores at once, and as long as each waits for the one before it, they would take all memory."""
-    path = tmp_path / "d"
-    with path.open("wb") as file:
-        for number in range(5):
-            file.write(record(20_000_000, str(number)) + b"\n")
-    outcome = label_bounded(path)
-    assert outcome.said == "records 5"
-    assert outcome.peak - outcome.start < 2 << 20
-
-
 def test_white_space_has_the_same_limit_but_in_front_of_everything(tmp_path: Path) -> None:
     path, space = tmp_path / "d", b" " * (LIMIT + 50)
     assert count(path, space * 100 + record(200)) == 1

@@ -6,7 +6,7 @@ Imports nothing but the standard library: it is part of the process that reads P
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -66,3 +66,19 @@ def write_line(record: Any) -> bytes:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(record, skipkeys=True, default=lambda _: 1).encode() + b"\n"
+
+
+def write_conversations(sources: Sequence[Any]) -> str:
+    """A JSON array of records with `sources` as their conversations, of any values, as in JsonLines."""
+    records = [{"conversations": source} for source in sources]
+    text = json.dumps(records, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
+    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=lambda _: 1)
+
+
+def _encodes(text: str) -> bool:
+    """False for lone surrogates, which only escapes can carry to the reader that reports them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

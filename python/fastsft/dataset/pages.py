@@ -12,6 +12,7 @@ from fastsft import _C
 from fastsft.chat.template_check import warn_of_stop
 from fastsft.dataset.item_rows import append_item
 from fastsft.launcher import launch
+from fastsft.models.config import read_generation_config
 from fastsft.notices import tell, warn_once
 from fastsft.output_files import write_output
 from fastsft.tokenizers.native_tokenizer import native_of
@@ -86,7 +87,7 @@ def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> No
     stop = native.find_token(labelling["stop_token"])
     if stop < 0:
         return
-    config = model.generation_settings() or model.config
+    config = read_generation_config(model.source_directory) or model.config
     known = config.get("eos_token_id")
     ids = known if isinstance(known, list) else [known] if isinstance(known, int) else []
     message = warn_of_stop(stop, ids, labelling["stop_token"])
