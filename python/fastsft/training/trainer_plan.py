@@ -134,6 +134,7 @@ class TrainerPlan:
         engine was made for.
         """
         as_arguments(self.args)
+        self.model.check_as_given(f"Trainer.{method}", method == "train")
         values = self.args.settled_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]
         made_with = _OF_CONSTRUCTION if self.uploads is None else (*_OF_CONSTRUCTION, *_OF_UPLOADS)
