@@ -127,6 +127,8 @@ class CausalLM:
         self.engine: Any = None
         self._options: dict[str, Any] = {}
         self.recompute = "selective"
+        # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
+        self._padding_idx = config.get("pad_token_id")
 
     @classmethod
     def from_pretrained(
@@ -149,7 +151,7 @@ class CausalLM:
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""
-        return self.config
+        return {**self.config, "pad_token_id": self._padding_idx}
 
     def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.

@@ -43,6 +43,7 @@ class LoadedModel(CausalLM):
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
         self._held: dict[str, Any] = {}
+        self._differing: dict[str, Any] = {}
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -79,18 +80,18 @@ class LoadedModel(CausalLM):
         ValueError also where the modules hold other settings than the engine was built with.
         """
         _check(self.module)
-        held = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
-        if self.engine is not None and held != self._held:
-            changed = sorted(name for name in held.keys() | self._held.keys() if held.get(name) != self._held.get(name))
+        now = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
+        if self.engine is not None and now.held != self._held:
+            changed = [name for name in now.held if now.held[name] != self._held.get(name)]
             raise ValueError(
                 f"{caller}: the modules of the model were changed after the Trainer was made: {', '.join(changed)}; "
                 "its engine is made for the old values: set them back, or change them before Trainer(model=...)"
             )
-        self._held = held
+        self._held, self._differing = now.held, now.values
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration with what the modules hold, which counts where they differ."""
-        return {**self.config, **self._held}
+        return {**self.config, **self._differing}
 
     def load_weights(self, engine: Any) -> None:
         """The module's parameters into the engine's shards, tensor by tensor; collective."""

@@ -19,8 +19,8 @@ from fastsft.notices import warn_once
 _DEFAULT_ATTENTION = "sdpa"
 
 
-def held_settings(module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool) -> dict[str, Any]:
-    """Settings in which `module`, a <prefix>ForCausalLM, differs from `config`; a line about each.
+def held_settings(module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool) -> HeldSettings:
+    """What the parts of `module`, a <prefix>ForCausalLM, hold; a line for each setting that differs from `config`.
 
     caller: what a message begins with. training: whether steps are to follow, where dropout counts.
     ValueError that names every object and attribute that makes it compute something else.
@@ -49,7 +49,7 @@ def held_settings(module: Any, prefix: str, config: dict[str, Any], caller: str,
             "model.model.rotary_emb.inv_freq was rounded by model.to() or half(); fastsft rotates by the "
             "unrounded frequencies, as a model that is loaded in its type does"
         )
-    return held.values
+    return held
 
 
 def check_library(model_type: str, prefix: str, caller: str) -> None:

@@ -27,7 +27,7 @@ def refuse(alterations: list[Alteration], caller: str) -> None:
     if not alterations:
         return
     kinds: dict[tuple[str, str], list[Alteration]] = {}
-    for alteration in alterations:
+    for alteration in dict.fromkeys(alterations):
         kinds.setdefault((alteration.found, alteration.native), []).append(alteration)
     lines = [_line(same) for same in list(kinds.values())[:_SHOWN]]
     rest = len(kinds) - len(lines)
@@ -38,7 +38,7 @@ def refuse(alterations: list[Alteration], caller: str) -> None:
 def _line(same: list[Alteration]) -> str:
     first = same[0]
     others = f" (and {len(same) - 1} more like it)" if len(same) > 1 else ""
-    return f"{first.where}{others} {first.found}; fastsft would compute {first.native}; {first.way_out}"
+    return f"{first.where} {first.found}{others}; fastsft would compute {first.native}; {first.way_out}"
 
 
 def path_of(name: str) -> str:

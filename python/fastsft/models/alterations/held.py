@@ -11,7 +11,7 @@ from typing import Any
 
 from fastsft.models.alterations.finding import Alteration
 from fastsft.models.alterations.held_rope import held_rope
-from fastsft.models.alterations.tree import Node, Tree
+from fastsft.models.alterations.tree import EMBEDDING, Node, Tree
 
 _WAY_OUT = "set it back, or train with transformers' Trainer"
 _OF_EMBEDDINGS = {"max_norm": None, "scale_grad_by_freq": False, "sparse": False}
@@ -21,11 +21,12 @@ class HeldSettings:
     """What the modules of `tree` compute with.
 
     `values`: settings of the engine that replace those of `config` (config.json as it would be saved).
-    `found`: what no setting expresses.
+    `held`: all that the modules hold, whatever `config` says. `found`: what no setting expresses.
     """
 
     def __init__(self, tree: Tree, config: dict[str, Any]) -> None:
         self.values: dict[str, Any] = {}
+        self.held: dict[str, Any] = {}
         self.found: list[Alteration] = []
         self._tree, self._config = tree, config
         self._model = next(tree.of("ForCausalLM")).module
@@ -33,7 +34,9 @@ class HeldSettings:
         self._norms()
         self._attention()
         self._layers()
-        rope, found = held_rope(next(tree.of("RotaryEmbedding")), config, self._head_dim())
+        rotary = next(tree.of("RotaryEmbedding"))
+        rope, found = held_rope(rotary, config, self._head_dim())
+        self.held["inv_freq"] = rotary.module.inv_freq.tolist()
         self.values |= rope
         self.found += [*found, *self._embedding(), *self._objects_of_config(), *self._loss()]
 
@@ -43,10 +46,12 @@ class HeldSettings:
             f"model.config.{name} is {self._config.get(name)!r}, but the model was built with {value!r}: as in "
             "transformers the modules count, and the saved config.json has your value"
             for name, value in self.values.items()
+            if name != "pad_token_id"  # set for generation, by nearly every script
         ]
 
     def _take(self, name: str, value: Any, default: Any = None) -> None:
         """`value` is held; a setting where the configuration says something else."""
+        self.held[name] = value
         said = self._config.get(name)
         if (default if said is None else said) != value:
             self.values[name] = value
@@ -78,6 +83,7 @@ class HeldSettings:
         num_heads, num_kv, head_dim = heads.pop()
         self._take("num_attention_heads", num_heads)
         self._take("num_key_value_heads", num_kv, self._default_kv_heads(num_heads, num_kv))
+        self.held["head_dim"] = head_dim
         said = self._config.get("head_dim") or self._config["hidden_size"] // num_heads
         if said != head_dim and not (self._config.get("model_type") == "qwen3" and head_dim == 128):
             self.values["head_dim"] = head_dim
@@ -133,6 +139,7 @@ class HeldSettings:
         sliding, size = "sliding_attention" in types, self._model.config.sliding_window
         if sliding and not size:
             self._different("model.config.sliding_window", size, "the window that the layers were built with")
+        self.held["layer_types"] = types
         if types != list(self._model.config.layer_types or ()):
             self.values["layer_types"] = types
             self.values["use_sliding_window"] = sliding
@@ -145,7 +152,8 @@ class HeldSettings:
                 self._different(f"{node.path}.sliding_window", held, size)
 
     def _embedding(self) -> Iterator[Alteration]:
-        table = self._model.model.embed_tokens
+        table = next(self._tree.of(EMBEDDING)).module
+        self._take("pad_token_id", table.padding_idx)
         for name, native in _OF_EMBEDDINGS.items():
             if vars(table).get(name) != native:
                 path = "model.model.embed_tokens"

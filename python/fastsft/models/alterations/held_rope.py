@@ -13,6 +13,7 @@ from fastsft.models.alterations.tree import Node
 
 # Frequencies are built by pow in float32 on whatever device; a changed base or factor differs by far more.
 _ROUNDING = 2e-6
+_KNOWN = ("default", "linear", "llama3")
 _UNITS = "transformers.modeling_rope_utils"
 
 
@@ -27,12 +28,12 @@ def held_rope(
     module, where = node.module, node.path
     held = module.inv_freq.detach().float().cpu()
     scale = float(getattr(module, "attention_scaling", 1.0))
-    if scale != 1.0 and _kind(config) in ("default", "linear", "llama3"):
-        return {}, [Alteration(f"{where}.attention_scaling", f"is {scale}", "1.0", CONDENSED)]
     kind = getattr(module, "rope_type", "default")
-    if "dynamic" in kind or kind == "longrope":
-        if kind == _kind(config):  # the engine refuses it by the configuration's words
-            return {}, []
+    if kind == _kind(config) and kind not in _KNOWN:  # the engine refuses it by the configuration's words
+        return {}, []
+    if scale != 1.0:
+        return {}, [Alteration(f"{where}.attention_scaling", f"is {scale}", "1.0", CONDENSED)]
+    if "dynamic" in kind or kind == "longrope":  # of another number for each length
         return {}, [Alteration(f"{where}.rope_type", f"is {kind!r}", f"{_kind(config)!r}", CONDENSED)]
     bits = module.inv_freq.dtype
     if any(_same(frequencies, held, bits) for frequencies in _of_config(module, config, head_dim)):
@@ -66,7 +67,7 @@ def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> Iterator[A
         yield original_frequencies(_theta(config), head_dim)
     elif kind == "linear":
         yield original_frequencies(_theta(config), head_dim) / float(_scaling(config)["factor"])
-    else:
+    elif kind in _KNOWN:
         function = getattr(sys.modules.get(_UNITS), "ROPE_INIT_FUNCTIONS", {}).get(kind)
         name = getattr(function, "__name__", "")
         if function is not None and kind in name and is_defined_there(function, _UNITS, name):

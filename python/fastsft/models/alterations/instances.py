@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any
 
 from fastsft.models.alterations.finding import Alteration, described
-from fastsft.models.alterations.functions import is_written_in, uncompiled
+from fastsft.models.alterations.functions import is_defined_there, is_written_in, uncompiled
 from fastsft.models.alterations.known import equal_replacement
 from fastsft.models.alterations.reach import CONDENSED, Reach
 from fastsft.models.alterations.registries import is_causal_lm_loss
@@ -79,7 +79,7 @@ def _checkpointing(node: Node) -> Iterator[Alteration]:
     if function is None or not vars(node.module).get("gradient_checkpointing"):
         return
     inner = function.func if isinstance(function, functools.partial) else function
-    if not is_written_in(inner, "torch.utils.checkpoint"):
+    if not is_defined_there(inner, "torch.utils.checkpoint", "checkpoint"):
         yield _alteration(f"{node.path}._gradient_checkpointing_func", function)
 
 

@@ -100,7 +100,7 @@ class Reach:
         """A name of module `home`; `named`: the names next to it, of which some may be its attributes."""
         value, source = vars(sys.modules[home])[name], source_of(home)
         if isinstance(value, ModuleType):
-            self._follow_module(value, named, depth=2)
+            self._follow_module(value, named, depth=3)
             return
         if (home, name) in self._seen:
             return
