@@ -6,51 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import transformers
-from transformers import AutoModelForCausalLM
 
-from altered_models import EQUAL, REFUSED, Alter
-from fastsft.arguments import TrainingArguments
-from fastsft.trainer import Trainer
-from padded_items import WIDTH, random_items
-from tiny_models import CONFIGS, write_model
-
-FLAGS: dict[str, Any] = {
-    "use_cpu": True, "max_steps": 4, "learning_rate": 0.001, "per_device_train_batch_size": 2, "seed": 3,
-    "logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "report_to": "none",
-}  # fmt: skip
-
-
-class Recorded(transformers.Trainer):
-    """Keeps the loss of each step unrounded."""
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        loss = super().training_step(*args, **kwargs)
-        self.losses = [*getattr(self, "losses", ()), float(loss)]
-        return loss
-
-
-def load(folder: Path, kind: str = "untied", **options: Any) -> Any:
-    return AutoModelForCausalLM.from_pretrained(write_model(folder / "model", kind), **options)
-
-
-def ours(model: Any, folder: Path) -> Trainer:
-    args = TrainingArguments(str(folder / "ours"), model_max_length=WIDTH, plot_loss=False, **FLAGS)
-    return Trainer(model, args=args, train_dataset=random_items())
-
-
-def their_losses(model: Any, folder: Path) -> list[float]:
-    args = transformers.TrainingArguments(str(folder / "theirs"), **FLAGS)
-    items = [{name: torch.tensor(value) for name, value in item.items()} for item in random_items()]
-    trainer = Recorded(model, args=args, train_dataset=items)
-    trainer.train()
-    return trainer.losses
-
-
-def our_losses(trainer: Trainer) -> list[float]:
-    trainer.train()
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+from altered_models import REFUSED, Alter
+from altered_objects import REFUSED_OBJECTS
+from altered_runs import load, our_losses, ours, their_losses
+from equal_models import EQUAL
+from tiny_models import CONFIGS
 
 
 def altered(alter: Alter, model: Any, patch: pytest.MonkeyPatch) -> Any:
@@ -58,11 +19,11 @@ def altered(alter: Alter, model: Any, patch: pytest.MonkeyPatch) -> Any:
     return model if made is None else made
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_OBJECTS])
 def test_what_would_compute_something_else_is_refused(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alter, message = REFUSED[case]
+    alter, message = {**REFUSED, **REFUSED_OBJECTS}[case]
     model = altered(alter, load(tmp_path), monkeypatch)
     with pytest.raises(ValueError, match=message):
         ours(model, tmp_path)

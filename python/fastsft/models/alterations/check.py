@@ -19,7 +19,9 @@ from fastsft.notices import warn_once
 _DEFAULT_ATTENTION = "sdpa"
 
 
-def held_settings(module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool) -> HeldSettings:
+def held_settings(
+    module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool
+) -> HeldSettings:
     """What the parts of `module`, a <prefix>ForCausalLM, hold; a line for each setting that differs from `config`.
 
     caller: what a message begins with. training: whether steps are to follow, where dropout counts.
@@ -72,7 +74,9 @@ def check_library(model_type: str, prefix: str, caller: str) -> None:
 
 
 def _of_directory(found: Alteration) -> Alteration:
-    return Alteration(found.where, f"{found.found}, which has no effect on fastsft", found.native, found.way_out)
+    return Alteration(
+        found.where, f"{found.found}, which has no effect on fastsft", found.native, found.way_out
+    )
 
 
 def _tell(equal: list[str]) -> None:

@@ -17,9 +17,7 @@ _KNOWN = ("default", "linear", "llama3")
 _UNITS = "transformers.modeling_rope_utils"
 
 
-def held_rope(
-    node: Node, config: dict[str, Any], head_dim: int
-) -> tuple[dict[str, Any], list[Alteration]]:
+def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[str, Any], list[Alteration]]:
     """Settings that replace those of `config` where the module holds other frequencies, and what none can say.
 
     As they are where the configuration gives the held frequencies; else original positions, another base or
@@ -108,7 +106,9 @@ def _kind(config: dict[str, Any]) -> str:
 
 
 def _settings(config: dict[str, Any], theta: float, factor: float | None) -> dict[str, Any]:
-    kind: dict[str, Any] = {"rope_type": "default"} if factor is None else {"rope_type": "linear", "factor": factor}
+    kind: dict[str, Any] = (
+        {"rope_type": "default"} if factor is None else {"rope_type": "linear", "factor": factor}
+    )
     if "rope_parameters" in config:
         return {"rope_parameters": {**kind, "rope_theta": theta}}
     settings: dict[str, Any] = {}

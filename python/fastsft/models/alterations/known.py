@@ -13,15 +13,25 @@ from fastsft.models.alterations.functions import is_defined_there, plain
 
 # Causal softmax attention inside each row without its padding, without dropout: exact attention, in other
 # blocks. Only the mask's form differs, which these attentions read instead of an additive one.
+_OF_FLASH = ("forward", "_prepare_decoder_attention_mask")
 _EXACT_ATTENTION = {
-    "llama_flash_attn_monkey_patch": ("forward", "_prepare_decoder_attention_mask"),
-    "llama2_flash_attn_monkey_patch": ("forward", "_prepare_decoder_attention_mask"),
-    "llama_xformers_attn_monkey_patch": ("xformers_forward",),
+    "fastchat.train.llama_flash_attn_monkey_patch": _OF_FLASH,
+    "fastchat.train.llama2_flash_attn_monkey_patch": _OF_FLASH,
+    "fastchat.train.llama_xformers_attn_monkey_patch": ("xformers_forward",),
+    "longchat.train.monkey_patch.llama_flash_attn_monkey_patch": _OF_FLASH,
+    # torch's attention with is_causal: the same up to each row's padding, which stands at its end.
+    "toolbench.train.llama_flash_attn_monkey_patch": ("forward_2", "_prepare_decoder_attention_mask"),
 }
-# Packages whose file of this name is FastChat's.
-_WITH_FASTCHATS_PATCHES = ("fastchat.train", "longchat.train.monkey_patch", "toolbench.train")
-# Fused kernels for the same formulas (rotation, norm, SwiGLU, head with cross entropy).
-_LIGER = ("liger_kernel.transformers", "liger_kernel.ops")
+# Fused kernels for the formulas of these families: rotation, norm without offset, SwiGLU, head with cross
+# entropy. Other names of the package are of other families (GEGLU, Gemma's norm).
+_LIGER = {
+    "liger_kernel.transformers.rope": ("liger_rotary_pos_emb",),
+    "liger_kernel.transformers.rms_norm": ("LigerRMSNorm", "LigerRMSNorm.forward"),
+    "liger_kernel.transformers.swiglu": ("LigerSwiGLUMLP", "LigerSwiGLUMLP.forward"),
+    "liger_kernel.transformers.functional": ("liger_cross_entropy",),
+    **{f"liger_kernel.transformers.model.{family}": ("lce_forward",)
+       for family in ("llama", "mistral", "qwen2", "qwen3")},
+}  # fmt: skip
 # F.linear as an autograd function that saves no gathered weights; DeepSpeed leaves it in its place.
 _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
@@ -29,10 +39,9 @@ _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 def equal_replacement(value: Any) -> str | None:
     """What the replacement is called in a notice, when it is a known one; else None."""
     module, name = _home(value)
-    package, _, last = module.rpartition(".")
-    if package in _WITH_FASTCHATS_PATCHES and name in _EXACT_ATTENTION.get(last, ()):
+    if name in _EXACT_ATTENTION.get(module, ()):
         return f"{module}, whose attention fastsft computes itself,"
-    if any(module == prefix or module.startswith(prefix + ".") for prefix in _LIGER):
+    if name in _LIGER.get(module, ()):
         return "liger_kernel, whose kernels compute what fastsft's do,"
     if (module, name) == _DEEPSPEED:
         return "DeepSpeed's linear, which computes what fastsft's does,"

@@ -137,7 +137,7 @@ class Reach:
                 if original is not None and module.split(".")[0] in ("transformers", "torch"):
                     self.follow_name(module, original)
                 return
-        if isinstance(value, FunctionType | type) or callable(value):
+        if not isinstance(value, str | int | float | None):
             self._differs(f"{home}.{name}", value)
 
     def _follow_module(self, module: ModuleType, named: set[str] | frozenset[str], depth: int) -> None:

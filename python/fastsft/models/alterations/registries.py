@@ -45,7 +45,9 @@ def follow_builders(reach: Reach) -> None:
     units = "transformers.modeling_rope_utils"
     for name, value in (_table(units, "ROPE_INIT_FUNCTIONS") or {}).items():
         own = getattr(value, "__name__", "")
-        if name in ("default", "linear", "llama3") and not (name in own and is_defined_there(value, units, own)):
+        if name in ("default", "linear", "llama3") and not (
+            name in own and is_defined_there(value, units, own)
+        ):
             where = f'{units}.ROPE_INIT_FUNCTIONS["{name}"]'
             found = f"is replaced by {described(value)}"
             reach.found.append(Alteration(where, found, f'rope_type "{name}"', _TAKE_BACK))

@@ -17,7 +17,10 @@ def shared_parameters(model: Any) -> Iterator[Alteration]:
         if parameter.is_meta or not parameter.numel():
             continue
         first = seen.setdefault((str(parameter.device), parameter.data_ptr()), name)
-        if first != name and {first.replace("._orig_mod", ""), name.replace("._orig_mod", "")} != {_TABLE, _HEAD}:
+        if first != name and {first.replace("._orig_mod", ""), name.replace("._orig_mod", "")} != {
+            _TABLE,
+            _HEAD,
+        }:
             yield Alteration(
                 path_of(name), f"shares its memory with {path_of(first)}", "a weight of its own for each module",
                 "copy the module (copy.deepcopy), or train with transformers' Trainer",

@@ -65,13 +65,16 @@ class Tree:
                 self._visit(f"{path}[{position}]", "DecoderLayer", layer)
             return
         expected = self._children(role)
-        for name in expected.keys() - module._modules.keys():
+        fused = {"act_fn"} if equal_replacement(type(module)) else set()
+        for name in expected.keys() - module._modules.keys() - fused:
             self._finding(f"{path}.{name}", "is not there", expected[name])
         for name, child in module._modules.items():
             if name in expected:
                 self._visit(f"{path}.{name}", expected[name], child)
             elif child is not None and not (role == "Attention" and name == "rotary_emb"):
-                self._finding(f"{path}.{name}", f"is an added {described(type(child))}", "the model without it")
+                self._finding(
+                    f"{path}.{name}", f"is an added {described(type(child))}", "the model without it"
+                )
 
     def _children(self, role: str) -> dict[str, str]:
         heads = _NORMED_HEADS if role == "Attention" and self._prefix == "Qwen3" else {}
@@ -101,7 +104,9 @@ class Tree:
 
 def uncompiled_module(module: Any) -> Any:
     """The module inside of torch.compile's wrapper, which computes the same."""
-    while type(module).__name__ == "OptimizedModule" and is_written_in(type(module).__init__, "torch._dynamo"):
+    while type(module).__name__ == "OptimizedModule" and is_written_in(
+        type(module).__init__, "torch._dynamo"
+    ):
         module = module._orig_mod
     return module
 
