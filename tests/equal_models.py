@@ -103,9 +103,6 @@ EQUAL: dict[str, Alter] = {
     "padding_idx": _padding_in_rows,
     "a compiled layer": _compiled_layer,
     "compiled in place": lambda model, _: model.compile(backend="eager"),
-    "a compiled method": lambda model, _: setattr(
-        model.lm_head, "forward", torch.compile(model.lm_head.forward, backend="eager")
-    ),
     "hooks of device_map": _spread,
     "gradient checkpointing": _recomputing,
     "resized embeddings": _resized,

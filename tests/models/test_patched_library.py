@@ -21,7 +21,7 @@ from tiny_models import write_model
 
 LLAMA = "transformers.models.llama.modeling_llama"
 LIGER = {
-    "rope.py": "def liger_rotary_pos_emb(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):\n    return q, k\n",
+    "rope.py": "def liger_rotary_pos_emb(q, k, cos, sin, position_ids=None):\n    return q, k\n",
     "rms_norm.py": "def other(self, x):\n    return x\n",
 }
 
@@ -34,7 +34,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("LlamaRotaryEmbedding", Condensed, r'replaced by altered_models\.Condensed, which has no effect.*"linear"'),
+        ("LlamaRotaryEmbedding", Condensed, r'altered_models\.Condensed, which has no effect.*"linear"'),
         ("LlamaAttention.forward", echo, r"replaced by altered_models\.echo, which has no effect on"),
         ("LlamaRMSNorm.__init__", lambda *_: None, r"LlamaRMSNorm\.__init__ is replaced"),
         ("apply_rotary_pos_emb", echo, r"apply_rotary_pos_emb is replaced"),

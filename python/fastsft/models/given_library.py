@@ -1,4 +1,4 @@
-"""What is refused of a model directory: settings and patches in which the original would train another model."""
+"""What is refused of a model directory: settings and patches that make the original train another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
     """
     if config.get("attention_dropout"):
         raise ValueError(
-            f"{caller}: {where}: attention_dropout is {config['attention_dropout']}; transformers applies it in "
-            "training, fastsft trains without dropout; set it to 0.0, or train with transformers' Trainer"
+            f"{caller}: {where}: attention_dropout is {config['attention_dropout']}; transformers applies it "
+            "in training, fastsft trains without dropout; set it to 0.0, or train with transformers' Trainer"
         )
 
 

@@ -84,8 +84,9 @@ class LoadedModel(CausalLM):
         if self.engine is not None and now.held != self._held:
             changed = [name for name in now.held if now.held[name] != self._held.get(name)]
             raise ValueError(
-                f"{caller}: the modules of the model were changed after the Trainer was made: {', '.join(changed)}; "
-                "its engine is made for the old values: set them back, or change them before Trainer(model=...)"
+                f"{caller}: the modules of the model were changed after the Trainer was made: "
+                f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
+                "before Trainer(model=...)"
             )
         self._held, self._differing = now.held, now.values
 

@@ -22,7 +22,7 @@ _DEFAULT_ATTENTION = "sdpa"
 def held_settings(
     module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool
 ) -> HeldSettings:
-    """What the parts of `module`, a <prefix>ForCausalLM, hold; a line for each setting that differs from `config`.
+    """What the parts of `module`, a <prefix>ForCausalLM, hold; a line for each that `config` says otherwise.
 
     caller: what a message begins with. training: whether steps are to follow, where dropout counts.
     ValueError that names every object and attribute that makes it compute something else.
@@ -39,8 +39,8 @@ def held_settings(
     held = HeldSettings(tree, config)
     dropout = list(held.dropout()) if training else []
     refuse(
-        [*reach.found, *instances, *global_hooks(), *hooks_of(module), *shared_parameters(module), *held.found,
-         *dropout],
+        [*reach.found, *instances, *global_hooks(), *hooks_of(module), *shared_parameters(module),
+         *held.found, *dropout],
         caller,
     )  # fmt: skip
     _tell(reach.equal + tree.equal)

@@ -43,8 +43,8 @@ class HeldSettings:
     def notices(self) -> list[str]:
         """A line for each setting in which the modules differ from the configuration."""
         return [
-            f"model.config.{name} is {self._config.get(name)!r}, but the model was built with {value!r}: as in "
-            "transformers the modules count, and the saved config.json has your value"
+            f"model.config.{name} is {self._config.get(name)!r}, but the model was built with {value!r}: as "
+            "in transformers the modules count, and the saved config.json has your value"
             for name, value in self.values.items()
             if name != "pad_token_id"  # set for generation, by nearly every script
         ]

@@ -18,7 +18,7 @@ _UNITS = "transformers.modeling_rope_utils"
 
 
 def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[str, Any], list[Alteration]]:
-    """Settings that replace those of `config` where the module holds other frequencies, and what none can say.
+    """Settings that replace those of `config` where the module holds others, and what none can say.
 
     As they are where the configuration gives the held frequencies; else original positions, another base or
     one linear factor, whichever gives exactly the held ones.
@@ -82,7 +82,7 @@ def _same(expected: Any, held: Any, dtype: Any) -> bool:
 
 def is_rounded(node: Node) -> bool:
     """Whether model.to() has cast the frequencies to a type of fewer bits."""
-    return node.module.inv_freq.element_size() < 4
+    return bool(node.module.inv_freq.element_size() < 4)
 
 
 def _base_of(held: Any, head_dim: int) -> float | None:

@@ -44,7 +44,7 @@ def _hook(where: str, kind: str, hook: Any) -> Alteration:
 
 
 def _only_asks_for_gradients(hook: Any) -> bool:
-    """transformers' enable_input_require_grads: sets requires_grad of the embedding's output, which has it."""
+    """enable_input_require_grads: sets requires_grad of the embedding's output, which has it."""
     owner = "PreTrainedModel.enable_input_require_grads.<locals>.make_inputs_require_grads"
     return "transformers.modeling_utils" in sys.modules and is_defined_there(
         hook, "transformers.modeling_utils", owner

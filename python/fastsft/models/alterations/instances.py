@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterator
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 from fastsft.models.alterations.finding import Alteration, described
@@ -54,8 +54,6 @@ def _replaced(node: Node, name: str, reach: Reach) -> Iterator[Alteration]:
 def _is_own_method(value: Any, module: Any, name: str) -> bool:
     """Whether this is the class's own method bound to the module, as `m.forward = m.forward` leaves it."""
     own = inspect.getattr_static(type(module), name, None)
-    if isinstance(value, FunctionType):  # torch.compile takes the function out of a bound method
-        return value is own
     return isinstance(value, MethodType) and value.__self__ is module and value.__func__ is own
 
 

@@ -25,8 +25,9 @@ _FILLED_AT_USE = ("transformers.modeling_flash_attention_utils",)
 _NATIVE = "what the untouched library computes"
 _WAY_OUT = "take the change back (a fresh process without it), or train with transformers' Trainer"
 CONDENSED = (
-    'if it divides the positions by a ratio (condensed rope), set "rope_scaling": {"type": "linear", "factor": '
-    "ratio} in config.json instead, else train with transformers' Trainer"
+    'if it divides the positions by a ratio (condensed rope), set "rope_scaling": {"type": "linear", '
+    '"factor": ratio} in config.json instead, else '
+    "train with transformers' Trainer"
 )
 
 
@@ -115,15 +116,13 @@ class Reach:
             self._follow_class_name(value, home, name)
         elif name in source.imports:
             self._follow_import(value, home, name)
-        elif isinstance(value, FunctionType) and home not in _FILLED_AT_USE:
-            if not is_written_in(value, home.split(".")[0]):
-                self._differs(f"{home}.{name}", value)
+        elif home not in _FILLED_AT_USE and _is_foreign(value, home.split(".")[0]):
+            self._differs(f"{home}.{name}", value)
 
     def _follow_class_name(self, value: Any, home: str, name: str) -> None:
-        if home.startswith("torch"):
-            if not _is_torchs(value, name):
-                self._differs(f"{home}.{name}", value)
-        elif not isinstance(value, type) or (value.__module__, value.__qualname__) != (home, name):
+        if home.startswith("torch") and _is_torchs(value, name):
+            return
+        if not isinstance(value, type) or (value.__module__, value.__qualname__) != (home, name):
             self._differs(f"{home}.{name}", value)
         elif self._with_init and home.startswith(_MODELS) and hasattr(value, "forward"):
             self.follow_class(value)
@@ -183,6 +182,10 @@ def _is_torchs(value: Any, name: str) -> bool:
     if isinstance(value, type):
         return value.__module__.split(".")[0] in ("torch", "builtins")
     return not callable(value) or type(value).__module__.split(".")[0] in ("torch", "builtins")
+
+
+def _is_foreign(value: Any, package: str) -> bool:
+    return isinstance(value, FunctionType) and not is_written_in(value, package)
 
 
 def _is_family(module: str) -> bool:

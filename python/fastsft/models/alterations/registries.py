@@ -95,7 +95,7 @@ def _loss(reach: Reach, name: str) -> list[Alteration]:
     return [
         Alteration(
             f'transformers.loss.loss_utils.LOSS_MAPPING["{name}"]', f"is replaced by {described(value)}",
-            "the cross entropy of the next token", "put ForCausalLMLoss back, or train with transformers' Trainer",
+            "the cross entropy of the next token", _TAKE_BACK,
         )
     ]  # fmt: skip
 

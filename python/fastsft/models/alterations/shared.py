@@ -1,4 +1,4 @@
-"""Parameters that are one tensor in several places: the engine ties the head to the embedding, and nothing else."""
+"""Parameters that are one tensor in several places: the engine ties head and embedding, nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shared_parameters(model: Any) -> Iterator[Alteration]:
             _HEAD,
         }:
             yield Alteration(
-                path_of(name), f"shares its memory with {path_of(first)}", "a weight of its own for each module",
+                path_of(name), f"shares its memory with {path_of(first)}", "a weight for each module",
                 "copy the module (copy.deepcopy), or train with transformers' Trainer",
             )  # fmt: skip
     table, head = getattr(model.model.embed_tokens, "weight", None), getattr(model.lm_head, "weight", None)
@@ -32,6 +32,6 @@ def shared_parameters(model: Any) -> Iterator[Alteration]:
         yield Alteration(
             "model.lm_head.weight", f"{state} the tensor of model.model.embed_tokens",
             f"{'tied' if said else 'separate'} weights, as model.config.tie_word_embeddings {said} says",
-            f"set model.config.tie_word_embeddings = {not said}, or {'call model.tie_weights()' if said else 'copy'}"
-            f"{'' if said else ' the tensor'}",
+            f"set model.config.tie_word_embeddings = {not said}, or "
+            f"{'call model.tie_weights()' if said else 'copy the tensor'}",
         )  # fmt: skip

@@ -21,7 +21,7 @@ _CHILDREN = {
         "self_attn": "Attention", "mlp": "MLP", "input_layernorm": "RMSNorm",
         "post_attention_layernorm": "RMSNorm",
     },
-    "Attention": {name: LINEAR for name in ("q_proj", "k_proj", "v_proj", "o_proj")},
+    "Attention": dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), LINEAR),
     "MLP": {"gate_proj": LINEAR, "up_proj": LINEAR, "down_proj": LINEAR, "act_fn": SILU},
 }  # fmt: skip
 _NORMED_HEADS = {"q_norm": "RMSNorm", "k_norm": "RMSNorm"}
@@ -114,7 +114,7 @@ def uncompiled_module(module: Any) -> Any:
 def _foreign_parameters(path: str, role: str, module: Any) -> Iterator[Alteration]:
     allowed = _PARAMETERS.get(role, ())
     for name, parameter in module._parameters.items():
-        if parameter is not None and (name not in allowed or path == "model.lm_head" and name == "bias"):
+        if parameter is not None and (name not in allowed or (path == "model.lm_head" and name == "bias")):
             yield Alteration(f"{path}.{name}", "is an added parameter", "the model without it", _WAY_OUT)
     for name in allowed[:1]:
         if module._parameters.get(name) is None:

@@ -1,4 +1,4 @@
-"""Objects around a model of transformers, and classes that only look like one: what they are, and the way out."""
+"""Objects around a model of transformers, and classes that only look like one; the way out."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def check_quantised(model: Any) -> None:
     method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
     if getattr(model, "is_quantized", False) or method is not None:
         raise ValueError(
-            f"Trainer: model is quantised ({type(method).__name__}), but fastsft trains float weights; load it "
-            "without quantization_config"
+            f"Trainer: model is quantised ({type(method).__name__}), but fastsft trains float weights; load "
+            "it without quantization_config"
         )
