@@ -213,6 +213,9 @@ void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strat
   const trace::Span span(trace::Lane::kCompute, "backward", layout_.units()[unit].name());
   at::Tensor table = head_.embedding.view(gradient.flat());
   if (gradient.beta(head_.embedding.offset) == 0.0) table.zero_();
+  if (config_.padding_idx >= 0) {
+    grad.masked_fill_(batch.input_ids.eq(config_.padding_idx).unsqueeze(1), 0.0);
+  }
   embedding_backward(grad, batch.input_ids, table);
   strategy.gradients().reduce(unit);
   if (layout_.tied()) strategy.release(unit);

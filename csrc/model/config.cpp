@@ -1,11 +1,22 @@
 #include "model/config.h"
 
+#include <cmath>
+
 #include "model/config_fields.h"
 
 namespace fastsft {
 namespace {
 
 constexpr int64_t kMaxLayers = 100'000;
+
+// transformers makes the embedding with padding_idx; a negative one counts from the end.
+int64_t padding_row(const ConfigFields& fields, int64_t vocab_size) {
+  if (!fields.has("pad_token_id")) return -1;
+  const double given = fields.number_or("pad_token_id", -1);
+  if (!(std::abs(given) < 1e9)) return -1;  // no row either
+  const auto id = static_cast<int64_t>(given);
+  return id < 0 ? id + vocab_size : id;
+}
 
 }  // namespace
 
@@ -19,6 +30,7 @@ ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   config.num_heads = fields.positive("num_attention_heads");
   config.num_key_value_heads = fields.positive_or("num_key_value_heads", config.num_heads);
   config.head_dim = fields.positive_or("head_dim", config.hidden_size / config.num_heads);
+  config.padding_idx = padding_row(fields, config.vocab_size);
   config.rms_norm_eps = fields.number_or("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   require(config.num_layers <= kMaxLayers, "config.json: \"num_hidden_layers\" is ",

@@ -24,6 +24,7 @@ struct ModelConfig {
   double rms_norm_eps = 0;
   double rope_theta = 10000.0;
   FrequencyScaling scale_frequency;  // of the rotary angles; never empty once parsed
+  int64_t padding_idx = -1;  // row of the embedding that gets no gradient through it, -1: none
   bool tie_word_embeddings = false;
   bool qkv_bias = false;         // on the query, key and value projections
   bool output_bias = false;      // on the output projection of attention

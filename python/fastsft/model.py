@@ -12,7 +12,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.fsdp_context import has_settings_of_fsdp
 from fastsft.launcher import Groups, threads_per_rank
 from fastsft.models.config import check_config_types, read_generation_config
-from fastsft.notices import warn_once
+from fastsft.models.given_library import check_dropout, check_patches
 from fastsft.output_files import replace_file
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.sharding_arguments import warn_of_other_layer_class
@@ -128,6 +128,8 @@ class CausalLM:
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
+        # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
+        self._padding_idx = config.get("pad_token_id")
 
     @classmethod
     def from_pretrained(
@@ -140,6 +142,19 @@ class CausalLM:
         model = cls(directory, config)
         model.generation_settings()  # what is wrong with them is told before training, and read once
         return model
+
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """Refuse a configuration or a patched transformers that would have trained another model.
+
+        caller: what the message begins with. training: whether steps are to follow. ValueError by name.
+        """
+        if training:
+            check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
+        check_patches(str(self.config.get("model_type")), caller)
+
+    def engine_config(self) -> dict[str, Any]:
+        """The configuration that the engine computes by."""
+        return {**self.config, "pad_token_id": self._padding_idx}
 
     def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.
@@ -154,14 +169,9 @@ class CausalLM:
             return self.engine
         from fastsft import _C
 
-        if self.config.get("attention_dropout"):
-            warn_once(
-                f"config.json: attention_dropout {self.config['attention_dropout']} has no effect: fastsft "
-                "trains without dropout"
-            )
         warn_of_other_layer_class(str(self.config.get("model_type")), args.fsdp_transformer_layer_cls_to_wrap)
         trained = self._take_weights()
-        self.engine = _C.Engine(json.dumps(self.config), **options["engine"])
+        self.engine = _C.Engine(json.dumps(self.engine_config()), **options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
         self.weights_dtype()
         if trained is None:
@@ -213,7 +223,7 @@ class CausalLM:
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """What the bytes of a rank depend on."""
         return Setting(
-            json.dumps(self.config),
+            json.dumps(self.engine_config()),
             args.sharding_strategy if args.world_size > 1 else "no_shard",
             "bfloat16" if args.bf16 else "float32",
             args.world_size,
@@ -230,7 +240,7 @@ class CausalLM:
         """Operations of a conversation: a part linear and a part quadratic in its tokens."""
         from fastsft import _C
 
-        return _C.conversation_cost(json.dumps(self.config))
+        return _C.conversation_cost(json.dumps(self.engine_config()))
 
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         engine = {
@@ -252,7 +262,7 @@ class CausalLM:
             "num_threads": threads_per_rank(),
             "max_positions": args.model_max_length,
         }
-        return {"engine": engine, "config": {**self.config, "use_cache": None}}
+        return {"engine": engine, "config": {**self.engine_config(), "use_cache": None}}
 
     def _take_weights(self) -> dict[str, Any] | None:
         """Copies of the weights of the engine, which is given up; None without one."""

@@ -101,6 +101,7 @@ class Trainer(
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.model = as_model(model)
         check_before_training(self.model, args, eval_dataset)
+        self.model.check_as_given("Trainer", train_dataset is not None)
         use_device(str(args.device), args.tf32, args.full_determinism)
         use_log_level(args)
         with deadline(args, "init"):
@@ -225,6 +226,7 @@ class Trainer(
             self._at_batch = loop.answer_signals
             self.fire("on_train_begin")
             try:
+                self.model.check_as_given("Trainer.train", True)  # callbacks may have changed it
                 if self.args.eval_on_start:
                     self.evaluate()
                 loop.run()

@@ -93,15 +93,14 @@ def test_unknown_hub_name_says_that_no_directory_was_found(monkeypatch: pytest.M
     )
 
 
-def test_attention_dropout_is_named(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    notices._said.clear()
+def test_attention_dropout_is_refused_for_training(source: Path, tmp_path: Path) -> None:
     model = CausalLM.from_pretrained(str(source))
-    with caplog.at_level(logging.WARNING, "fastsft"):
-        make_trainer(model, tmp_path)
-        assert "attention_dropout" not in caplog.text
-        config = ModelConfig({**model.config, "attention_dropout": 0.1})
+    make_trainer(model, tmp_path)
+    config = ModelConfig({**model.config, "attention_dropout": 0.1})
+    with pytest.raises(ValueError, match=r"config\.json: attention_dropout is 0\.1.*set it to 0\.0"):
         make_trainer(CausalLM(model.source_directory, config), tmp_path)
-    assert "attention_dropout 0.1 has no effect" in caplog.text
+    args = TrainingArguments(str(tmp_path), use_cpu=True, model_max_length=32)
+    assert Trainer(CausalLM(model.source_directory, config), args=args).engine is not None
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.model import CausalLM, ModelConfig
+from fastsft.models.alterations.check import held_settings
+from fastsft.models.alterations.finding import refuse
+from fastsft.models.alterations.hooks import hooks_of
+from fastsft.models.alterations.wrappers import check_class, check_quantised
 from fastsft.notices import warn_once
 from fastsft.ranks.agreement import Agreement
 
@@ -17,6 +22,7 @@ def as_model(model: Any) -> Any:
         return CausalLM.from_pretrained(str(model))
     if hasattr(model, "_orig_mod"):
         warn_once("torch.compile of the model has no effect: the engine is compiled")
+        refuse(list(hooks_of(model)), "Trainer")
         model = model._orig_mod
     if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
         return LoadedModel(model)
@@ -36,6 +42,8 @@ class LoadedModel(CausalLM):
         self.module = module
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
+        self._held: dict[str, Any] = {}
+        self._differing: dict[str, Any] = {}
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -66,6 +74,26 @@ class LoadedModel(CausalLM):
     def config(self, config: ModelConfig) -> None:
         self._config = config
 
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """Refuse what makes the module compute something else than the engine (alterations/check.py).
+
+        ValueError also where the modules hold other settings than the engine was built with.
+        """
+        _check(self.module)
+        now = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
+        if self.engine is not None and now.held != self._held:
+            changed = [name for name in now.held if now.held[name] != self._held.get(name)]
+            raise ValueError(
+                f"{caller}: the modules of the model were changed after the Trainer was made: "
+                f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
+                "before Trainer(model=...)"
+            )
+        self._held, self._differing = now.held, now.values
+
+    def engine_config(self) -> dict[str, Any]:
+        """The configuration with what the modules hold, which counts where they differ."""
+        return {**self.config, **self._differing}
+
     def load_weights(self, engine: Any) -> None:
         """The module's parameters into the engine's shards, tensor by tensor; collective."""
         from fastsft import _C
@@ -77,7 +105,7 @@ class LoadedModel(CausalLM):
         _C.publish_weights(engine)
 
     def _fill(self, loader: Any, where: str) -> None:
-        for name, parameter in self.module.named_parameters():
+        for name, parameter in _parameters(self.module):
             loader.set(name, parameter.detach().cpu().contiguous(), where)
         ignored = loader.finish(where)
         if ignored:
@@ -90,9 +118,13 @@ class LoadedModel(CausalLM):
         """
         import torch
 
+        try:
+            self.check_as_given("Trainer.train", training=True)
+        except ValueError as error:
+            warn_once(f"{error} (changed while train() ran: without effect on this run)")
         trained = self.engine.named_parameters()
         with torch.no_grad():
-            for name, parameter in self.module.named_parameters():
+            for name, parameter in _parameters(self.module):
                 parameter.copy_(trained.pop(name))
 
     def weights_dtype(self) -> str:
@@ -110,16 +142,24 @@ def _config_of(module: Any) -> dict[str, Any]:
     return dict(json.loads(module.config.to_json_string(use_diff=True)))
 
 
+def _parameters(module: Any) -> Iterator[tuple[str, Any]]:
+    """Each parameter once, by the name that it has without torch.compile around a part."""
+    for name, parameter in module.named_parameters():
+        yield name.replace("_orig_mod.", ""), parameter
+
+
+def _prefix(module: Any) -> str | None:
+    from fastsft import _C
+
+    return _C.model_families().get(str(getattr(module.config, "model_type", None)))
+
+
 def _check(module: Any) -> None:
     from fastsft import _C
 
-    prefix = _C.model_families().get(str(getattr(module.config, "model_type", None)))
-    if prefix is None or type(module).__name__ != f"{prefix}ForCausalLM":
-        known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
-        raise ValueError(
-            f"Trainer: expected model to be one of {known}, got {type(module).__name__}; take a wrapper off "
-            "(merge_and_unload() of adapters), or save the model and give its directory"
-        )
+    known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
+    check_class(module, _prefix(module), known)
+    check_quantised(module)
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             raise ValueError(

@@ -149,6 +149,7 @@ class TrainerPlan:
             self._agree_on_rows()
         as_arguments(self.args)
         self._keep_paths()
+        self.model.check_as_given(f"Trainer.{method}", method == "train")
         values = self.args.settled_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]
         made_with = _OF_CONSTRUCTION if self.uploads is None else (*_OF_CONSTRUCTION, *_OF_UPLOADS)

@@ -1,0 +1,58 @@
+"""One thing that a script has changed, and how a user hears of it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """`where` (object and attribute) is `found`; the engine computes `native`; `way_out` of it."""
+
+    where: str
+    found: str
+    native: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.found}; fastsft would compute {self.native}; {self.way_out}"
+
+
+def refuse(alterations: list[Alteration], caller: str) -> None:
+    """ValueError that names the first of each kind, when there are any."""
+    if not alterations:
+        return
+    kinds: dict[tuple[str, str], list[Alteration]] = {}
+    for alteration in dict.fromkeys(alterations):
+        kinds.setdefault((alteration.found, alteration.native), []).append(alteration)
+    lines = [_line(same) for same in list(kinds.values())[:_SHOWN]]
+    rest = len(kinds) - len(lines)
+    more = f" (and {rest} more)" if rest else ""
+    raise ValueError(f"{caller}: " + " | ".join(lines) + more)
+
+
+def _line(same: list[Alteration]) -> str:
+    first = same[0]
+    others = f" (and {len(same) - 1} more like it)" if len(same) > 1 else ""
+    return f"{first.where} {first.found}{others}; fastsft would compute {first.native}; {first.way_out}"
+
+
+def path_of(name: str) -> str:
+    """`layers.3.mlp` of the model, as a script writes it: `model.layers[3].mlp`."""
+    parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part]
+    return "model" + "".join(parts)
+
+
+def described(value: Any) -> str:
+    """module.name of a function or class; of another object its class."""
+    if isinstance(value, functools.partial):
+        return f"functools.partial of {described(value.func)}"
+    value = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    name = getattr(value, "__qualname__", None)
+    if name is None:
+        return f"an object of {described(type(value))}"
+    return f"{getattr(value, '__module__', None) or 'builtins'}.{name}"

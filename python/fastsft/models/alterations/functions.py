@@ -1,0 +1,87 @@
+"""Whether a function is the one that its module's file defines."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from fastsft.models.alterations.source import source_of
+
+# What a decorator's name in a file makes: torch.no_grad() goes through a function of another name.
+_MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
+_MAX_LAYERS = 8
+
+
+def plain(value: Any) -> Any:
+    """The function in a static, class or bound method, or in a property that can only be read by it."""
+    if isinstance(value, staticmethod | classmethod | MethodType):
+        return value.__func__
+    if isinstance(value, functools._lru_cache_wrapper):
+        return value.__wrapped__
+    return value.fget if type(value) is property else value
+
+
+def is_defined_there(value: Any, module: str, qualname: str) -> bool:
+    """Whether `value` is what the def `qualname` of `module` makes, with the decorators written above it.
+
+    The code counts, not the names that a function gives itself: `functools.wraps` hides nothing.
+    """
+    expected = source_of(module).codes.get(qualname, [])
+    return bool(expected) and _leads_to(plain(value), module, qualname, expected, _MAX_LAYERS)
+
+
+def is_written_in(value: Any, package: str) -> bool:
+    """Whether the code of `value` stands in a file of `package`, in whatever function."""
+    function = plain(value)
+    if not isinstance(function, FunctionType):
+        return False
+    home = str(function.__globals__.get("__name__", ""))
+    if home != package and not home.startswith(package + "."):
+        return False
+    return _is_module_of(function, home) and source_of(home).holds(function.__code__)
+
+
+def uncompiled(value: Any) -> Any:
+    """What torch.compile was given, when `value` is what it made of a function."""
+    while is_written_in(value, "torch._dynamo") and hasattr(plain(value), "_torchdynamo_orig_callable"):
+        value = plain(value)._torchdynamo_orig_callable
+    return value
+
+
+def _leads_to(function: Any, module: str, qualname: str, expected: list[CodeType], depth: int) -> bool:
+    function = plain(uncompiled(function))
+    if not isinstance(function, FunctionType) or depth == 0:
+        return False
+    if function.__code__ in expected:
+        return _is_module_of(function, module)
+    if not _is_decorators(function, source_of(module).decorators(qualname)):
+        return False
+    return any(
+        _leads_to(inner, module, qualname, expected, depth - 1) for inner in _functions_inside(function)
+    )
+
+
+def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
+    """Whether `function` is the wrapper that one of these decorators of torch or transformers makes."""
+    if not (is_written_in(function, "transformers") or is_written_in(function, "torch")):
+        return False
+    made_by = function.__code__.co_qualname.split(".")[0]
+    return made_by in {_MADE_BY.get(name, name) for name in decorators}
+
+
+def _functions_inside(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # still empty
+            continue
+        if isinstance(content, FunctionType):
+            yield content
+
+
+def _is_module_of(function: FunctionType, module: str) -> bool:
+    """Whether the names in `function` are those of the module, not of a copy."""
+    return function.__globals__ is vars(sys.modules[module]) if module in sys.modules else False

@@ -1,0 +1,51 @@
+"""Hooks on modules and parameters, which would never be called: the engine runs no module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from fastsft.models.alterations.finding import Alteration, described, path_of
+from fastsft.models.alterations.functions import is_defined_there
+
+_OF_MODULES = {
+    "_forward_hooks": "forward hook", "_forward_pre_hooks": "forward pre-hook",
+    "_backward_hooks": "backward hook", "_backward_pre_hooks": "backward pre-hook",
+}  # fmt: skip
+_OF_PARAMETERS = {"_backward_hooks": "gradient hook", "_post_accumulate_grad_hooks": "post-accumulate hook"}
+_NATIVE = "the step without it"
+_WAY_OUT = "call remove() of its handle before the Trainer is made, or train with transformers' Trainer"
+
+
+def hooks_of(model: Any) -> Iterator[Alteration]:
+    """Every hook that a forward or backward of `model` would call. Those of state dicts change no step."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        for table, kind in _OF_MODULES.items():
+            for hook in vars(module).get(table, {}).values():
+                if not _only_asks_for_gradients(hook):
+                    yield _hook(path_of(name), kind, hook)
+    for name, parameter in model.named_parameters():
+        for table, kind in _OF_PARAMETERS.items():
+            for hook in (getattr(parameter, table, None) or {}).values():
+                yield _hook(path_of(name), kind, hook)
+
+
+def global_hooks() -> Iterator[Alteration]:
+    """Hooks that torch calls for every module of the process."""
+    tables = vars(sys.modules["torch.nn.modules.module"]) if "torch" in sys.modules else {}
+    for table, kind in _OF_MODULES.items():
+        for hook in (tables.get(f"_global{table}") or {}).values():
+            yield _hook("torch.nn.modules.module", f"global {kind}", hook)
+
+
+def _hook(where: str, kind: str, hook: Any) -> Alteration:
+    return Alteration(where, f"has a {kind}, {described(hook)}", _NATIVE, _WAY_OUT)
+
+
+def _only_asks_for_gradients(hook: Any) -> bool:
+    """enable_input_require_grads: sets requires_grad of the embedding's output, which has it."""
+    owner = "PreTrainedModel.enable_input_require_grads.<locals>.make_inputs_require_grads"
+    return "transformers.modeling_utils" in sys.modules and is_defined_there(
+        hook, "transformers.modeling_utils", owner
+    )

@@ -1,0 +1,46 @@
+"""Objects around a model of transformers, and classes that only look like one; the way out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+# What wraps a model under which class names, and how a script takes it off.
+_TAKE_OFF = {
+    "DistributedDataParallel": "give model.module: fastsft averages gradients itself",
+    "DataParallel": "give model.module, and start one process a device with torchrun",
+    "FullyShardedDataParallel": "give the model that it wraps; --fsdp shards it",
+    "DeepSpeedEngine": "give engine.module; --deepspeed takes the file",
+}
+
+
+def check_class(model: Any, prefix: str | None, known: str) -> None:
+    """ValueError unless `model` is transformers' own <prefix>ForCausalLM, by class and not by name alone."""
+    kind = type(model)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    way_out = _TAKE_OFF.get(kind.__name__)
+    if kind.__module__.split(".")[0] == "peft":
+        way_out = "merge the adapters first: model = model.merge_and_unload()"
+    if way_out is None and prefix is not None and kind.__name__ == f"{prefix}ForCausalLM":
+        home = f"transformers.models.{model.config.model_type}.modeling_{model.config.model_type}"
+        if kind.__module__ == home and vars(sys.modules[home]).get(kind.__name__) is kind:
+            return
+        raise ValueError(
+            f"Trainer: expected model to be {home}.{kind.__name__}, got {name}, a class of the same name; "
+            "fastsft would train it as transformers' own; load it with that class, or train with "
+            "transformers' Trainer"
+        )
+    raise ValueError(
+        f"Trainer: expected model to be one of {known}, got {kind.__name__} ({name}); "
+        + (way_out or "take a wrapper off, or save the model and give its directory")
+    )
+
+
+def check_quantised(model: Any) -> None:
+    """ValueError for a model that was loaded with weights of fewer bits."""
+    method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
+    if getattr(model, "is_quantized", False) or method is not None:
+        raise ValueError(
+            f"Trainer: model is quantised ({type(method).__name__}), but fastsft trains float weights; load "
+            "it without quantization_config"
+        )
