@@ -28,6 +28,9 @@ class Rows:
     def lengths(self):
         return self._lengths
 
+    def extents(self):
+        return self._lengths
+
     def target_counts(self):
         return self._targets
 

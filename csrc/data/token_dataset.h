@@ -60,7 +60,7 @@ class TokenDataset {
   int64_t num_targets(int64_t row) const;
   // Learned positions before that shift.
   int64_t num_labels(int64_t row) const;
-  // What the row has beside ids and spans; null for a plain one.
+  // What the row has next to ids and spans; null for a plain one.
   const GeneralRow* general(int64_t row) const;
   // Rows whose positions tell packed sequences apart (BatchRules).
   int64_t num_packed() const;

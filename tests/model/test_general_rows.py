@@ -1,4 +1,4 @@
-"""Rows with positions, labels and masks of their own: loss and gradients beside autograd."""
+"""Rows with positions, labels and masks of their own: loss and gradients against autograd."""
 
 from __future__ import annotations
 

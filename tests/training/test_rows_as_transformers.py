@@ -250,6 +250,24 @@ def test_the_older_count(tmp_path: Path) -> None:
     assert newer[0] / older[0] > 1.01
 
 
+@pytest.mark.parametrize("name", ["other labels", "a hole before a label", "packed"])
+def test_label_smoothing(tmp_path: Path, name: str) -> None:
+    """Without accumulation, where transformers 4.57 divides by the targets of the step."""
+    items, smooth = changed(CASES[name]), {"label_smoothing_factor": 0.1, "gradient_accumulation_steps": 1}
+    assert ours(items, tmp_path, **smooth) == pytest.approx(theirs(items, tmp_path, **smooth), rel=1e-5)
+    with pytest.raises(ValueError, match="--loss_norm global_labels: transformers' label smoothing counts"):
+        ours(items, tmp_path, **smooth, loss_norm="global_labels")
+
+
+def test_micro_batches_of_one_row_and_of_all(tmp_path: Path) -> None:
+    """General rows and plain ones are packed together, whatever the batch."""
+    items = changed(CASES["some rows with a hole"])
+    for batch in (1, 8):
+        sizes = {"per_device_train_batch_size": batch, "per_device_eval_batch_size": batch}
+        found = ours(items, tmp_path, micro_batch_tokens=30, **sizes)
+        assert found == pytest.approx(theirs(items, tmp_path, **sizes), rel=1e-5)
+
+
 @pytest.mark.parametrize("average", [True, False])
 @pytest.mark.parametrize("norm", ["global_labels", "global_tokens"])
 def test_counts_of_two_ranks(tmp_path: Path, norm: str, average: bool) -> None:
