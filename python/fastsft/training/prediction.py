@@ -39,12 +39,12 @@ def predict_rows(
     Rows go through the model by eval_batch_size; what is kept of a batch leaves the device at once.
     ValueError when the whole set does not fit into host memory: it says how much it takes, and the ways out.
     """
-    width = int(rows.lengths.max()) if len(rows) else 0
-    labels = np.full((len(rows), width), PADDING, dtype=np.int64)
-    collector = Collector(len(rows), rank_memory("cpu"))
+    count, width = rows.num_samples, rows.longest
+    labels = np.full((count, width), PADDING, dtype=np.int64)
+    collector = Collector(count, rank_memory("cpu"))
     if preprocess is None:
         check_predictions(rows, engine.vocab_size)
-    order, world = np.arange(len(rows), dtype=np.int64), args.world_size
+    order, world = np.arange(count, dtype=np.int64), args.world_size
     batches = [_C.rank_micro_batches(order, args.eval_batch_size, rank, world) for rank in range(world)]
     for step, mine in enumerate(batches[args.process_index]):
         batch_labels = _labels(rows, mine, width)
@@ -59,11 +59,14 @@ def predict_rows(
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
-    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective."""
-    width = int(rows.lengths.max()) if len(rows) else 0
+    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective.
+
+    Rows whose lengths are not known are looked at when they have been read.
+    """
     agreement = Agreement("predictions")
-    collector = Collector(len(rows), rank_memory("cpu"))
-    agreement.attempt(lambda: collector.check_size(width * vocab_size * 4))
+    collector = Collector(rows.num_samples, rank_memory("cpu"))
+    if rows.is_exact:
+        agreement.attempt(lambda: collector.check_size(rows.longest * vocab_size * 4))
     agreement.settle(None)
 
 
