@@ -20,8 +20,8 @@ Make = Callable[[], Any]
 
 FLAGS: dict[str, Any] = {
     "use_cpu": True, "per_device_train_batch_size": 2, "per_device_eval_batch_size": 3, "num_train_epochs": 2,
-    "learning_rate": 0.02, "logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True,
-    "lr_scheduler_type": "constant",
+    "learning_rate": 0.01, "logging_steps": 1, "save_strategy": "no", "report_to": "none",
+    "disable_tqdm": True, "lr_scheduler_type": "constant",
 }  # fmt: skip
 
 
@@ -29,8 +29,9 @@ def model(positions: int = 64, seed: int = 0, vocabulary: int = VOCABULARY) -> L
     """A tiny Llama, equal for equal arguments."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=vocabulary, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=positions, initializer_range=0.3, pad_token_id=0,
+        vocab_size=vocabulary, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=positions,
+        initializer_range=0.3, pad_token_id=0,
     )  # fmt: skip
     config.use_cache = False
     return LlamaForCausalLM(config)
@@ -57,8 +58,13 @@ class Plain(torch.utils.data.Dataset):
         return self.size
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
-        self.reads.append(row)
+        self.note(row)
         return item(row)
+
+    def note(self, row: int) -> None:
+        if row >= self.size:
+            raise IndexError(row)
+        self.reads.append(row)
 
 
 class Drawing(Plain):
@@ -69,7 +75,7 @@ class Drawing(Plain):
         self.source, self.own = source, random.Random(5)
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
-        self.reads.append(row)
+        self.note(row)
         drawn = {
             "python": lambda: random.randrange(1000),
             "numpy": lambda: int(np.random.randint(1000)),
@@ -80,7 +86,13 @@ class Drawing(Plain):
 
 
 def theirs(
-    output: Path, train: Any, evaluation: Any = None, *, collator: Any = None, module: Any = None, **flags: Any
+    output: Path,
+    train: Any,
+    evaluation: Any = None,
+    *,
+    collator: Any = None,
+    module: Any = None,
+    **flags: Any,
 ) -> transformers.Trainer:
     """transformers' Trainer."""
     args = transformers.TrainingArguments(str(output), **{**FLAGS, **flags})
@@ -91,7 +103,13 @@ def theirs(
 
 
 def ours(
-    output: Path, train: Any, evaluation: Any = None, *, collator: Any = None, module: Any = None, **flags: Any
+    output: Path,
+    train: Any,
+    evaluation: Any = None,
+    *,
+    collator: Any = None,
+    module: Any = None,
+    **flags: Any,
 ) -> fastsft.Trainer:
     """fastsft's."""
     values = {"model_max_length": WIDTH, "plot_loss": False, **FLAGS, **flags}

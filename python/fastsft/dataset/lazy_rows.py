@@ -50,10 +50,12 @@ class LazyRows:
             return False
         if "raw_data" not in dataset.__dict__:
             return self._read is not None
-        raw_data: Any = dataset.raw_data
-        if raw_data is not self._raw_data or len(raw_data) != len(self.rows.native):
+        is_same = dataset.raw_data is self._raw_data
+        if not is_same or len(dataset.raw_data) != len(self.rows.native):
             return False
-        return not whole or (self._digest is not None and _digest(raw_data) == self._digest)
+        if not whole:
+            return True
+        return self._digest is not None and _digest(dataset.raw_data) == self._digest
 
     def are_rows(self, cache: Any) -> bool:
         """Whether the few items of `cache` are the rows of their numbers; False for many."""

@@ -118,19 +118,15 @@ class TokenRows:
         and rows count as `model_max_length` tokens long. collated: a data_collator makes the rows, so that
         nothing is known of them. ValueError for a data set without a length, and as `append_item`.
         """
-        check_sized(dataset)
-        if collated:
-            return cls(
-                None, model_max_length, dataset, is_read=True, bound=model_max_length, count=len(dataset)
-            )
-        native = untouched_rows(dataset)
+        native = None if collated else untouched_rows(dataset)
         if native is not None:
             return cls(native, model_max_length, dataset)
-        if is_container(dataset):
+        check_sized(dataset)
+        if not collated and is_container(dataset):
             native, lengths = scan(dataset)
             padded = int(lengths.items[-1]) if len(native) else model_max_length
             return cls(native, padded, dataset, is_read=True, lengths=lengths)
-        known = lengths_of_parts(dataset, model_max_length)
+        known = None if collated else lengths_of_parts(dataset, model_max_length)
         bound = 0 if known is not None else model_max_length
         return cls(
             None, model_max_length, dataset, is_read=True, lengths=known, bound=bound, count=len(dataset)

@@ -41,7 +41,7 @@ class RunRows:
         """The steps of `epoch` from step `first` on. ValueError for a data set of another length."""
         trainer = self._trainer
         self.close()
-        rows = self._rows_now()
+        rows = self._rows_now(epoch)
         cost = trainer.model.conversation_cost()
         if not rows.is_read:
             if self._source is None:
@@ -67,13 +67,14 @@ class RunRows:
         if reader is not None:
             reader.close()
 
-    def _rows_now(self) -> TokenRows:
+    def _rows_now(self, epoch: int) -> TokenRows:
         """Those that are planned with; the items, where a script has changed fastsft's own data set since."""
         trainer = self._trainer
         rows: TokenRows = trainer.train_rows
         if not rows.is_read and untouched_rows(rows.source, label=False) is not rows.native:
             rows = trainer.train_rows = rows.as_items()
             trainer.open_train_reader()
+            self.tell_epoch(epoch)
         if rows.is_read and len(rows.source) != len(rows):
             raise ValueError(
                 f"Trainer.train_dataset: expected {len(rows)} rows as when train() began, got "
