@@ -13,7 +13,7 @@ import transformers
 
 import fastsft
 from ranks import run_ranks
-from trainer_pairs import FLAGS, WIDTH, Drawing, Plain, check_equal, curve, item, losses, model, ours, theirs
+from trainer_pairs import FLAGS, Drawing, Plain, check_equal, curve, item, losses, model, ours, theirs
 from trainer_pairs import unrounded as as_they_are
 
 SOURCES = ["python", "numpy", "torch", "own"]
@@ -190,10 +190,17 @@ def test_faults_name_the_row(tmp_path: Path) -> None:
         trainer = ours(tmp_path, Faulty(), dataloader_num_workers=workers)
         with pytest.raises(ValueError, match=r"row 5: expected input_ids and labels"):
             trainer.train()
-    foreign = ours(
-        tmp_path, [{**item(0), "input_ids": torch.full((WIDTH,), 900)}] * 4, dataloader_num_workers=0
-    )
-    del foreign
+
+
+def test_an_id_that_the_model_does_not_know_names_the_row(tmp_path: Path) -> None:
+    class Foreign(Plain):
+        def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+            return {name: torch.full((4,), 90 if row == 6 else 3) for name in ("input_ids", "labels")}
+
+    with pytest.raises(ValueError, match="row 6 has token id 90, the model knows 64"):
+        ours(tmp_path, Foreign()).train()
+    with pytest.raises(ValueError, match="row 6 has token id 90, the model knows 64"):
+        ours(tmp_path, rows(4), Foreign()).evaluate()
 
 
 def test_rows_longer_than_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +240,7 @@ def on_ranks(groups: dict[str, str], output: Path, source: str, which: str, flag
     import transformers.trainer
 
     transformers.trainer.round = lambda value, digits=0: value  # type: ignore[attr-defined]
-    dataset, other = Drawing(source, 7), Drawing(source, 5)
+    dataset, other = Drawing(source, 7), Drawing(source, 8)
     if which == "ours":
         trainer: Any = ours(output, dataset, other, **flags)
     else:
