@@ -1,4 +1,4 @@
-"""fastsft's data sets that a script changed: items follow attributes, as in FastChat, and training items."""
+"""fastsft's data sets that scripts changed: items follow attributes as in FastChat, training the items."""
 
 from __future__ import annotations
 
