@@ -6,20 +6,22 @@ computed natively; padded tensors are made only for those who ask for them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.dataset.called_rows import CalledRows, called_columns, refuse_label_flags
+from fastsft.dataset.called_rows import called_columns, refuse_label_flags
 from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.json_lines import write_conversations
 from fastsft.dataset.label_files import FileOptions, label_files
+from fastsft.dataset.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
+from fastsft.dataset.lazy_rows import LazyRows
+from fastsft.dataset.record_sources import sources_of
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
@@ -27,60 +29,8 @@ from fastsft.script_names.rebound import current, is_rebound, refuse_unused, rem
 from fastsft.tokenizers.native_tokenizer import called_tokenizer, native_of
 
 IGNORE_TOKEN_ID = -100
-Tensors = dict[str, torch.Tensor]
 
-_CACHED_ROWS = 256
 _MAX_MATERIALISED = 1 << 20
-
-
-class LabelledRows:
-    """Labelled conversations: `native` (_C.TokenDataset, a row a conversation), `report` (_C.DataReport).
-
-    `width`: model_max_length, the padded length of a row. `pad_id`: what fills it up. `mask_by_length`: the
-    attention mask covers the row's tokens, whatever their ids; else, as FastChat's, all ids but `pad_id`.
-    `labelling`: policy, template, stop token, and the size that a record may have.
-    """
-
-    def __init__(
-        self,
-        labelled: Any,
-        width: int,
-        pad_id: int,
-        mask_by_length: bool = False,
-        labelling: dict[str, Any] | None = None,
-    ) -> None:
-        self.native = labelled.dataset
-        self.report = labelled.report
-        self.width = width
-        self.pad_id = pad_id
-        self.mask_by_length = mask_by_length
-        self.native.masked_id = -1 if mask_by_length else pad_id  # what the rows' masks say
-        self.labelling = labelling or {}
-
-    def __len__(self) -> int:
-        return len(self.native)
-
-    def tensors(self, begin: int, end: int) -> Tensors:
-        """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""
-        arrays = _C.padded_rows(
-            self.native, begin, end, self.width, self.pad_id, mask_by_length=self.mask_by_length
-        )
-        names = ("input_ids", "labels", "attention_mask")
-        return {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
-
-    def row(self, index: int | slice) -> Tensors:
-        """One row, each tensor [width], or those of a slice, each [rows, width]; negative indices count back.
-
-        IndexError for a row outside the data set, ValueError for a slice that goes backwards.
-        """
-        size = len(self.native)
-        if isinstance(index, slice):
-            begin, end, step = index.indices(size)
-            return {key: value[::step] for key, value in self.tensors(begin, max(begin, end)).items()}
-        at = index + size if index < 0 else index
-        if not 0 <= at < size:
-            raise IndexError(f"row {index} is not in a data set of {size} rows")
-        return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
 
 
 def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
@@ -95,24 +45,28 @@ def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
     rows = _label_sources(sources, tokenizer)
     for line in rows.report.warnings:
         _say(line)
-    return rows.tensors(0, len(rows))
+    return rows.tensors(0, len(rows.native))
 
 
 class SupervisedDataset(Dataset[Tensors]):
     """All conversations of `raw_data` (records with "conversations"), labelled at once.
 
     Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
-    of the same names hold all rows and are made when first asked for. `native`, `report`: see LabelledRows.
+    of the same names hold all rows, are made when first asked for, and may be edited or replaced, as in
+    FastChat: items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
     """
+
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    attention_mask: torch.Tensor
 
     def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
         super().__init__()
         _say("Formatting inputs...")
-        self._rows: LabelledRows | CalledRows
         if is_rebound("preprocess"):
-            self._rows = CalledRows(current("preprocess"), _sources(raw_data), tokenizer)
+            vars(self).update(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
-        self._rows = _label_sources(_sources(raw_data), tokenizer)
+        self._rows = _label_sources(sources_of(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             _say(line)
 
@@ -125,102 +79,151 @@ class SupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> Any:
-        return self._rows.native
+        """Native rows; None where a script's own `preprocess` made them. So are `report` and `labelling`."""
+        return self._rows.native if "_rows" in self.__dict__ else None
 
     @property
     def report(self) -> Any:
-        return self._rows.report
+        return self._rows.report if "_rows" in self.__dict__ else None
 
     @property
-    def labelling(self) -> dict[str, str]:
-        return self._rows.labelling
+    def labelling(self) -> dict[str, Any]:
+        return self._rows.labelling if "_rows" in self.__dict__ else {}
 
     @cached_property
-    def _all(self) -> Tensors:
-        return self._rows.tensors(0, len(self))
+    def _tensors(self) -> RowTensors:
+        return RowTensors(self._rows)
 
-    @property
-    def input_ids(self) -> torch.Tensor:
-        return self._all["input_ids"]
-
-    @property
-    def labels(self) -> torch.Tensor:
-        return self._all["labels"]
-
-    @property
-    def attention_mask(self) -> torch.Tensor:
-        return self._all["attention_mask"]
+    def __getattr__(self, name: str) -> Any:
+        if name not in COLUMNS or "_rows" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__[name] = self._tensors.whole()[name]
+        return self.__dict__[name]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.input_ids) if "input_ids" in self.__dict__ else len(self._rows.native)
 
-    def __getitem__(self, i: int | slice) -> Tensors:
-        return self._rows.row(i)
+    def __getitem__(self, i: Any) -> Tensors:
+        if "_rows" in self.__dict__ and not any(name in self.__dict__ for name in COLUMNS):
+            return self._tensors.at(i)
+        return {name: getattr(self, name)[i] for name in COLUMNS}
+
+    def untouched_rows(self, *, label: bool = True) -> Any:
+        """`native` where the items are those rows; None where class, methods or contents are others.
+
+        label: has no effect here (LazySupervisedDataset).
+        """
+        is_own = type(self) is SupervisedDataset and _has_own_methods(self)
+        if not is_own or any(name in self.__dict__ for name in COLUMNS):
+            return None
+        made = self.__dict__.get("_tensors")
+        return self._rows.native if made is None or made.is_untouched() else None
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
-    """The same items, each labelled when it is asked for; the latest stay in `cached_data_dict`.
+    """The same items, each labelled when it is asked for, and kept in `cached_data_dict`.
 
-    `native` and `report` label all records, once.
+    `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, as in FastChat: items follow
+    them. `native` and `report` label all records, once.
     """
+
+    raw_data: Sequence[Any]
 
     def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
         super().__init__()
         _say("Formatting inputs...Skip in lazy mode")
         self.tokenizer = tokenizer
-        self.cached_data_dict: OrderedDict[int, Tensors] = OrderedDict()
-        self._raw_data: Callable[[], Sequence[Any]] | Sequence[Any] = raw_data
+        self.raw_data = raw_data
+        self.cached_data_dict: dict[int, Tensors] = {}
 
     @classmethod
     def from_rows(
         cls, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]]
     ) -> LazySupervisedDataset:
         """A data set over labelled rows; `raw_data` is read when somebody asks for it."""
-        dataset = cls(read_raw_data, tokenizer)  # type: ignore[arg-type]
-        dataset.__dict__["_rows"] = rows
+        dataset = cls((), tokenizer)
+        del dataset.raw_data
+        dataset._lazy = LazyRows(rows, tokenizer, read_raw_data)
         return dataset
 
-    @property
-    def raw_data(self) -> Sequence[Any]:
-        if callable(self._raw_data):
-            self._raw_data = self._raw_data()
-        return self._raw_data
-
     @cached_property
-    def _rows(self) -> LabelledRows:
-        return _label_sources(_sources(self.raw_data), self.tokenizer)
+    def _lazy(self) -> LazyRows:
+        rows = _label_sources(sources_of(self.raw_data), self.tokenizer)
+        return LazyRows.of(rows, self.tokenizer, self.raw_data)
 
     @property
     def native(self) -> Any:
-        return None if is_rebound("preprocess") else self._rows.native
+        """Native rows; None where a script has its own `preprocess`. So are `report` and `labelling`."""
+        return None if is_rebound("preprocess") else self._lazy.rows.native
 
     @property
     def report(self) -> Any:
-        return None if is_rebound("preprocess") else self._rows.report
+        return None if is_rebound("preprocess") else self._lazy.rows.report
 
     @property
-    def labelling(self) -> dict[str, str]:
-        return {} if is_rebound("preprocess") else self._rows.labelling
+    def labelling(self) -> dict[str, Any]:
+        return {} if is_rebound("preprocess") else self._lazy.rows.labelling
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "raw_data" or "_lazy" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.raw_data = self._lazy.read_raw_data()
+        return self.raw_data
 
     def __len__(self) -> int:
-        return len(self._rows) if callable(self._raw_data) else len(self.raw_data)
+        return len(self.raw_data) if "raw_data" in self.__dict__ else len(self.native)
 
     def __getitem__(self, i: int) -> Tensors:
-        if i in self.cached_data_dict:
-            return self.cached_data_dict[i]
+        if i not in self.cached_data_dict:
+            self.cached_data_dict[i] = self._item(i)
+        return self.cached_data_dict[i]
+
+    def _item(self, i: int) -> Tensors:
         if is_rebound("preprocess"):
-            sources = _sources([self.raw_data[i]])
-            batch = called_columns(current("preprocess"), sources, self.tokenizer)
-            item = {key: value[0] for key, value in batch.items()}
-        elif "_rows" in self.__dict__:
-            item = self._rows.row(i)
-        else:
-            batch = preprocess(_sources([self.raw_data[i]]), self.tokenizer)
-            item = {key: value[0] for key, value in batch.items()}
-        self.cached_data_dict[i] = item
-        if len(self.cached_data_dict) > _CACHED_ROWS:
-            self.cached_data_dict.popitem(last=False)
-        return item
+            called = called_columns(current("preprocess"), sources_of([self.raw_data[i]]), self.tokenizer)
+            return {key: value[0] for key, value in called.items()}
+        lazy = self.__dict__.get("_lazy")
+        if lazy is not None and "raw_data" not in self.__dict__ and lazy.has_tokenizer(self.tokenizer):
+            return cast(LazyRows, lazy).rows.row(i)
+        alike = None if lazy is None else lazy.rows.label_alike
+        sources = sources_of([self.raw_data[i]])
+        if alike is not None:
+            return cast(LabelledRows, alike(sources, self.tokenizer)).row(0)
+        return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
+
+    def untouched_rows(self, *, label: bool = True) -> Any:
+        """Native rows where the items are those; None where class, methods or contents are others.
+
+        label: label again what was changed since; else None for it, as of a run that goes on.
+        """
+        if type(self) is not LazySupervisedDataset or not _has_own_methods(self):
+            return None
+        if is_rebound("preprocess"):
+            return None
+        lazy = self.__dict__.get("_lazy")
+        if lazy is None or not lazy.is_of(self, whole=label):
+            if not label or type(self.raw_data) not in (list, tuple):
+                return None
+            alike = _label_sources if lazy is None else lazy.rows.label_alike or _label_sources
+            lazy = LazyRows.of(
+                alike(sources_of(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
+            )
+            self._lazy = lazy
+        return lazy.rows.native if lazy.are_rows(self.cached_data_dict) else None
+
+
+_READ_BY = ("__getitem__", "__len__", "__getattr__", "__getattribute__", "__getitems__")
+_OWN_METHODS = {
+    kind: {name: getattr(kind, name, None) for name in _READ_BY}
+    for kind in (SupervisedDataset, LazySupervisedDataset)
+}
+
+
+def _has_own_methods(dataset: Any) -> bool:
+    """Whether a loader would read `dataset` by the methods above: nobody has replaced one."""
+    own = _OWN_METHODS[type(dataset)]
+    replaced = any(getattr(type(dataset), name, None) is not method for name, method in own.items())
+    return not replaced and "__getitems__" not in dataset.__dict__
 
 
 def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any]:
@@ -281,9 +284,8 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     if not spans:
         refuse_template()
     if native is None and not spans:
-        return _label_sources(
-            _sources(read_records(data_files(str(path)), options.max_record_bytes)), tokenizer
-        )
+        records = read_records(data_files(str(path)), options.max_record_bytes)
+        return _label_sources(sources_of(records), tokenizer)
     if native is None:
         raise ValueError(
             f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
@@ -293,7 +295,22 @@ def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: Fil
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
     labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
-    return LabelledRows(labelled, width, pad_id, mask_by_length=spans, labelling=labelling)
+    return LabelledRows(
+        labelled, width, pad_id, spans, labelling,
+        label_alike=lambda sources, other: _label_by(settings, sources, other),
+    )  # fmt: skip
+
+
+def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+    """Conversations as a file with these settings is labelled."""
+    native, spans = native_of(tokenizer), settings.mask_policy == "spans"
+    if native is None and not spans:
+        return _label_sources(sources, tokenizer)
+    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
+    labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
+    raise_first(labelled.faults)
+    return LabelledRows(labelled, width, pad_id, spans, describe(labeller))
 
 
 def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
@@ -342,27 +359,6 @@ def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
             "--mask_policy spans needs neither"
         )
     return int(width), int(pad_id)
-
-
-def _sources(raw_data: Sequence[Any]) -> list[Any]:
-    sources = []
-    for number, record in enumerate(raw_data):
-        try:
-            sources.append(record["conversations"])
-        except (KeyError, TypeError, IndexError) as error:
-            kind = type(error).__name__
-            reason = 'no "conversations"' if kind == "KeyError" else "record is not an object"
-            raise_first([_RecordFault(kind, f"record {number}: {reason}")])
-    return sources
-
-
-class _RecordFault:
-    def __init__(self, kind: str, text: str) -> None:
-        self.kind = kind
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
 
 
 def _say(*words: Any) -> None:

@@ -111,6 +111,8 @@ class Trainer(
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self._seed_everything(args.seed)
         self.is_in_train = False
+        self.train_reader, self.epoch_reads, self.resumed_states = None, None, None
+        self._eval_readers = {}
         self._plan_of(train_dataset)
         agree_on_model(self.model, self.tokenizer)
         agree_on_plan(self)
@@ -187,6 +189,7 @@ class Trainer(
             model_init=self.model_init, compute_loss_func=self.compute_loss_func,
         )  # fmt: skip
         self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
+        self._take_rows()
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
         with run_lock(self.args.output_dir or "."):
@@ -214,6 +217,8 @@ class Trainer(
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
         self.state.set_cadences(self.args)
         self.saver = self._make_saver()
+        self.resumed_states = None
+        self.open_train_reader()
         if checkpoint is not None:
             resume(self, checkpoint)
         self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
@@ -255,7 +260,7 @@ class Trainer(
             "train_runtime": round(runtime, 4),
             "train_samples_per_second": round(self.plan.num_samples / max(runtime, 1e-9), 3),
             "train_steps_per_second": round(self.plan.max_steps / max(runtime, 1e-9), 3),
-            **rate_of_run(self.args, self.plan, self.train_rows, runtime),
+            **rate_of_run(self.args, self.plan, self.train_rows, runtime, self._tokens_read),
             "total_flos": self.state.total_flos,
             "train_loss": train_loss,
         }

@@ -1,8 +1,7 @@
-"""Collators: those that only stack are not called, others make each row alone."""
+"""Collators: those that only stack are not called, others get whole batches as in transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import transformers
 from torch.nn.utils.rnn import pad_sequence
 
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.collators import CollatedRows, only_stacks
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.dataset.collators import Collation, only_stacks
 from fastsft.trainer import Trainer
 from golden_text import hf_tokenizer
 from tiny_models import write_model
+from trainer_pairs import check_equal, losses, ours, theirs, unrounded
 
 IGNORED = -100
 
@@ -71,12 +70,11 @@ def make_trainer(model: Any, output: Path, rows: Any, collator: Any, **flags: An
     return Trainer(str(model), args, collator, rows, rows)
 
 
-def same_rows(found: TokenRows, expected: list[dict[str, Any]]) -> None:
-    assert len(found) == len(expected)
-    for row, item in enumerate(expected):
-        assert found.native.ids(row).tolist() == item["input_ids"].tolist()
-        learned = [at for begin, end in found.native.learned(row) for at in range(begin, end)]
-        assert learned == torch.nonzero(item["labels"] != IGNORED).flatten().tolist()
+def same_rows(batch: Any, expected: list[dict[str, Any]]) -> None:
+    assert len(batch) == len(expected)
+    for found, item in zip(batch, expected, strict=True):
+        assert found.item["input_ids"].tolist() == item["input_ids"].tolist()
+        assert found.item["labels"].tolist() == item["labels"].tolist()
 
 
 def test_collators_that_stack_and_pad_are_not_called(tokenizer: Any) -> None:
@@ -92,27 +90,30 @@ def test_collators_that_stack_and_pad_are_not_called(tokenizer: Any) -> None:
         only_stacks(transformers.DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=0))
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_collator_of_a_script_makes_the_rows(model: Path, tmp_path: Path, side: str) -> None:
-    collator = Supervised(side=side)
+def test_a_collator_of_a_script_makes_the_rows(model: Path, tmp_path: Path) -> None:
+    collator = Supervised()
     trainer = make_trainer(model, tmp_path / "a", items(), collator)
-    same_rows(trainer.train_rows, items())
-    same_rows(trainer.eval_rows, items())  # type: ignore[arg-type]
-    read = collator.calls
     plain = make_trainer(model, tmp_path / "b", items(), None)
+    assert collator.calls == 0  # nothing is read before it is trained on
     assert trainer.train().training_loss == plain.train().training_loss
+    assert collator.calls == 3  # two batches, and the one ahead
     assert trainer.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
-    assert collator.calls == read  # nothing calls it while it trains
     assert trainer.data_collator is collator
     batch = next(iter(trainer.get_train_dataloader()))
-    assert batch["attention_mask"].shape == batch["labels"].shape and collator.calls == read + 1
+    assert batch["attention_mask"].shape == batch["labels"].shape
 
 
-def test_labels_that_a_collator_makes(tokenizer: Any, model: Path, tmp_path: Path) -> None:
+def test_padding_on_the_left_is_refused_where_it_is_read(model: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(model, tmp_path, items(), Supervised(side="left"))
+    with pytest.raises(ValueError, match="padded on the left"):
+        trainer.train()
+
+
+def test_labels_that_a_collator_makes(tokenizer: Any) -> None:
     rows = [{"input_ids": item["input_ids"].tolist(), "text": "x"} for item in items()]
     language = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    trainer = make_trainer(model, tmp_path, rows, language)
-    same_rows(trainer.train_rows, [{"input_ids": i["input_ids"], "labels": i["input_ids"]} for i in items()])
+    expected = [{"input_ids": item["input_ids"], "labels": item["input_ids"]} for item in items()]
+    same_rows(Collation(language)(rows), expected)
 
 
 def test_other_keys_are_handed_over_where_they_are_not_left_out(model: Path, tmp_path: Path) -> None:
@@ -122,18 +123,21 @@ def test_other_keys_are_handed_over_where_they_are_not_left_out(model: Path, tmp
         seen.append(set(rows[0]))
         return Supervised()(rows)
 
-    make_trainer(model, tmp_path, items(), collator)
-    make_trainer(model, tmp_path, items(), collator, remove_unused_columns=False)
+    make_trainer(model, tmp_path, items(), collator).evaluate()
+    make_trainer(model, tmp_path, items(), collator, remove_unused_columns=False).evaluate()
     assert seen[0] == {"input_ids", "labels"} and seen[-1] == {"input_ids", "labels", "text"}
+
+
+def _learning_padding(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Pads with a token that is learned; without a mask, so that it is attended to."""
+    ids = pad_sequence([row["input_ids"] for row in rows], batch_first=True, padding_value=7)
+    labels = ids.clone()
+    labels[:, 0] = IGNORED
+    return {"input_ids": ids, "labels": labels}
 
 
 def _packed(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {name: torch.cat([row[name] for row in rows])[None] for name in ("input_ids", "labels")}
-
-
-def _learning_padding(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    batch = Supervised(pad=7)(rows)
-    return {**batch, "labels": torch.where(batch["input_ids"] == 7, 7, batch["labels"])}
 
 
 def _random(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -141,71 +145,80 @@ def _random(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {**batch, "labels": torch.where(torch.rand(batch["labels"].shape) < 0.5, IGNORED, batch["labels"])}
 
 
-def _left_without_a_mask(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    batch = Supervised(side="left")(rows)
-    return {name: batch[name] for name in ("input_ids", "labels")}
+def _twice(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    return Supervised()([*rows, *rows])
 
 
-def _left_before_a_label(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    return Supervised(side="left")([{**row, "labels": row["input_ids"]} for row in rows])
-
-
-def _with_shifted_labels(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    batch = Supervised()(rows)
-    return {**batch, "shift_labels": batch["labels"]}
-
-
-def test_a_collator_may_not_give_what_a_model_computes_with() -> None:
-    with pytest.raises(ValueError, match=r"data_collator _with_shifted_labels: .* got shift_labels"):
-        CollatedRows(items(), _with_shifted_labels)
-
-
-def test_positions_that_a_collator_makes() -> None:
-    def restarting(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        batch = Supervised()(rows)
-        counted = torch.arange(batch["input_ids"].shape[1]) % 3
-        return {
-            "input_ids": batch["input_ids"], "labels": batch["labels"],
-            "position_ids": counted.expand_as(batch["labels"]),
-        }  # fmt: skip
-
-    rows = TokenRows.of(items(), 64, lambda items: CollatedRows(items, restarting))
-    assert rows.native.num_packed() == len(items())
+@pytest.mark.parametrize("collator", [Supervised(), _learning_padding, _packed, _random, _twice])
+@pytest.mark.parametrize("flags", [{}, {"gradient_accumulation_steps": 2}, {"dataloader_num_workers": 2}])
+def test_any_collator_of_rows_is_called_as_transformers_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collator: Any, flags: dict[str, Any]
+) -> None:
+    """Of whole batches, so that one may mix rows, learn its padding, draw numbers or make other rows."""
+    unrounded(monkeypatch)
+    expected = losses(theirs(tmp_path / "a", items(), collator=collator, **flags))
+    check_equal(losses(ours(tmp_path / "b", items(), collator=collator, **flags)), expected)
 
 
 @pytest.mark.parametrize(
     ("collator", "message"),
     [
-        (_left_without_a_mask, "_left_without_a_mask makes something else of a row among others"),
-        (_left_before_a_label, "_left_before_a_label makes something else of a row among others"),
-        (_packed, r"_packed makes .* of 4 rows, expected a row for each"),
-        (_learning_padding, "_learning_padding makes something else of a row among others"),
-        (_random, "_random makes something else of a row each time"),
         (lambda rows: rows, "<lambda> gives list, expected input_ids and labels"),
         (lambda rows: {"ids": 1}, "<lambda> gives ids, expected input_ids and labels"),
+        (lambda rows: {"input_ids": [1], "labels": [1]}, r"<lambda> makes .* expected a row of equal length"),
     ],
 )
-def test_collators_without_a_place_are_refused(collator: Callable[..., Any], message: str) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_no_batch(tmp_path: Path, collator: Any, message: str, workers: int) -> None:
+    trainer = ours(tmp_path, items(), collator=collator, dataloader_num_workers=workers)
     with pytest.raises(ValueError, match=f"data_collator {message}.*leave it out, and let the items"):
-        CollatedRows(items(), collator)
+        trainer.train()
 
 
 def test_a_collator_that_comes_later(model: Path, tmp_path: Path) -> None:
-    trainer = make_trainer(model, tmp_path, items(), None)
-    trainer.data_collator = transformers.default_data_collator
-    with pytest.raises(ValueError, match=r"Supervised comes too late.*give it to Trainer\(data_collator="):
+    """Before train() it counts, as in transformers, which calls it when it reads."""
+    expected = make_trainer(model, tmp_path / "b", items(), _random).train().training_loss
+    trainer = make_trainer(model, tmp_path / "a", items(), None)
+    trainer.data_collator = _random
+    assert trainer.train().training_loss == expected
+    trainer.is_in_train = True
+    with pytest.raises(ValueError, match=r"Trainer.data_collator: cannot be set while train\(\) runs"):
         trainer.data_collator = Supervised()
-    assert trainer.data_collator is transformers.default_data_collator
 
 
-def test_rows_that_a_collator_makes_keep_their_rules() -> None:
-    def shifted(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+def _shifted(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = Supervised()(rows)
+    return {**batch, "labels": torch.where(batch["labels"] == IGNORED, IGNORED, batch["labels"] + 1)}
+
+
+def _restarting(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = Supervised()(rows)
+    counted = torch.arange(batch["input_ids"].shape[1]) % 3
+    return {**batch, "position_ids": counted.expand_as(batch["labels"])}
+
+
+def _on_the_left(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    return Supervised(side="left")(rows)
+
+
+@pytest.mark.parametrize("collator", [_shifted, _restarting, _on_the_left])
+def test_rows_of_a_collator_mean_what_items_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collator: Any
+) -> None:
+    unrounded(monkeypatch)
+    expected = losses(theirs(tmp_path / "a", items(), collator=collator))
+    check_equal(losses(ours(tmp_path / "b", items(), collator=collator)), expected)
+
+
+def test_a_collator_may_not_give_what_a_model_computes_with(tmp_path: Path) -> None:
+    def with_shifted_labels(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         batch = Supervised()(rows)
-        return {**batch, "labels": torch.where(batch["labels"] == IGNORED, IGNORED, batch["labels"] + 1)}
+        return {**batch, "shift_labels": batch["labels"]}
 
-    rows = TokenRows.of(items(), 64, lambda rows: CollatedRows(rows, shifted))
-    for row, item in enumerate(items()):
-        learned = item["labels"] != IGNORED
-        assert rows.native.labels(row).tolist() == torch.where(learned, item["labels"] + 1, IGNORED).tolist()
+    with pytest.raises(ValueError, match=r"data_collator with_shifted_labels: .* got shift_labels"):
+        ours(tmp_path, items(), collator=with_shifted_labels).train()
+
+
+def test_a_collator_needs_a_data_set(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a length and rows by number"):
-        TokenRows.of(iter(items()), 64, lambda rows: CollatedRows(rows, shifted))
+        ours(tmp_path, iter(items()), collator=_shifted)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from fastsft.arguments import TrainingArguments
 from fastsft.data import SupervisedDataset
+from fastsft.dataset.batch_reads import BatchReader
+from fastsft.dataset.collators import Collation
+from fastsft.dataset.joined_batches import join_batches
+from fastsft.dataset.read_orders import evaluation_order
 from fastsft.dataset.token_rows import TokenRows
 from golden_text import hf_tokenizer, read_records
 
@@ -28,12 +33,20 @@ def records() -> list[Any]:
     return read_records("dummy_conversation")[:6]
 
 
-def same_rows(rows: TokenRows, expected: TokenRows) -> None:
-    assert rows.padded_length == expected.padded_length == WIDTH
-    assert len(rows) == len(expected) == 6 and sum(expected.target_counts) > 20
+def same_rows(dataset: Any, expected: TokenRows) -> None:
+    """What an evaluation would read of `dataset`."""
+    rows = TokenRows.of(dataset, WIDTH)
+    assert rows.is_read and rows.padded_length == WIDTH and len(rows) == len(expected) == 6
+    args = TrainingArguments("unused", use_cpu=True, per_device_eval_batch_size=3)
+    reader = BatchReader(
+        args, dataset, Collation(None), evaluation_order(args, dataset, None), 3, training=False,
+        sets_epoch=False,
+    )  # fmt: skip
+    native, numbers = join_batches([[batch] for batch in reader.read().rest()], None)
+    assert numbers == list(range(6)) and sum(expected.target_counts) > 20
     for row in range(len(expected)):
-        assert rows.native.ids(row).tolist() == expected.native.ids(row).tolist()
-        assert rows.native.learned(row) == expected.native.learned(row)
+        assert native.ids(row).tolist() == expected.native.ids(row).tolist()
+        assert native.learned(row) == expected.native.learned(row)
 
 
 @pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
@@ -42,7 +55,7 @@ def test_fastchats_own_data_sets(tokenizer: Any, ours: TokenRows, kind: str) -> 
 
     fastchat.local_rank = 0
     dataset = getattr(fastchat, kind)(records(), tokenizer)
-    same_rows(TokenRows.of(dataset, WIDTH), ours)
+    same_rows(dataset, ours)
 
 
 class Torch(torch.utils.data.Dataset):
@@ -67,7 +80,7 @@ def test_rows_of_other_libraries(tokenizer: Any, ours: TokenRows, kind: str) -> 
         dataset = pytest.importorskip("datasets").Dataset.from_list(items)
         if kind.endswith("tensors"):
             dataset.set_format("torch")
-    same_rows(TokenRows.of(dataset, WIDTH), ours)
+    same_rows(dataset, ours)
 
 
 @pytest.mark.parametrize(

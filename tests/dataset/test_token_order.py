@@ -72,7 +72,7 @@ def test_group_by_length(tmp_path, count, accumulation):
     trainer = their_trainer(tmp_path, Items(lengths), **flags)
     transformers.set_seed(7)
     loader = trainer.get_train_dataloader()
-    rows = TokenRows.of(Items(lengths), 64)
+    rows = TokenRows.of(list(Items(lengths)), 64)
     for epoch in range(3):
         theirs = [int(row[0]) - 1 for batch in loader for row in batch["input_ids"]]
         assert epoch_order(our_arguments(**flags), rows, epoch).tolist() == theirs
@@ -80,7 +80,7 @@ def test_group_by_length(tmp_path, count, accumulation):
 
 def test_group_by_length_of_padded_items_is_a_permutation_of_its_own():
     """FastChat pads every item, so that there is nothing to group."""
-    rows = TokenRows.of(Items([16] * 21, padding=4), 16)
+    rows = TokenRows.of(list(Items([16] * 21, padding=4)), 16)
     order = epoch_order(our_arguments(train_sampling_strategy="group_by_length"), rows, 0)
     assert sorted(order) == list(range(21)) and set(rows.lengths) == {12}
     assert order.tolist() != _C.epoch_order(21, 42, 0).tolist()

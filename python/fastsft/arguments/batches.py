@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastsft.arguments.accelerator import settle_accelerator
 from fastsft.arguments.meaning import inert, refused, used
-from fastsft.notices import warn_once
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments
 
-_LOADER = "there are no loader processes: rows lie ready in memory"
 _AT_LEAST_ONE = (
     "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps",
     "model_max_length", "micro_batch_tokens",
@@ -57,12 +55,14 @@ class BatchArguments:
     )
     dataloader_drop_last: bool = used(False, "leave out the last, incomplete global batch")
     dataloader_num_workers: int = used(
-        0, "loader processes", "rows are labelled by native threads before the first step; never the order"
+        0, "loader processes", "for data sets that are read in every epoch: docs/trainer.md"
     )
-    dataloader_pin_memory: bool = inert(True, "pinned memory of batches", _LOADER)
-    dataloader_prefetch_factor: int | None = inert(None, "batches ahead of a worker", _LOADER)
-    dataloader_persistent_workers: bool = inert(False, "keep workers between epochs", _LOADER)
-    dataloader_multiprocessing_context: str | None = inert(None, "start method of workers", _LOADER)
+    dataloader_pin_memory: bool = inert(
+        True, "pinned memory of batches", "the engine packs rows into pinned memory of its own"
+    )
+    dataloader_prefetch_factor: int | None = used(None, "batches ahead of a loader process")
+    dataloader_persistent_workers: bool = used(False, "keep loader processes between epochs")
+    dataloader_multiprocessing_context: str | None = used(None, "start method of loader processes")
     dataloader_in_order: bool = inert(True, "batches in order", "batches always come in order")
     accelerator_config: dict[str, Any] | str | None = used(
         None, "a JSON file or object of accelerate's settings of batches",
@@ -109,7 +109,5 @@ def _settle_loader(args: TrainingArguments) -> None:
             "--dataloader_prefetch_factor can only be set when data is loaded in a different process, i.e. "
             "when --dataloader_num_workers > 0"
         )
-    if args.dataloader_num_workers:
-        warn_once("--dataloader_num_workers starts no processes: rows are labelled by native threads ahead")
     if args.use_cpu or args.no_cuda:
         args.dataloader_pin_memory = False

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsft.checkpoints.random_state import restore_random_state
+from fastsft.checkpoints.random_state import restore_random_state, saved_random_states
 from fastsft.checkpoints.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoints.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.models.directory import finish_file_sets
@@ -36,6 +36,7 @@ def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
     trainer.engine.step_count = saved["optimizer_step"]
     if saved["world_size"] == agreement.world_size:
         agreement.attempt(lambda: restore_random_state(directory, agreement.rank))
+        trainer.resumed_states = agreement.attempt(lambda: saved_random_states(directory, agreement.rank))
         agreement.settle(None)
     return saved
 

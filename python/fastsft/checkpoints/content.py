@@ -63,7 +63,7 @@ class CheckpointContent:
             form=form,
             with_state=with_state,
             texts=texts,
-            random_states=read_random_states() if with_state else None,
+            random_states=_random_states(trainer) if with_state else None,
             tokenizer=getattr(trainer, "tokenizer", None),
         )
 
@@ -78,3 +78,13 @@ class CheckpointContent:
         if states is None:
             return []
         return write_texts({random_state_name(rank): json.dumps(states) + "\n"}, directory)
+
+
+def _random_states(trainer: Any) -> dict[str, Any]:
+    """The states as they are, and those from which rows are read again that are not trained on yet."""
+    states, reads = read_random_states(), getattr(trainer, "epoch_reads", None)
+    position = None if reads is None else reads.position()
+    if position is not None:
+        ahead = None if position.ahead is None else position.ahead.to_json()
+        states["reading"] = {"epoch": position.epoch.to_json(), "ahead": ahead}
+    return states

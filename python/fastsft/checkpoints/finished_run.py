@@ -106,6 +106,8 @@ def _matching_record(
     if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
+    if request["data_hash"] is None:  # whether its data are the same cannot be known
+        return None
     if record["request"] != request or record["step"] < request["planned_steps"]:
         return None
     files: dict[str, Any] = record["files"]

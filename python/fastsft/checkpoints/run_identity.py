@@ -19,7 +19,7 @@ _FATAL = (
     "data_hash", "dataloader_drop_last", "train_sampling_strategy",
 )  # fmt: skip
 # Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
-_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy")
+_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", "data_hash")
 _WARN = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
     "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
@@ -97,9 +97,12 @@ def data_position(
     return {"epoch": epoch, "conversations": consumed}
 
 
-def data_hash(rows: Any) -> str:
-    """CRC-32C of all ids and learned spans: changes with data, tokenizer, template and masks."""
-    return f"{rows.native.checksum():08x}"
+def data_hash(rows: Any) -> str | None:
+    """CRC-32C of all ids and learned spans: changes with data, tokenizer, template and masks.
+
+    None for rows that are read in every epoch, and not known before.
+    """
+    return rows.checksum()  # type: ignore[no-any-return]
 
 
 def holds_only_model(directory: str | Path) -> bool:

@@ -14,32 +14,6 @@ _NAMES = ("input_ids", "labels", "attention_mask")
 _OF_ANY_ROWS = ("data_path", "eval_data_path", "lazy_preprocess", "check_data", "dump_masked", "data_cache")
 
 
-class CalledRows:
-    """What `preprocess(sources, tokenizer)` returned for all rows: columns by name, a row each.
-
-    There are no native rows of them and no report: training reads the items. ValueError for a result without
-    one of the three columns.
-    """
-
-    native: Any = None
-    report: Any = None
-
-    def __init__(self, preprocess: Any, sources: Sequence[Any], tokenizer: Any) -> None:
-        self._columns = called_columns(preprocess, sources, tokenizer)
-        self.labelling: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._columns["input_ids"])
-
-    def tensors(self, begin: int, end: int) -> dict[str, Any]:
-        """Rows [begin, end) of each column."""
-        return {name: column[begin:end] for name, column in self._columns.items()}
-
-    def row(self, index: int | slice) -> dict[str, Any]:
-        """One row, or those of a slice."""
-        return {name: column[index] for name, column in self._columns.items()}
-
-
 def called_columns(preprocess: Any, sources: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
     """`input_ids`, `labels` and `attention_mask` of what a script's `preprocess` returns for `sources`."""
     result = preprocess(sources, tokenizer)

@@ -1,12 +1,12 @@
-"""A `data_collator` of a Trainer: the engine packs rows, so that it is asked for one row at a time."""
+"""A `data_collator` of a Trainer: what a batch of items becomes before it is packed without padding."""
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fastsft.dataset.item_rules import check_inputs
 
@@ -17,13 +17,23 @@ _STACKING = (
 )  # fmt: skip
 _IGNORED = -100
 # What transformers' Trainer hands to a collator unless --remove_unused_columns False.
-_OF_FORWARD = (
-    "input_ids", "attention_mask", "position_ids", "inputs_embeds", "labels", "label", "label_ids",
+OF_FORWARD = (
+    "input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels", "use_cache",
+    "cache_position", "logits_to_keep", "kwargs", "label", "label_ids",
 )  # fmt: skip
-_ROW = ("input_ids", "labels", "attention_mask", "position_ids")
-_PROBED = 4
+_COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
+_TAKEN = "a key"  # in the place of what loaders drop: it is there
 
-Row = dict[str, npt.NDArray[Any]]
+
+class BatchItem(NamedTuple):
+    """An item with what it was padded to cut off, and its length with padding."""
+
+    item: Any
+    length: int
+
+
+# The items of a batch, or what is wrong with it: workers hand both over.
+BatchItems = list[BatchItem] | ValueError
 
 
 def collator_name(collator: Any) -> str:
@@ -47,77 +57,113 @@ def only_stacks(collator: Any) -> bool:
     return collator_name(collator) in _STACKING
 
 
-class CollatedRows:
-    """The rows of `dataset` as `collator` makes them, each alone; for TokenRows.
+class Collation:
+    """Makes the items of a batch that a data loader has read: what it is given as `collate_fn`.
 
-    all_columns: hand over every key of an item, not only what a model's forward takes. ValueError for a
-    collator that has no place here: one that mixes the rows of a batch, chooses anew each time, or gives
-    something else than input_ids and labels with a row for each item.
+    collator: called with the whole batch, as transformers' Trainer calls it, unless it only stacks.
+    all_columns: hand over every key of an item, not only what a model's forward takes.
     """
 
-    def __init__(self, dataset: Any, collator: Any, *, all_columns: bool = False) -> None:
-        self._dataset, self._collator, self._all_columns = dataset, collator, all_columns
-        self._check()
+    def __init__(self, collator: Any, *, all_columns: bool = False) -> None:
+        self._collator = None if only_stacks(collator) else collator
+        self._all_columns = all_columns
 
-    def __len__(self) -> int:
-        return len(self._dataset)
+    def __call__(self, items: list[Any]) -> BatchItems:
+        """The rows of the batch; a ValueError for a collator that gives something else is returned."""
+        if self._collator is not None:
+            batch = self._collator([self._taken(item) for item in items])
+            fault = self._fault(batch)
+            if fault is not None:
+                return fault
+            items = _rows_of(batch)
+        return [cut(item) for item in items]
 
-    def __getitem__(self, row: int) -> Row:
-        return self._collate([row])[0]
-
-    def _collate(self, rows: list[int]) -> list[Row]:
-        batch = self._collator([self._item(row) for row in rows])
-        if not isinstance(batch, Mapping) or not {"input_ids", "labels"} <= set(batch):
-            got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-            raise self._refusal(f"gives {got}, expected input_ids and labels")
-        names = [name for name in _ROW if batch.get(name) is not None]
-        check_inputs(set(batch) - set(_ROW), f"data_collator {collator_name(self._collator)}", removed=False)
-        columns = {name: np.asarray(batch[name]) for name in names}
-        if any(column.ndim != 2 or len(column) != len(rows) for column in columns.values()):
-            shapes = {name: list(column.shape) for name, column in columns.items()}
-            raise self._refusal(f"makes {shapes} of {len(rows)} rows, expected a row for each")
-        return [{name: columns[name][at] for name in names} for at in range(len(rows))]
-
-    def _item(self, row: int) -> Any:
-        item = self._dataset[row]
+    def _taken(self, item: Any) -> Any:
         if self._all_columns or not isinstance(item, dict):
             return item
-        return {name: item[name] for name in item if name in _OF_FORWARD}
+        return {name: item[name] for name in item if name in OF_FORWARD}
 
-    def _check(self) -> None:
-        """On the first rows: alone, once more, and together."""
-        rows = list(range(min(_PROBED, len(self))))
-        alone = [self[row] for row in rows]
-        if any(not _is_same(self[row], alone[row]) for row in rows):
-            raise self._refusal("makes something else of a row each time")
-        together = self._collate(rows) if rows else []
-        if not all(_is_padded(whole, row) for whole, row in zip(together, alone, strict=True)):
-            raise self._refusal("makes something else of a row among others than of the row alone")
+    def _fault(self, batch: Any) -> ValueError | None:
+        if not isinstance(batch, Mapping) or not {"input_ids", "labels"} <= set(batch):
+            got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+            return self._refusal(f"gives {got}, expected input_ids and labels")
+        try:
+            others = [name for name in batch if name not in _COLUMNS and batch[name] is not None]
+            check_inputs(others, f"data_collator {collator_name(self._collator)}", removed=False)
+        except ValueError as error:
+            return error
+        shapes = {name: list(np.shape(batch[name])) for name in _columns_of(batch)}
+        if any(len(shape) != 2 or shape != shapes["labels"] for shape in shapes.values()):
+            return self._refusal(f"makes {shapes}, expected a row of equal length in each")
+        return None
 
     def _refusal(self, reason: str) -> ValueError:
         return ValueError(
-            f"Trainer: data_collator {collator_name(self._collator)} {reason}; fastsft packs rows itself, "
-            "and asks a collator for each row alone, once: leave it out, and let the items of the data set "
-            "have their final input_ids and labels"
+            f"Trainer: data_collator {collator_name(self._collator)} {reason}; fastsft packs rows itself: "
+            "leave it out, and let the items of the data set have their final input_ids and labels"
         )
 
 
-def _is_same(one: Row, other: Row) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+def cut(item: Any) -> BatchItem:
+    """`item` as arrays, cut after its last token that is attended to or learned; others stay as they are.
 
-
-def _is_padded(whole: Row, row: Row) -> bool:
-    """Whether `whole` is `row` with padding on one side that changes nothing of it.
-
-    In front of a row it is masked, and its last token predicts nothing.
+    Keys that a model's forward does not take keep their name alone: loaders drop what they hold. A dict stays
+    one, and another mapping does not become one: columns are removed of dicts alone (item_rules.py).
     """
-    size, width = len(row["input_ids"]), len(whole["input_ids"])
-    for begin in {0, width - size}:
-        part = {name: whole[name][begin : begin + size] for name in whole}
-        learned = int(np.count_nonzero(whole["labels"] != _IGNORED))
-        if not _is_same(part, row) or learned != np.count_nonzero(row["labels"] != _IGNORED):
-            continue
-        masked = "attention_mask" in whole and not whole["attention_mask"][:begin].any()
-        if begin == 0 or (masked and row["labels"][0] == _IGNORED):
-            return True
-    return False
+    if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
+        return BatchItem(item, _length(item))
+    arrays: dict[str, Any] = {
+        name: _array(item[name]) if name in _COLUMNS else _name_of(item[name]) for name in item
+    }
+    ids, labels, mask = arrays["input_ids"], arrays["labels"], arrays.get("attention_mask")
+    length = len(ids) if ids.ndim else 0
+    if mask is None or ids.ndim != 1 or not ids.shape == labels.shape == mask.shape or mask.dtype == object:
+        return BatchItem(_like(item, arrays), length)
+    kept = np.flatnonzero((mask != 0) | (labels != _IGNORED))
+    end = int(kept[-1]) + 1 if len(kept) else 0
+    return BatchItem(
+        _like(item, {name: _narrow(value, length, end) for name, value in arrays.items()}), length
+    )
+
+
+def _length(item: Any) -> int:
+    """Of what is not cut: an item with other names for its labels, or an object."""
+    ids: Any = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
+    return len(ids) if hasattr(ids, "__len__") else 0
+
+
+def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]:
+    return content if isinstance(item, dict) else UserDict(content)
+
+
+def _array(value: Any) -> Any:
+    """None stays; what is no array stays, and is refused where the item becomes a row."""
+    if value is None:
+        return None
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError, ValueError):
+        return value
+
+
+def _name_of(value: Any) -> str | None:
+    return None if value is None else _TAKEN
+
+
+def _narrow(array: Any, length: int, end: int) -> Any:
+    """The first `end` of an array of `length`, in 32 bits where they hold it."""
+    if not isinstance(array, np.ndarray) or array.shape != (length,):
+        return array
+    part = array[:end]
+    info = np.iinfo(np.int32)
+    fits = part.dtype == np.int64 and (not end or (part.min() >= info.min and part.max() <= info.max))
+    return part.astype(np.int32) if fits else part.copy()
+
+
+def _columns_of(batch: Mapping[str, Any]) -> list[str]:
+    return [name for name in _COLUMNS if batch.get(name) is not None]
+
+
+def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = {name: np.asarray(batch[name]) for name in _columns_of(batch)}
+    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch["labels"]))]

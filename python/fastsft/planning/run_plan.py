@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
@@ -59,15 +61,39 @@ def step_source(
         rows.lengths,
         rows.target_counts,
         batch_size=args.train_batch_size,
-        world_size=args.world_size,
         drop_last=args.dataloader_drop_last,
         accumulation=args.gradient_accumulation_steps,
-        loss_norm=args.loss_norm,
-        average_tokens_across_devices=bool(args.average_tokens_across_devices),
-        micro_batch_tokens=token_budget,
-        cost=cost,
         label_counts=rows.label_counts,
+        **_cut_by(args, token_budget, cost),
     )
+
+
+def single_step(
+    args: TrainingArguments, native: Any, micro_batches: int, token_budget: int, cost: tuple[float, float]
+) -> Any:
+    """This rank's part of one step: all rows of `native`, which lie micro-batch by micro-batch, rank by rank.
+
+    micro_batches: reference micro-batches of a rank, all of one size. The rest as for `step_source`.
+    """
+    source = _C.StepSource(
+        native.lengths(),
+        native.target_counts(),
+        batch_size=len(native) // (micro_batches * args.world_size),
+        accumulation=micro_batches,
+        label_counts=native.label_counts(),
+        **_cut_by(args, token_budget, cost),
+    )
+    return source.plan(np.arange(len(native), dtype=np.int64), 0, args.process_index)
+
+
+def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, float]) -> dict[str, Any]:
+    return {
+        "world_size": args.world_size,
+        "loss_norm": args.loss_norm,
+        "average_tokens_across_devices": bool(args.average_tokens_across_devices),
+        "micro_batch_tokens": token_budget,
+        "cost": cost,
+    }
 
 
 # Enough steps to know a run by.
@@ -107,10 +133,15 @@ class EpochGroups:
 
     def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: Any) -> None:
         self.args, self.source, self._rows = args, source, rows
-        self.order = epoch_order(args, rows, epoch)
+        self._epoch = epoch
         self._micro_batches = _C.micro_batch_count(
             len(rows), args.train_batch_size, args.world_size, args.dataloader_drop_last
         )
+
+    @cached_property
+    def order(self) -> npt.NDArray[np.int64]:
+        """Rows of the epoch, before they are dealt to ranks."""
+        return epoch_order(self.args, self._rows, self._epoch)
 
     def reference(self, step: int) -> list[list[list[int]]]:
         """Rows of optimizer step `step` as transformers deals them: [rank][micro-batch][row]."""

@@ -42,17 +42,27 @@ def start_page(trainer: Any, *others: Any) -> str:
 
 def data_line(trainer: Any) -> str:
     """Conversations and tokens, to train on and to evaluate on."""
-    rows = trainer.train_rows
-    text = (
-        f"{len(rows):,} conversations, {int(rows.lengths.sum()):,} tokens, "
-        f"{int(rows.target_counts.sum()):,} learned"
-    )
+    text = _data_text(trainer.train_rows)
     if trainer.eval_dataset is None:
         return text
     evaluated = trainer.eval_rows
     sets = list(evaluated.values()) if isinstance(evaluated, dict) else [evaluated]
-    tokens = sum(int(item.lengths.sum()) for item in sets)
-    return f"{text}; to evaluate {sum(map(len, sets)):,} with {tokens:,} tokens"
+    tokens = sum(int(item.lengths.sum()) for item in sets if item.is_exact)
+    known = f" with {tokens:,} tokens" if all(item.is_exact for item in sets) else ", read each time"
+    return f"{text}; to evaluate {sum(map(len, sets)):,}{known}"
+
+
+def _data_text(rows: Any) -> str:
+    if not rows.is_exact:
+        return (
+            f"{len(rows):,} rows of {type(rows.source).__name__}, read in every epoch; memory is planned for "
+            f"rows of {rows.longest:,} tokens"
+        )
+    counted = (
+        f"{len(rows):,} conversations, {int(rows.lengths.sum()):,} tokens, "
+        f"{int(rows.target_counts.sum()):,} learned"
+    )
+    return f"{counted}, read in every epoch" if rows.is_read else counted
 
 
 def compute_line(trainer: Any) -> str:
@@ -87,6 +97,8 @@ def steps_line(trainer: Any) -> str:
 def packing_line(trainer: Any) -> str:
     """Micro-batches, their size, how evenly ranks work, and what padding would have added."""
     packed, rows = trainer.packing(), trainer.train_rows
+    if not rows.is_exact:
+        return f"rows are packed as they are read, into micro-batches of {trainer.token_budget:,} tokens"
     padded = packed.conversations * rows.padded_length
     ranks = trainer.args.world_size
     size = packed.tokens / max(packed.micro_batches * ranks, 1)

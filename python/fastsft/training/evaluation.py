@@ -28,8 +28,8 @@ def evaluation_loss(
     find_packed: whether positions that restart keep sequences of a row apart (packed_sequences.py).
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
-    order = np.arange(len(rows), dtype=np.int64)
-    ranks = [_C.rank_micro_batches(order, batch, other, world) for other in range(world)]
+    order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last
+    ranks = [_C.rank_micro_batches(order, batch, other, world, drop_last) for other in range(world)]
     mine = []
     for step in range(len(ranks[rank])):
         of_ranks = [batches[step] for batches in ranks]
@@ -38,7 +38,7 @@ def evaluation_loss(
         mine.append(total / divisor if divisor else float("nan"))
         batch_done(step + 1, len(ranks[rank]))
     losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
-    return _sample_mean(losses, len(rows), batch)
+    return _sample_mean(losses, rows.num_samples, batch)
 
 
 def exact_loss(
@@ -54,14 +54,15 @@ def exact_loss(
     NaN without a target token. batch_done, find_packed: as in `evaluation_loss`.
     """
     batch, world = args.eval_batch_size, args.world_size
-    steps = _C.micro_batch_count(len(rows), batch, world)
+    count = rows.num_samples
+    steps = _C.micro_batch_count(count, batch, world)
     total = 0.0
     for step in range(steps):
         begin = (step * world + args.process_index) * batch
-        mine = np.arange(begin, min(begin + batch, len(rows)), dtype=np.int64)
+        mine = np.arange(begin, min(begin + batch, count), dtype=np.int64)
         total += _token_losses(engine, rows, mine, args, find_packed)
         batch_done(step + 1, steps)
-    targets = int(rows.target_counts.sum())
+    targets = int(rows.target_counts[:count].sum())
     return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
 
 
@@ -96,8 +97,10 @@ def _divisor(
 
 def _sample_mean(losses: npt.NDArray[np.float64], num_rows: int, batch: int) -> float:
     """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left."""
-    world = losses.shape[0]
+    world, steps = losses.shape
+    if not steps:
+        return float("nan")
     entries = np.repeat(losses.T.reshape(-1, world), batch, axis=1)
-    left = num_rows % (batch * world)
+    left = num_rows % (batch * world) if num_rows < entries.size else 0
     last = entries[-1, :left] if left else entries[-1]
     return float(np.concatenate([entries[:-1].reshape(-1), last]).mean())

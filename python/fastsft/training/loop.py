@@ -7,7 +7,6 @@ from typing import Any
 
 from fastsft.notices import tell
 from fastsft.phase_timeouts import deadline
-from fastsft.planning.run_plan import EpochGroups, step_source
 from fastsft.profile import Profile
 from fastsft.run_errors import NotFiniteError
 from fastsft.training.bad_steps import RollBackError
@@ -16,11 +15,13 @@ from fastsft.training.late_results import LateResults
 from fastsft.training.loss_meter import LossMeter
 from fastsft.training.neftune import noise_options
 from fastsft.training.resume import roll_back
-from fastsft.training.row_notices import finds_packed, tell_about_rows
+from fastsft.training.row_notices import RowNotices, finds_packed
+from fastsft.training.run_rows import RunRows
 from fastsft.training.schedule import PlateauSchedule, metric_key, schedule_of
 from fastsft.training.signals import EXIT_BASE, SignalGuard
 from fastsft.training.silent_faults import check_replay, check_replicas
 from fastsft.training.state import TrainerState
+from fastsft.training.step_rows import StepRows
 
 
 class TrainingLoop:
@@ -33,7 +34,8 @@ class TrainingLoop:
         self.profile = Profile(self.args.profile, self.args.profile_steps)
         self.schedule = schedule_of(self.args, self.plan.max_steps, self.state.log_history)
         self.first_step = self.state.global_step + 1
-        self.find_packed = False
+        self.find_packed, self.notices = False, RowNotices(self.args)
+        self.rows = RunRows(trainer)
 
     @property
     def state(self) -> TrainerState:
@@ -46,9 +48,14 @@ class TrainingLoop:
         SystemExit after a signal; NotFiniteError and others of run_errors.py.
         """
         self.find_packed = finds_packed(self.trainer.model, self.args, training=True)
-        tell_about_rows(self.trainer.train_rows, self.args, find_packed=self.find_packed)
-        while (asked := self._run_until_rollback()) is not None:
-            self._roll_back(asked)
+        self.notices.find_packed = self.find_packed
+        if not self.trainer.train_rows.is_read:
+            self.notices.look_at(self.trainer.train_rows.native)
+        try:
+            while (asked := self._run_until_rollback()) is not None:
+                self._roll_back(asked)
+        finally:
+            self.rows.end()
         self.profile.finish(self.trainer.engine)
 
     def _run_until_rollback(self) -> RollBackError | None:
@@ -62,18 +69,22 @@ class TrainingLoop:
     def _run_epochs(self) -> None:
         """Epochs and steps from where the state stands."""
         trainer, flow = self.trainer, self.trainer.callbacks
+        self.rows.begin()
         ended = self._do_what_is_due()
         epoch, first = divmod(self.state.global_step, self.plan.steps_per_epoch)
         if self.args.ignore_data_skip:
             first = 0
-        cost = trainer.model.conversation_cost()
-        source = step_source(self.args, trainer.train_rows, trainer.token_budget, cost)
         while not ended and self.state.global_step < self.plan.max_steps and epoch < self.plan.num_epochs:
-            groups = EpochGroups(self.args, trainer.train_rows, epoch, source)
+            self.rows.tell_epoch(epoch)
             trainer.fire("on_epoch_begin")
+            steps = self.rows.epoch(epoch, first)
             for step in range(first, self.plan.steps_per_epoch):
+                with deadline(self.args, self._phase()):
+                    taken = steps.take(step)
+                if self.trainer.train_rows.is_read:
+                    self.notices.look_at(taken.native)
                 trainer.fire("on_step_begin")
-                self._step(groups, epoch, step)
+                self._step(steps.groups, taken, epoch, step)
                 self._log_evaluate_save()
                 if flow.control.should_epoch_stop or flow.control.should_training_stop:
                     break
@@ -105,7 +116,10 @@ class TrainingLoop:
             stop = self._end_epoch() or stop
         return stop
 
-    def _step(self, groups: EpochGroups, epoch: int, step: int) -> None:
+    def _phase(self) -> str:
+        return "first_step" if self.state.global_step + 1 == self.first_step else "step"
+
+    def _step(self, groups: Any, rows: StepRows, epoch: int, step: int) -> None:
         """One optimizer step on one accumulation group of all ranks, or none when it is left out."""
         trainer, number = self.trainer, self.state.global_step + 1
         tokens = 0
@@ -116,11 +130,9 @@ class TrainingLoop:
             for _ in range(groups.size_of(step) - 1):
                 trainer.fire("on_substep_end")
             trainer.fire("on_pre_optimizer_step")
-            first = number == self.first_step
-            with deadline(self.args, "first_step" if first else "step"):
-                tokens = self._compute(groups.plan(step), number)
-            if self.args.include_num_input_tokens_seen != "no":
-                self.state.num_input_tokens_seen += groups.input_tokens(step)
+            with deadline(self.args, self._phase()):
+                tokens = self._compute(rows, number)
+            self.state.num_input_tokens_seen += rows.input_tokens
         self.state.epoch = epoch + groups.done_after(step) / self.plan.micro_batches
         trainer.due = Due(epoch_end=True)
         self.profile.after_step(trainer.engine, number)
@@ -128,37 +140,35 @@ class TrainingLoop:
             "on_step_end", step_tokens=tokens, step_logs={"epoch": self.state.epoch, **self.losses.last()}
         )
 
-    def _compute(self, plan: Any, number: int) -> int:
+    def _compute(self, rows: StepRows, number: int) -> int:
         """Begin step `number`, and check it when --replay_check says so. Returns its tokens."""
         trainer, every = self.trainer, self.args.replay_check
         checked = bool(every) and number % every == 0
         rate, limit = self.schedule.rate(number - 1), trainer.bad_steps.loss_limit()
         trainer.engine.begin_step(
-            trainer.train_rows.native,
-            plan.micro_batches,
-            plan.weights,
+            rows.native,
+            rows.plan.micro_batches,
+            rows.plan.weights,
             loss_limit=limit,
             replay=checked,
             **self._step_options(rate),
-            **self._noise(number),
+            **self._noise(number, rows.padded_length),
         )
         if checked:
             check_replay(trainer.engine, number)
         trainer.fire("on_optimizer_step")
         self.state.global_step = number
-        conversations = plan.num_conversations * trainer.train_rows.padded_length
-        self.state.total_flos += 6.0 * conversations * trainer.engine.num_non_embedding_parameters
+        self.state.total_flos += 6.0 * rows.padded_tokens * trainer.engine.num_non_embedding_parameters
         self.results.begun(number, rate, limit)
         self.take_results(all=checked)
         if checked:
             check_replicas(trainer.engine, number)
-        return int(plan.num_tokens)
+        return int(rows.plan.num_tokens)
 
-    def _noise(self, number: int) -> dict[str, Any]:
+    def _noise(self, number: int, padded_length: int) -> dict[str, Any]:
         if not self.args.neftune_noise_alpha:
             return {}
-        length, hidden = self.trainer.train_rows.padded_length, self.trainer.model.config.hidden_size
-        return noise_options(self.args, length, hidden, number)
+        return noise_options(self.args, padded_length, self.trainer.model.config.hidden_size, number)
 
     def _step_options(self, rate: float) -> dict[str, Any]:
         args = self.args

@@ -45,12 +45,12 @@ def predict_rows(
     find_packed: as in `evaluation_loss`.
     ValueError when the whole set does not fit into host memory: it says how much it takes, and the ways out.
     """
-    width = _width(rows)
-    labels = np.full((len(rows), width), PADDING, dtype=np.int64)
-    collector = Collector(len(rows), rank_memory("cpu"))
+    count, width = rows.num_samples, _width(rows)
+    labels = np.full((count, width), PADDING, dtype=np.int64)
+    collector = Collector(count, rank_memory("cpu"))
     if preprocess is None:
         check_predictions(rows, engine.vocab_size)
-    order, world = np.arange(len(rows), dtype=np.int64), args.world_size
+    order, world = np.arange(count, dtype=np.int64), args.world_size
     batches = [_C.rank_micro_batches(order, args.eval_batch_size, rank, world) for rank in range(world)]
     for step, mine in enumerate(batches[args.process_index]):
         batch_labels = _labels(rows, mine, width)
@@ -65,11 +65,14 @@ def predict_rows(
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
-    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective."""
-    width = _width(rows)
+    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective.
+
+    Rows whose lengths are not known are looked at when they have been read.
+    """
     agreement = Agreement("predictions")
-    collector = Collector(len(rows), rank_memory("cpu"))
-    agreement.attempt(lambda: collector.check_size(width * vocab_size * 4))
+    collector = Collector(rows.num_samples, rank_memory("cpu"))
+    if rows.is_exact:
+        agreement.attempt(lambda: collector.check_size(_width(rows) * vocab_size * 4))
     agreement.settle(None)
 
 
@@ -116,6 +119,8 @@ class Collector:
 
 def _width(rows: TokenRows) -> int:
     """Tokens of the longest row, with what is masked in front of it."""
+    if rows.native is None:
+        return rows.longest
     return int(rows.native.extents().max()) if len(rows) else 0
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.token_rows import TokenRows
 from fastsft.notices import tell
 
 
@@ -23,20 +22,37 @@ def finds_packed(model: Any, args: TrainingArguments, *, training: bool) -> bool
     return training and bool(args.gradient_checkpointing or own)
 
 
-def tell_about_rows(rows: TokenRows, args: TrainingArguments, *, find_packed: bool) -> None:
-    """A line for learned first labels, and one for packed rows that attention looks across."""
-    first = int(np.count_nonzero(rows.label_counts > rows.target_counts))
-    if first and args.loss_norm != "micro_batch":
-        tell(_first_labels(first, args.loss_norm))
-    packed = 0 if find_packed else int(rows.native.num_packed())
-    if packed:
-        tell(
-            f"position_ids of {packed:,} rows restart, but tokens see those before: transformers 4.57 looks "
-            "for packed sequences only without a cache; model.config.use_cache = False keeps them apart"
-        )
+class RowNotices:
+    """Says once of a run that it has rows with a learned first label, and packed rows that see each other.
+
+    find_packed: as of `finds_packed`.
+    """
+
+    def __init__(self, args: TrainingArguments) -> None:
+        self._norm = args.loss_norm
+        self._counts_labels = args.loss_norm != "micro_batch"
+        self._looks_for_packed = True
+        self.find_packed = False
+
+    def look_at(self, native: Any) -> None:
+        """native: a _C.TokenDataset, of the whole data or of one step."""
+        if self._counts_labels:
+            first = int(np.count_nonzero(native.label_counts() > native.target_counts()))
+            if first:
+                self._counts_labels = False
+                tell(_first_labels(first, len(native), self._norm))
+        if self._looks_for_packed and not self.find_packed:
+            packed = int(native.num_packed())
+            if packed:
+                self._looks_for_packed = False
+                tell(
+                    f"position_ids of {packed:,} of {len(native):,} rows restart, but tokens see those "
+                    "before: transformers 4.57 looks for packed sequences only without a cache; "
+                    "model.config.use_cache = False keeps them apart"
+                )
 
 
-def _first_labels(count: int, norm: str) -> str:
+def _first_labels(count: int, of: int, norm: str) -> str:
     """norm: what --loss_norm is."""
     counted = "counted among the tokens that the loss is divided by"
     rules = {
@@ -45,6 +61,6 @@ def _first_labels(count: int, norm: str) -> str:
     }
     (other,) = rules.keys() - {norm}
     return (
-        f"{count:,} rows have a learned label 0, which no token predicts: it {rules[norm]}; --loss_norm "
-        f"{other} for the other rule"
+        f"{count:,} of {of:,} rows have a learned label 0, which no token predicts: it {rules[norm]}; "
+        f"--loss_norm {other} for the other rule"
     )

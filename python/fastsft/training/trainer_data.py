@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.collators import CollatedRows, collator_name, only_stacks
+from fastsft.dataset.batch_reads import BatchReader, EpochReads
+from fastsft.dataset.collators import Collation, only_stacks
 from fastsft.dataset.item_rules import ItemRules
+from fastsft.dataset.known_lengths import is_table
+from fastsft.dataset.read_orders import as_read, evaluation_order, training_order
 from fastsft.dataset.token_rows import TokenRows
+from fastsft.planning.run_plan import RunPlan
+from fastsft.training.token_counter import count_tokens
+from fastsft.training.trainer_plan import check_not_training
 
 
 class TrainerData:
-    """Data loaders as transformers' Trainer has them; the engine itself reads the rows without padding."""
+    """Reads data sets for the engine, and gives data loaders as transformers' Trainer has them."""
 
     args: TrainingArguments
     model: Any
@@ -21,37 +27,79 @@ class TrainerData:
     train_rows: TokenRows
     processing_class: Any
     is_in_train: bool
+    plan: RunPlan
+    train_reader: BatchReader | None
+    epoch_reads: EpochReads | None
+    resumed_states: dict[str, Any] | None
+    _eval_readers: dict[str, BatchReader]
+    _tokens_read: float | None = None
+    _train_dataset: Any
+    _use_rows: Callable[[TokenRows], None]
+    _set_evaluation: Callable[[Any], None]
     _data_collator: Any = None
 
     @property
     def data_collator(self) -> Any:
-        """The collator that was given. Setting another one is refused unless it only stacks and pads.
+        """The collator that makes the batches. Setting another one plans the rows again.
 
-        ValueError: the rows have been read with the old one.
+        ValueError while `train` runs, and for one that pads labels with what would be learned.
         """
         return self._data_collator
 
     @data_collator.setter
     def data_collator(self, collator: Any) -> None:
-        if collator is not self._data_collator and not only_stacks(collator):
-            raise ValueError(
-                f"Trainer.data_collator: {collator_name(collator)} comes too late: the rows are read when "
-                "the Trainer is made; give it to Trainer(data_collator=...)"
-            )
+        if collator is self._data_collator:
+            return
+        check_not_training(self, "data_collator")
+        changes_rows = not (only_stacks(collator) and only_stacks(self._data_collator))
         self._data_collator = collator
+        if changes_rows and self._train_dataset is not None:
+            self._use_rows(self._read_rows(self._train_dataset))
+        if changes_rows:
+            self._set_evaluation(self.eval_dataset)
 
     def _read_rows(self, dataset: Any) -> TokenRows:
-        """The rows of `dataset`, through the collator where it does more than stack and pad."""
+        """What is known of the rows of `dataset`; none where a collator makes them of its items."""
+        collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
-        if only_stacks(self._data_collator):
-            return TokenRows.of(dataset, self.args.model_max_length, rules=rules)
-        keeps_all = not self.args.remove_unused_columns
-        return TokenRows.of(
-            dataset,
-            self.args.model_max_length,
-            lambda items: CollatedRows(items, self._data_collator, all_columns=keeps_all),
-            rules,
-        )
+        return TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
+
+    def open_train_reader(self) -> None:
+        """Begin to read train_dataset, where its rows are not native; counts its tokens if asked for.
+
+        With --group_by_length every item is read here once, as transformers does.
+        """
+        self.train_reader, self._tokens_read = None, None
+        if not self.train_rows.is_read:
+            return
+        args = self.args
+        dataset = as_read(args, self.train_dataset)
+        self.train_reader = BatchReader(
+            args, dataset, self._collation(self.train_dataset),
+            training_order(args, dataset, self.processing_class), args.train_batch_size,
+            training=True, sets_epoch=args.train_sampling_strategy == "random",
+        )  # fmt: skip
+        if args.include_tokens_per_second:
+            self._tokens_read = count_tokens(args, self.train_reader, self.plan.max_steps)
+
+    def _evaluation_reader(self, dataset: Any, name: str | None) -> BatchReader:
+        """Reads `dataset`. name: of a set whose workers stay (dataloader_persistent_workers)."""
+        kept = name if self.args.dataloader_persistent_workers else None
+        if kept is not None and kept in self._eval_readers:
+            return self._eval_readers[kept]
+        args, taken = self.args, as_read(self.args, dataset)
+        reader = BatchReader(
+            args, taken, self._collation(dataset), evaluation_order(args, taken, self.processing_class),
+            args.eval_batch_size, training=False, sets_epoch=False,
+        )  # fmt: skip
+        if kept is not None:
+            self._eval_readers[kept] = reader
+        return reader
+
+    def _collation(self, dataset: Any) -> Collation:
+        # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
+        all_columns = not self.args.remove_unused_columns or is_table(dataset)
+        return Collation(self._data_collator, all_columns=all_columns)
 
     def get_train_dataloader(self) -> Any:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
+from fastsft.dataset.batch_reads import BatchReader, draw_loader_seed
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.phase_timeouts import deadline
 from fastsft.training.agreed_inputs import agree_on_rows
 from fastsft.training.evaluation import evaluation_loss, exact_loss
+from fastsft.training.evaluation_rows import read_evaluation
 from fastsft.training.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
 from fastsft.training.row_notices import finds_packed
 from fastsft.training.trainer_plan import check_not_training
@@ -39,6 +41,7 @@ class TrainerEvaluation:
     _at_batch: Callable[[], None]
     _take_changes: Callable[..., None]
     _read_rows: Callable[[Any], TokenRows]
+    _evaluation_reader: Callable[[Any, str | None], BatchReader]
     is_in_train: bool
     _build_time: float
     _has_trained: bool
@@ -101,12 +104,13 @@ class TrainerEvaluation:
             self._take_changes("evaluate")
         rows = self._rows_to_evaluate(eval_dataset)
         if not isinstance(rows, dict):
-            if isinstance(eval_dataset, str):
-                metric_key_prefix = f"{metric_key_prefix}_{eval_dataset}"
-            return self._evaluate(rows, metric_key_prefix)
+            name = eval_dataset if isinstance(eval_dataset, str) else None
+            prefix = metric_key_prefix if name is None else f"{metric_key_prefix}_{name}"
+            return self._evaluate(self._read_now(rows, name or "eval"), prefix)
         metrics: dict[str, float] = {}
         for name, named in rows.items():
-            metrics.update(self._evaluate(named, f"{metric_key_prefix}_{name}"))
+            held = self._read_now(named, name if eval_dataset is None else "eval")
+            metrics.update(self._evaluate(held, f"{metric_key_prefix}_{name}"))
         return metrics
 
     def predict(
@@ -120,7 +124,7 @@ class TrainerEvaluation:
         """
         if not self.is_in_train:
             self._take_changes("predict")
-        rows, wanted = self._rows_of(test_dataset), not self.args.prediction_loss_only
+        rows, wanted = self._read_now(self._rows_of(test_dataset), None), not self.args.prediction_loss_only
         metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
         self.fire("on_predict", metrics=metrics)
         if predicted is None:
@@ -141,6 +145,17 @@ class TrainerEvaluation:
             raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
         return self.eval_rows
 
+    def _read_now(self, rows: TokenRows, name: str | None) -> TokenRows:
+        """The rows as they are now: read, where they are not native. name: as `_evaluation_reader`."""
+        if not rows.is_current():
+            rows = self._rows_of(rows.source)
+        if not rows.is_read:
+            draw_loader_seed()
+            return rows
+        with deadline(self.args, "evaluation"):
+            reader = self._evaluation_reader(rows.source, name)
+            return read_evaluation(self.args, reader, rows, self.model.engine.vocab_size)
+
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
         metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
         self.log(metrics)
@@ -154,7 +169,7 @@ class TrainerEvaluation:
         started = time.monotonic()
         with (
             deadline(self.args, "evaluation"),
-            self.progress.phase("evaluating", f"{len(rows):,} rows") as show,
+            self.progress.phase("evaluating", f"{rows.num_samples:,} rows") as show,
         ):
 
             def batch_done(done: int, total: int) -> None:
@@ -168,10 +183,10 @@ class TrainerEvaluation:
             predicted = self._predicted(rows) if with_predictions else None
         own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
         runtime = time.monotonic() - started
-        steps = _C.micro_batch_count(len(rows), self.args.eval_batch_size, self.args.world_size)
+        steps = _C.micro_batch_count(rows.num_samples, self.args.eval_batch_size, self.args.world_size)
         rates = {
             f"{prefix}_runtime": round(runtime, 4),
-            f"{prefix}_samples_per_second": round(len(rows) / max(runtime, 1e-9), 3),
+            f"{prefix}_samples_per_second": round(rows.num_samples / max(runtime, 1e-9), 3),
             f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
         }
         return {f"{prefix}_loss": loss, **own, **rates}, predicted

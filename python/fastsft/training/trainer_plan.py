@@ -11,6 +11,7 @@ from fastsft.arguments.given import is_same
 from fastsft.callbacks import CallbackHandler
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.models.directory import prepare_output_directory
+from fastsft.notices import tell
 from fastsft.planning.device_memory import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan, Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
@@ -91,11 +92,39 @@ class TrainerPlan:
                 "Trainer.train_dataset: this Trainer was made without training data, and its engine is "
                 "planned for none; make it with Trainer(..., train_dataset=...)"
             )
-        rows = self._read_rows(dataset)
+        self._use_rows(self._read_rows(dataset))
+        self._train_dataset = dataset
+
+    def _use_rows(self, rows: TokenRows) -> None:
         rows.check_ids(self.model.engine.vocab_size)
         self._plan_again(rows)
-        self._train_dataset = dataset
         self.progress.work = work_of(self)
+
+    def _take_rows(self) -> None:
+        """The rows of train_dataset as it is now, planned again where a script has changed it."""
+        if not self.train_rows.is_current():
+            self._use_rows(self._read_rows(self._train_dataset))
+
+    def make_room(self, row: int, tokens: int) -> None:
+        """Plan memory again for a row that is longer than all that were planned for.
+
+        The same on all ranks. ValueError, naming the row, when it does not fit.
+        """
+        planned = self.train_rows.longest
+        if tokens <= planned:
+            return
+        rows = self.train_rows.with_bound(tokens)
+        try:
+            assert self.memory_plan is not None
+            self._choose_plan(rows, (self.memory_plan.recompute, self.token_budget))
+        except ValueError as error:
+            raise ValueError(
+                f"row {row} of train_dataset has {tokens:,} tokens, memory was planned for rows of "
+                f"{planned:,}: {error}"
+            ) from error
+        self.train_rows = rows
+        self.model.engine.reserve(**self.memory_plan.work.shapes())
+        tell(f"row {row} has {tokens:,} tokens, {planned:,} were planned for: memory is planned again")
 
     def _plan_of(self, dataset: Any) -> None:
         """Read the data, and choose micro-batches and recompute by memory; ValueError when nothing fits."""
