@@ -198,7 +198,9 @@ std::string install_file_set(FileSystem& file_system, const std::string& parent,
   const std::vector<std::string> last(entries, names.end());
   const auto waits = [&](const auto& file) { return file_system.exists(join_path(set, file)); };
   std::vector<std::string> replaced = stale_weight_files(file_system, parent, names);
-  replaced.insert(replaced.end(), {kSingleWeights, kWeightsIndex});
+  for (const char* entry : {kSingleWeights, kWeightsIndex}) {  // one of the set may be in place
+    if (std::find(names.begin(), names.end(), entry) == names.end()) replaced.emplace_back(entry);
+  }
   std::copy_if(names.begin(), names.end(), std::back_inserter(replaced), waits);
   const std::string kept = put_foreign_aside(file_system, parent, set, replaced);
   if (std::any_of(last.begin(), last.end(), waits) && !is_swap(file_system, parent, set)) {

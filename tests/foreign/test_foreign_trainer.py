@@ -113,7 +113,9 @@ def test_files_take_their_names_together(
     assert recover_directory(tmp_path) == []
     trainer.model.save_pretrained(tmp_path / "theirs")
     assert same(tensors_of(tmp_path), tensors_of(tmp_path / "theirs"))
-    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "theirs"}
+    (aside,) = tmp_path.glob("previous-*-files")  # of another program: kept
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == old
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "theirs", aside.name}
 
 
 def test_folders_of_a_tokenizer_arrive(tmp_path: Path, alone: None) -> None:
