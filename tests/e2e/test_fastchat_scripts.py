@@ -58,15 +58,19 @@ def run_script(text: str, flags: dict[str, Any], output: Path, ranks: int) -> st
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.chaos), 2])
 def test_fastchats_script_with_one_line_changed(warm: WarmRanks, tmp_path: Path, ranks: int) -> None:
-    """The same losses and weights as `python -m fastsft.train` with the same flags."""
+    """The losses and weights of `python -m fastsft.train` with the same flags, but for rounding.
+
+    FastChat's lazy data set is not read before it is trained on, so that memory is planned for longer rows.
+    """
     flags, out = flags_for(ranks), tmp_path / "script"
     text = run_script(fastchat_script(), flags, out, ranks)
     assert "has no effect" not in text
     warm.start({**flags, "plot_loss": False}, tmp_path / "module", ranks).finish()
-    assert losses(out) == losses(tmp_path / "module") and sorted(losses(out)) == list(range(1, 7))
+    assert losses(out) == pytest.approx(losses(tmp_path / "module"), rel=1e-7)
+    assert sorted(losses(out)) == list(range(1, 7))
     saved, wanted = tensors(out), tensors(tmp_path / "module")
     assert saved.keys() == wanted.keys()
-    assert all(torch.equal(tensor, saved[name]) for name, tensor in wanted.items())
+    assert all(torch.allclose(tensor, saved[name], rtol=1e-3, atol=1e-6) for name, tensor in wanted.items())
     assert {path.name for path in out.glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-6"}
 
 
