@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from altered_models import REFUSED, Alter
 from altered_objects import REFUSED_OBJECTS
@@ -45,3 +46,14 @@ def test_untouched_models_of_every_family(kind: str, attention: str, tmp_path: P
     first, second = (load(tmp_path, kind, attn_implementation=attention) for _ in range(2))
     expected = their_losses(first, tmp_path)
     assert our_losses(ours(second, tmp_path)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_bookkeeping_of_torch_compile_is_no_alteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch._dynamo wraps Module.__init__ when it first compiles."""
+    mutation_guard = pytest.importorskip("torch._dynamo.mutation_guard")
+    monkeypatch.setattr(torch.nn.Module, "__init__", torch.nn.Module.__init__)
+    monkeypatch.setattr(torch.nn.Module, "__setstate__", torch.nn.Module.__setstate__)
+    mutation_guard.install_generation_tagging_init()
+    ours(load(tmp_path), tmp_path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
 from fastsft.arguments.data import DataArguments
+from fastsft.arguments.given import is_same
 from fastsft.arguments.training import TrainingArguments
 from fastsft.notices import warn_once
 
@@ -38,7 +40,31 @@ def as_arguments(args: Any) -> TrainingArguments:
     adopted = TrainingArguments(**{**values, **_settled(values)})
     for name in given.keys() - known:
         setattr(adopted, name, given[name])
+    adopted._source, adopted._source_values = args, copy.deepcopy(_plain(values))
     return adopted
+
+
+def take_changes_of_source(args: TrainingArguments) -> None:
+    """Fields that a script has set since on the transformers' arguments that `args` was made of.
+
+    ValueError as `as_arguments`.
+    """
+    source: Any = args._source
+    if source is None:
+        return
+    now = _plain({name: getattr(source, name) for name in args._source_values})
+    changed = [name for name in now if not is_same(now[name], args._source_values[name])]
+    for name in changed:
+        setattr(args, name, now[name])
+    if changed:
+        args._source_values = copy.deepcopy(now)
+        args.settle()
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Those that a script sets as numbers, texts and lists."""
+    kinds = (bool, int, float, str, list, tuple, dict, type(None))
+    return {name: value for name, value in values.items() if isinstance(value, kinds)}
 
 
 def data_settings(data_args: Any) -> DataArguments:

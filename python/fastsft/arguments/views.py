@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.deepspeed import DeepSpeedPlan
@@ -35,10 +36,25 @@ class ArgumentViews:
     save_on_each_node: bool
     warmup_steps: float
     warmup_ratio: float | None
+    seed: int
+    data_seed: int | None
     _device: str = "cpu"
     _deepspeed_plan: DeepSpeedPlan | None = None
     _record: Record | None = None
     _theirs: Any = None
+    _order_seed: int | None = None
+    _source: Any = None  # transformers' arguments that these were made of
+    _source_values: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def order_seed(self) -> int:
+        """What the random order of rows is seeded with: data_seed, else torch's seed when `train` began.
+
+        Until then `seed`. Source: accelerate's SeedableRandomSampler (torch.random.initial_seed()).
+        """
+        if self.data_seed is not None:
+            return self.data_seed
+        return self.seed if self._order_seed is None else self._order_seed
 
     @property
     def world_size(self) -> int:

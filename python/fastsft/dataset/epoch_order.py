@@ -22,7 +22,7 @@ def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDA
         permuted = _global_permutation(args.seed, len(rows), epoch)
         batch = args.train_batch_size * args.gradient_accumulation_steps
         return grouped_by_length(permuted, rows.item_lengths(args.length_column_name), batch)
-    return _C.epoch_order(len(rows), args.seed if args.data_seed is None else args.data_seed, epoch)
+    return _C.epoch_order(len(rows), args.order_seed, epoch)
 
 
 def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int64]:

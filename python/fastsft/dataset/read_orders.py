@@ -28,7 +28,7 @@ def training_order(args: TrainingArguments, dataset: Any, processing_class: Any)
     if args.train_sampling_strategy == "group_by_length":
         batch = args.train_batch_size * args.gradient_accumulation_steps
         return _grouped(read_lengths(args, dataset, processing_class), batch)
-    seed = args.seed if args.data_seed is None else args.data_seed
+    seed = args.order_seed
     return lambda epoch: _C.epoch_order(len(dataset), seed, epoch)
 
 

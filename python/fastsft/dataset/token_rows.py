@@ -43,6 +43,7 @@ class TokenRows:
     ) -> None:
         self.native, self.padded_length, self.source = native, padded_length, source
         self.is_read, self.bound, self.rules = is_read, bound, rules
+        self._stays_native = not is_read
         self.is_exact = not bound
         if bound:
             full = np.full(count, bound, dtype=np.int64)
@@ -101,9 +102,20 @@ class TokenRows:
             rules=self.rules,
         )  # fmt: skip
 
+    def read_by_item(self) -> TokenRows:
+        """The same rows, read item by item: for an order that is drawn with the random numbers of reading."""
+        if self.is_read:
+            return self
+        lengths = Lengths(self.lengths, self.target_counts, self.label_counts, self._item_lengths)
+        rows = TokenRows(
+            self.native, self.padded_length, self.source, is_read=True, lengths=lengths, rules=self.rules
+        )
+        rows._stays_native = True
+        return rows
+
     def is_current(self) -> bool:
         """Whether the data set still has these rows: fastsft's own their content, others their number."""
-        if self.is_read:
+        if self.is_read and not self._stays_native:
             return len(self.source) == len(self) and untouched_rows(self.source) is None
         return self.source is None or untouched_rows(self.source) is self.native
 

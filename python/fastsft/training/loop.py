@@ -15,7 +15,7 @@ from fastsft.training.late_results import LateResults
 from fastsft.training.loss_meter import LossMeter
 from fastsft.training.neftune import noise_options
 from fastsft.training.resume import roll_back
-from fastsft.training.row_notices import RowNotices, finds_packed
+from fastsft.training.row_notices import RowNotices, finds_packed, tell_differences
 from fastsft.training.run_rows import RunRows
 from fastsft.training.schedule import PlateauSchedule, metric_key, schedule_of
 from fastsft.training.signals import EXIT_BASE, SignalGuard
@@ -49,7 +49,8 @@ class TrainingLoop:
         """
         self.find_packed = finds_packed(self.trainer.model, self.args, training=True)
         self.notices.find_packed = self.find_packed
-        if not self.trainer.train_rows.is_read:
+        tell_differences(self.args)
+        if self.trainer.train_rows.native is not None:
             self.notices.look_at(self.trainer.train_rows.native)
         try:
             while (asked := self._run_until_rollback()) is not None:
@@ -81,7 +82,7 @@ class TrainingLoop:
             for step in range(first, self.plan.steps_per_epoch):
                 with deadline(self.args, self._phase()):
                     taken = steps.take(step)
-                if self.trainer.train_rows.is_read:
+                if self.trainer.train_rows.native is None:
                     self.notices.look_at(taken.native)
                 trainer.fire("on_step_begin")
                 self._step(steps.groups, taken, epoch, step)

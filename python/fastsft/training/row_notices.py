@@ -22,6 +22,19 @@ def finds_packed(model: Any, args: TrainingArguments, *, training: bool) -> bool
     return training and bool(args.gradient_checkpointing or own)
 
 
+def tell_differences(args: TrainingArguments) -> None:
+    """A line for each argument with which transformers 4.57 makes other losses on purpose or by chance."""
+    steps = args.gradient_accumulation_steps
+    if args.label_smoothing_factor and steps > 1:
+        tell(
+            "--label_smoothing_factor: the loss of a step is divided by the tokens of the whole step; "
+            f"transformers 4.57 adds up {steps} micro-batches undivided: its losses and gradients are "
+            f"{steps} times as large"
+        )
+    if args.neftune_noise_alpha:
+        tell("--neftune_noise_alpha: the noise has transformers' size, and other random numbers")
+
+
 class RowNotices:
     """Says once of a run that it has rows with a learned first label, and packed rows that see each other.
 
@@ -40,19 +53,19 @@ class RowNotices:
             first = int(np.count_nonzero(native.label_counts() > native.target_counts()))
             if first:
                 self._counts_labels = False
-                tell(_first_labels(first, len(native), self._norm))
+                tell(_first_labels(first, self._norm))
         if self._looks_for_packed and not self.find_packed:
             packed = int(native.num_packed())
             if packed:
                 self._looks_for_packed = False
                 tell(
-                    f"position_ids of {packed:,} of {len(native):,} rows restart, but tokens see those "
-                    "before: transformers 4.57 looks for packed sequences only without a cache; "
+                    f"position_ids of {packed:,} rows restart, but tokens see those before: transformers "
+                    "4.57 looks for packed sequences only without a cache; "
                     "model.config.use_cache = False keeps them apart"
                 )
 
 
-def _first_labels(count: int, of: int, norm: str) -> str:
+def _first_labels(count: int, norm: str) -> str:
     """norm: what --loss_norm is."""
     counted = "counted among the tokens that the loss is divided by"
     rules = {
@@ -61,6 +74,6 @@ def _first_labels(count: int, of: int, norm: str) -> str:
     }
     (other,) = rules.keys() - {norm}
     return (
-        f"{count:,} of {of:,} rows have a learned label 0, which no token predicts: it {rules[norm]}; "
+        f"{count:,} rows have a learned label 0, which no token predicts: it {rules[norm]}; "
         f"--loss_norm {other} for the other rule"
     )

@@ -62,7 +62,9 @@ class TrainerData:
         """What is known of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
-        return TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
+        rows = TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
+        by_length = self.args.train_sampling_strategy == "group_by_length"
+        return rows.read_by_item() if by_length and dataset is not None else rows
 
     def open_train_reader(self) -> None:
         """Begin to read train_dataset, where its rows are not native; counts its tokens if asked for.

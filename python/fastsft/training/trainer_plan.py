@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.adopt import as_arguments
+from fastsft.arguments.adopt import as_arguments, take_changes_of_source
 from fastsft.arguments.given import is_same
 from fastsft.callbacks import CallbackHandler
 from fastsft.dataset.token_rows import TokenRows
@@ -172,7 +174,11 @@ class TrainerPlan:
         method: the one that was called; given: its arguments that must be alike. ValueError for what the
         constructor refuses, for fields that the engine was made for, and for ranks that disagree.
         """
+        take_changes_of_source(self.args)
         facts = {f"{method}({name}=)": value for name, value in given.items()}
+        if method == "train":
+            self.args._order_seed = torch.initial_seed()
+            facts["torch.manual_seed"] = self.args.order_seed
         agree_on_start(self.args, **facts, **callback_facts(self.callbacks.callbacks))
         if self._train_dataset is not None:
             self._agree_on_rows()

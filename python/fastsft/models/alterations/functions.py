@@ -66,6 +66,8 @@ def _leads_to(function: Any, module: str, qualname: str, expected: list[CodeType
 
 def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
     """Whether `function` is the wrapper that one of these decorators of torch or transformers makes."""
+    if is_written_in(function, "torch._dynamo.mutation_guard"):  # counts modules, around Module.__init__
+        return True
     if not (is_written_in(function, "transformers") or is_written_in(function, "torch")):
         return False
     made_by = function.__code__.co_qualname.split(".")[0]
