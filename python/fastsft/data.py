@@ -64,11 +64,17 @@ class SupervisedDataset(Dataset[Tensors]):
         super().__init__()
         _say("Formatting inputs...")
         if is_rebound("preprocess"):
-            vars(self).update(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
+            self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
         self._rows = _label_sources(sources_of(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             _say(line)
+        if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
+            self._hold(self._rows.tensors(0, len(self._rows.native)))
+
+    def _hold(self, columns: Tensors) -> None:
+        for name in COLUMNS:
+            setattr(self, name, columns[name])
 
     @classmethod
     def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:

@@ -152,6 +152,20 @@ class CausalLM:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
         check_patches(str(self.config.get("model_type")), caller)
 
+    def take_changed_weights(self) -> None:
+        """Nothing: the weights are those of the directory, or the engine's. Of a given model: LoadedModel."""
+
+    def changed_weights(self) -> list[str]:
+        """None: see `take_changed_weights`."""
+        return []
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """TypeError: nothing but the engine computes with this model."""
+        raise TypeError(
+            "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; a "
+            "model of transformers that was given to the Trainer has the trained weights after train()"
+        )
+
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""
         return {**self.config, "pad_token_id": self._padding_idx}

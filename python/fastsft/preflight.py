@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from types import FunctionType
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.evaluation import OF_METRICS
 from fastsft.arguments.meaning import default_of
+from fastsft.models.alterations.functions import is_written_in, plain
 from fastsft.notices import warn_once
 
 # Methods of transformers' Trainer that a subclass may override there, and that nothing calls here.
@@ -98,6 +101,19 @@ def check_own_step(trainer: Any, **given: Any) -> None:
             raise ValueError(
                 f"Trainer: {name} has no place here: the step is the engine's; leave it out (the model is "
                 "given itself or as its directory; loss, optimizer and schedule by the arguments)"
+            )
+
+
+def check_patched_trainer() -> None:
+    """ValueError where a script has replaced a method of transformers' Trainer that the step goes through."""
+    trainer: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
+        value = vars(trainer).get(name)
+        if isinstance(plain(value), FunctionType) and not is_written_in(value, "transformers"):
+            raise ValueError(
+                f"transformers.Trainer.{name} was replaced by {plain(value).__module__}."
+                f"{plain(value).__qualname__}, which has no effect on fastsft's Trainer: {_STEP}; take the "
+                "patch away, or train with transformers' Trainer"
             )
 
 

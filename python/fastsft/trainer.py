@@ -23,7 +23,7 @@ from fastsft.log_level import use_log_level
 from fastsft.models.directory import prepare_output_directory
 from fastsft.models.loaded_model import as_model
 from fastsft.phase_timeouts import deadline
-from fastsft.preflight import check_before_training, check_metrics, check_own_step
+from fastsft.preflight import check_before_training, check_metrics, check_own_step, check_patched_trainer
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
@@ -33,6 +33,7 @@ from fastsft.reporting.trackers.registry import make_trackers
 from fastsft.training.agreed_inputs import agree_on_model, agree_on_plan, meet_for_trainer
 from fastsft.training.bad_steps import BadSteps
 from fastsft.training.best_model import BestModel
+from fastsft.training.callback_notices import tell_callbacks
 from fastsft.training.due import Due
 from fastsft.training.hub_uploads import HubUploads
 from fastsft.training.loop import TrainingLoop
@@ -188,7 +189,9 @@ class Trainer(
             self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler,
             model_init=self.model_init, compute_loss_func=self.compute_loss_func,
         )  # fmt: skip
+        check_patched_trainer()
         self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
+        tell_callbacks(self.model, self.callbacks.callbacks)
         self._take_rows()
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
@@ -231,7 +234,7 @@ class Trainer(
             self._at_batch = loop.answer_signals
             self.fire("on_train_begin")
             try:
-                self.model.check_as_given("Trainer.train", True)  # callbacks may have changed it
+                self._check_after_callbacks()
                 if self.args.eval_on_start:
                     self.evaluate()
                 loop.run()
@@ -246,6 +249,16 @@ class Trainer(
             finally:
                 self._at_batch = lambda: None
         return self._finish(started, loop.losses.total())
+
+    def _check_after_callbacks(self) -> None:
+        """Callbacks of on_train_begin may have changed the model: ValueError for what cannot be followed."""
+        self.model.check_as_given("Trainer.train", True)
+        changed = self.model.changed_weights()
+        if changed:
+            raise ValueError(
+                f"Trainer.train: a callback changed {changed[0]} of the model at on_train_begin, when the "
+                "engine has its own copy; change weights before train()"
+            )
 
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
         """What lies in `output_dir` of ways that this run does not go."""

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft import launcher
 from fastsft.model import CausalLM, ModelConfig
 from fastsft.models.alterations.check import held_settings
 from fastsft.models.alterations.finding import refuse
 from fastsft.models.alterations.hooks import hooks_of
 from fastsft.models.alterations.wrappers import check_class, check_quantised
+from fastsft.models.weight_digests import tensor_digests
 from fastsft.notices import warn_once
 from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.comparison import compare
 
 
 def as_model(model: Any) -> Any:
@@ -43,6 +46,9 @@ class LoadedModel(CausalLM):
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
         self._held: dict[str, Any] = {}
+        self._weights: dict[
+            str, str
+        ] = {}  # digests of the parameters when they were last taken or given back
         self._differing: dict[str, Any] = {}
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
@@ -103,6 +109,25 @@ class LoadedModel(CausalLM):
         agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
         agreement.settle(None)
         _C.publish_weights(engine)
+        self._weights = tensor_digests(_parameters(self.module))
+
+    def changed_weights(self) -> list[str]:
+        """Parameters that somebody has replaced or written to since the engine has them."""
+        if not self._weights:
+            return []
+        now = tensor_digests(_parameters(self.module))
+        return [name for name in now if now[name] != self._weights.get(name)]
+
+    def take_changed_weights(self) -> None:
+        """Before `train`, `evaluate` and `predict`: weights that a script has changed count; collective.
+
+        ValueError when they differ between ranks.
+        """
+        if self.engine is None or not any(launcher.gather_objects(bool(self.changed_weights()))):
+            return
+        if launcher.launch().world_size > 1:
+            compare("comparing changed weights", lambda: tensor_digests(_parameters(self.module)))
+        self.load_weights(self.engine)
 
     def _fill(self, loader: Any, where: str) -> None:
         for name, parameter in _parameters(self.module):
@@ -122,10 +147,17 @@ class LoadedModel(CausalLM):
             self.check_as_given("Trainer.train", training=True)
         except ValueError as error:
             warn_once(f"{error} (changed while train() ran: without effect on this run)")
+        changed = self.changed_weights()
+        if changed:
+            warn_once(
+                f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no "
+                "effect: the engine trains its own copy; change weights before train()"
+            )
         trained = self.engine.named_parameters()
         with torch.no_grad():
             for name, parameter in _parameters(self.module):
                 parameter.copy_(trained.pop(name))
+        self._weights = tensor_digests(_parameters(self.module))
 
     def weights_dtype(self) -> str:
         """The type of the module's first parameter."""
@@ -160,6 +192,12 @@ def _check(module: Any) -> None:
     known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
     check_class(module, _prefix(module), known)
     check_quantised(module)
+    if getattr(module, "accepts_loss_kwargs", True) is False:
+        raise ValueError(
+            "Trainer: model.accepts_loss_kwargs is False, and transformers would average the losses of "
+            "micro-batches; fastsft divides by the tokens of the step: take the attribute away, or train "
+            "with transformers' Trainer"
+        )
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             raise ValueError(

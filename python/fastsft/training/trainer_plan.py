@@ -185,6 +185,7 @@ class TrainerPlan:
         as_arguments(self.args)
         self._keep_paths()
         self.model.check_as_given(f"Trainer.{method}", method == "train")
+        self.model.take_changed_weights()
         values = self.args.settled_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]
         made_with = _OF_CONSTRUCTION if self.uploads is None else (*_OF_CONSTRUCTION, *_OF_UPLOADS)

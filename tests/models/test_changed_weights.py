@@ -1,0 +1,98 @@
+"""Weights of a given model that a script changes: before train() they count, later a line says so."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from altered_runs import load, our_losses, ours, their_losses
+from fastsft.callbacks import TrainerCallback
+
+
+def halved(model: Any) -> None:
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight.mul_(0.5)
+
+
+def through_data(model: Any) -> None:
+    model.lm_head.weight.data *= 0.5
+
+
+def replaced(model: Any) -> None:
+    old = model.model.layers[1].self_attn.q_proj.weight
+    model.model.layers[1].self_attn.q_proj.weight = torch.nn.Parameter(old.detach() * 0.5)
+
+
+@pytest.mark.parametrize("change", [halved, through_data, replaced])
+def test_a_change_after_the_trainer_was_made_counts(change: Any, tmp_path: Path) -> None:
+    first, second = load(tmp_path), load(tmp_path)
+    change(first)
+    expected = their_losses(first, tmp_path)
+    trainer = ours(second, tmp_path)
+    change(second)
+    assert our_losses(trainer) == pytest.approx(expected, rel=1e-5)
+
+
+class Changing(TrainerCallback):
+    """Changes the model at an event."""
+
+    def __init__(self, event: str) -> None:
+        setattr(self, event, lambda *_, model, **__: halved(model.module))
+
+
+def test_a_callback_that_changes_weights_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = ours(load(tmp_path), tmp_path)
+    trainer.add_callback(Changing("on_step_end"))
+    with caplog.at_level(logging.WARNING):
+        trainer.train()
+    assert "model.layers.0.mlp.up_proj.weight of the model was changed while train() ran" in caplog.text
+
+
+def test_a_callback_that_changes_weights_at_the_begin_is_refused(tmp_path: Path) -> None:
+    trainer = ours(load(tmp_path), tmp_path)
+    trainer.add_callback(Changing("on_train_begin"))
+    with pytest.raises(ValueError, match=r"a callback changed model\.layers\.0\.mlp\.up_proj\.weight"):
+        trainer.train()
+
+
+class Clipping(transformers.TrainerCallback):
+    """Of a script: looks for gradients."""
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Nothing."""
+
+
+def test_callbacks_of_gradients_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = ours(load(tmp_path), tmp_path)
+    trainer.add_callback(Clipping())
+    trainer.train()
+    told = capsys.readouterr().out
+    assert "callbacks (Clipping): the model that was given has its old weights and no gradients" in told
+    assert "what is done to gradients has no effect" in told
+
+
+def test_the_model_says_that_it_cannot_be_called(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"cannot be called: trainer\.evaluate\(\)"):
+        ours(load(tmp_path), tmp_path).model(input_ids=torch.ones(1, 4))
+
+
+def test_a_model_without_loss_arguments_is_refused(tmp_path: Path) -> None:
+    model = load(tmp_path)
+    model.accepts_loss_kwargs = False
+    with pytest.raises(ValueError, match=r"model\.accepts_loss_kwargs is False"):
+        ours(model, tmp_path)
+
+
+def test_a_patched_trainer_of_transformers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers.Trainer, "compute_loss", lambda *_, **__: 0)
+    with pytest.raises(ValueError, match=r"transformers\.Trainer\.compute_loss was replaced by"):
+        ours(load(tmp_path), tmp_path).train()
