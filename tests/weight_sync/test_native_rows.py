@@ -73,6 +73,6 @@ class Calls:
 def test_a_file_of_verl_makes_no_process_group(tmp_path: Path) -> None:
     name = "model_world_size_1_rank_0.pt"
     torch.save({"w": Calls()}, tmp_path / name)
-    with pytest.raises(Exception, match=r"_InertMesh|placements"):
+    with pytest.raises(Exception, match="expected a DTensor, got Inert"):
         save_format("verl_pt").read(tmp_path, [name])
     assert not torch.distributed.is_initialized()

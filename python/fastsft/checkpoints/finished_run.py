@@ -10,6 +10,7 @@ from typing import Any
 from fastsft.checkpoints.json_shape import Count, ListOf, Number, misfit
 from fastsft.checkpoints.run_identity import describe_request
 from fastsft.dataset.token_rows import TokenRows
+from fastsft.dataset.known_lengths import untouched_rows
 from fastsft.launcher import launch
 from fastsft.notices import tell
 from fastsft.output_files import keep_aside, write_output
@@ -92,7 +93,7 @@ def forget_end(output_dir: str | Path) -> None:
 
 
 def _labelled_here(dataset: Any) -> bool:
-    return bool(getattr(dataset, "labelling", None)) and getattr(dataset, "native", None) is not None
+    return untouched_rows(dataset, label=False) is not None
 
 
 def _matching_record(
