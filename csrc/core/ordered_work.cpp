@@ -24,7 +24,14 @@ class Line {
       } catch (...) {
         done.error = std::current_exception();
       }
-      hand_over(std::move(done));
+      try {
+        hand_over(std::move(done));
+      } catch (...) {
+        const std::lock_guard lock(take_mutex_);
+        if (!error_) error_ = std::current_exception();
+        room_.notify_all();
+        return;
+      }
     }
   }
 
@@ -78,7 +85,7 @@ class Line {
       first.piece.reset();
       lock.lock();
       is_taking_ = false;
-      error_ = first.error;
+      if (first.error) error_ = first.error;
       ++num_taken_;
       room_.notify_all();
     }

@@ -213,6 +213,7 @@ void ByteLevelBpe::encode(std::string_view text, uint32_t offset, Scratch& scrat
     scratch.batch_.write(scratch.cache_, writer, encode_other);
     begin = end;
   }
+  writer.flush();
 }
 
 template void ByteLevelBpe::encode(std::string_view, uint32_t, Scratch&, std::vector<Token>&) const;

@@ -252,7 +252,7 @@ def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any
 def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
     for name in (kind, "preprocess"):
-        if is_rebound(name):
+        if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
             refuse_label_flags(data_args, name)
             return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
@@ -267,6 +267,16 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
         files, limit = data_files(str(path)), options.max_record_bytes
         return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: read_records(files, limit))
     return SupervisedDataset.from_rows(rows)
+
+
+_CONSTRUCTORS = {
+    kind.__name__: (kind.__init__, kind.__new__) for kind in (SupervisedDataset, LazySupervisedDataset)
+}
+
+
+def _has_other_constructor(kind: str) -> bool:
+    own = current(kind)
+    return (own.__init__, own.__new__) != _CONSTRUCTORS[kind]
 
 
 def check_dropped(path: str, report: Any, max_dropped: float) -> None:

@@ -36,6 +36,10 @@ _OF_FILES = (
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 _STEP = "the step is the engine's"
+# Attributes of transformers' Trainer that its own step reads.
+_READ_BY_THE_STEP = (
+    "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha",
+)  # fmt: skip
 # Names, why nothing calls them, and the way out.
 _NEVER_CALLED = (
     (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
@@ -96,11 +100,29 @@ def check_own_step(trainer: Any, **given: Any) -> None:
             f"{kind}.save_model: checkpoints do not go through it, only the calls of your script; "
             "a callback's on_save hears of each checkpoint"
         )
+    for name in _READ_BY_THE_STEP:
+        if name in vars(trainer):
+            raise ValueError(
+                f"Trainer.{name} was set by the script, and nothing reads it here: {_STEP}; use arguments "
+                "(label_smoothing_factor, neftune_noise_alpha, loss_norm, remove_unused_columns)"
+            )
     for name, value in given.items():
         if value is not None and value != (None, None):
             raise ValueError(
                 f"Trainer: {name} has no place here: the step is the engine's; leave it out (the model is "
                 "given itself or as its directory; loss, optimizer and schedule by the arguments)"
+            )
+
+
+def check_autocast() -> None:
+    """ValueError inside of torch.autocast, which the engine's step does not see."""
+    import torch
+
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            raise ValueError(
+                f"Trainer.train: torch.autocast is on for {device}, which has no effect on the engine; leave "
+                "it out, and use --bf16 True"
             )
 
 
@@ -118,9 +140,11 @@ def check_patched_trainer() -> None:
 
 
 def _is_foreign(trainer: Any, name: str) -> bool:
+    """By the code itself: `functools.wraps` copies the name of a module."""
     found = getattr(trainer, name, None)
     function = getattr(found, "__func__", found)
-    return found is not None and not str(getattr(function, "__module__", "")).startswith("fastsft.")
+    home = getattr(function, "__globals__", {}).get("__name__", "")
+    return found is not None and not str(home).startswith("fastsft.")
 
 
 def check_metrics(args: TrainingArguments, compute_metrics: Any) -> None:

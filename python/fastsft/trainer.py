@@ -23,7 +23,13 @@ from fastsft.log_level import use_log_level
 from fastsft.models.directory import prepare_output_directory
 from fastsft.models.loaded_model import as_model
 from fastsft.phase_timeouts import deadline
-from fastsft.preflight import check_before_training, check_metrics, check_own_step, check_patched_trainer
+from fastsft.preflight import (
+    check_autocast,
+    check_before_training,
+    check_metrics,
+    check_own_step,
+    check_patched_trainer,
+)
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
@@ -190,6 +196,7 @@ class Trainer(
             model_init=self.model_init, compute_loss_func=self.compute_loss_func,
         )  # fmt: skip
         check_patched_trainer()
+        check_autocast()
         self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
         tell_callbacks(self.model, self.callbacks.callbacks)
         self._take_rows()

@@ -9,8 +9,8 @@ from typing import Any
 
 from fastsft.checkpoints.json_shape import Count, ListOf, Number, misfit
 from fastsft.checkpoints.run_identity import describe_request
-from fastsft.dataset.token_rows import TokenRows
 from fastsft.dataset.known_lengths import untouched_rows
+from fastsft.dataset.token_rows import TokenRows
 from fastsft.launcher import launch
 from fastsft.notices import tell
 from fastsft.output_files import keep_aside, write_output

@@ -6,6 +6,7 @@ Sources: transformers 4.57 trainer.py (_get_dataloader, seed_worker), accelerate
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections import deque
@@ -197,6 +198,9 @@ def _loader(
 ) -> Any:
     workers: dict[str, Any] = {}
     if args.dataloader_num_workers:
+        if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
+            # Such processes begin in the working directory, and would import what lies there.
+            os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
         workers = {
             "worker_init_fn": partial(_begin_worker, seeding=seeding),

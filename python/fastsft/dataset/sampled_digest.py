@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fastsft.regular_files import open_regular
+
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
@@ -17,7 +19,7 @@ def sampled_digest(path: str | Path) -> str:
     from fastsft import _C
 
     checksum = 0
-    with open(path, "rb", buffering=0) as file:
+    with open_regular(path, "a file of weights or data") as file:
         size = os.fstat(file.fileno()).st_size
         for offset in _offsets(size):
             checksum = _C.crc32c(os.pread(file.fileno(), _SAMPLE_BYTES, offset), checksum)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastsft import launcher
 from fastsft.checkpoints.random_state import RandomState
 from fastsft.dataset.batch_reads import ReadPosition
 from fastsft.dataset.known_lengths import untouched_rows
@@ -71,7 +72,8 @@ class RunRows:
         """Those that are planned with; the items, where a script has changed fastsft's own data set since."""
         trainer = self._trainer
         rows: TokenRows = trainer.train_rows
-        if not rows.is_read and untouched_rows(rows.source, label=False) is not rows.native:
+        changed = not rows.is_read and untouched_rows(rows.source, label=False) is not rows.native
+        if not rows.is_read and any(launcher.gather_objects(changed)):
             rows = trainer.train_rows = rows.as_items()
             trainer.open_train_reader()
             self.tell_epoch(epoch)

@@ -13,6 +13,7 @@ from fastsft.dataset.known_lengths import is_table
 from fastsft.dataset.read_orders import as_read, evaluation_order, training_order
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
+from fastsft.ranks.agreement import Agreement
 from fastsft.training.token_counter import count_tokens
 from fastsft.training.trainer_plan import check_not_training
 
@@ -62,9 +63,15 @@ class TrainerData:
         """What is known of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
-        rows = TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
-        by_length = self.args.train_sampling_strategy == "group_by_length"
-        return rows.read_by_item() if by_length and dataset is not None else rows
+        agreement = Agreement("looking at a data set")
+        rows = agreement.attempt(
+            lambda: TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
+        )
+        are_read = agreement.settle(rows is not None and rows.is_read)
+        assert rows is not None
+        # Rows that one rank reads item by item are read so by all: it was looked into or changed there.
+        by_item = any(are_read) or self.args.train_sampling_strategy == "group_by_length"
+        return rows.read_by_item() if by_item else rows
 
     def open_train_reader(self) -> None:
         """Begin to read train_dataset, where its rows are not native; counts its tokens if asked for.

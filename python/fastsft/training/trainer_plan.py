@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fastsft import launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.adopt import as_arguments, take_changes_of_source
 from fastsft.arguments.given import is_same
@@ -104,8 +105,9 @@ class TrainerPlan:
 
     def _take_rows(self) -> None:
         """The rows of train_dataset as it is now, planned again where a script has changed it."""
-        if not self.train_rows.is_current():
+        if not all(launcher.gather_objects(self.train_rows.is_current())):
             self._use_rows(self._read_rows(self._train_dataset))
+            self._agree_on_rows()
 
     def make_room(self, row: int, tokens: int) -> None:
         """Plan memory again for a row that is longer than all that were planned for.

@@ -27,11 +27,22 @@ def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
     removed = [
         step
         for step, path in steps.items()
-        if step < complete[-1] and step not in kept and not (path / layout.FULL_MARKER).exists()
+        if step < complete[-1]
+        and step not in kept
+        and not (path / layout.FULL_MARKER).exists()
+        and _is_ours(path)
     ]
     for step in removed:
         _remove(steps[step])
     return removed
+
+
+def _is_ours(step_directory: Path) -> bool:
+    """Whether every part has, or had until a save replaced it, a manifest of fastsft: others' steps stay."""
+    parts = layout.components(step_directory)
+    return bool(parts) and all(
+        (part / layout.MANIFEST).exists() or (part / layout.REPLACED_MANIFEST).exists() for part in parts
+    )
 
 
 def has_optimizer(step_directory: Path) -> bool:
