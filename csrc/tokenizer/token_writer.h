@@ -18,7 +18,8 @@ template <typename Output>
 class TokenWriter {
  public:
   TokenWriter(std::vector<Output>& to, uint32_t offset) : to_(&to), next_{staged(), offset} {}
-  ~TokenWriter() = default;  // what `flush` has not handed over is lost: it allocates, and may throw
+  ~TokenWriter() =
+      default;  // what `flush` has not handed over is lost: it allocates, and may throw
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
