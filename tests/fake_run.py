@@ -101,6 +101,12 @@ class Model:
     def check_as_given(self, caller, training):
         pass
 
+    def take_changed_weights(self):
+        pass
+
+    def changed_weights(self):
+        return []
+
     def build(self, args, groups, recompute="selective"):
         return self.engine
 
