@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -60,6 +61,8 @@ def run_script(script: Callable[[], object]) -> None:
             if error.errno is None or error.filename is None:
                 _fail()
             _leave(EXIT_ERROR, f"{_who()}error: {os.fsdecode(error.filename)}: {error.strerror}")
+        except SystemExit as end:
+            _end_among_ranks(end)
         except Exception:
             _fail()
     launcher.leave()
@@ -71,6 +74,21 @@ def _leave(status: int, line: str) -> None:
     if line:
         say(visible(line), to_stderr=True)
     raise SystemExit(status) from None
+
+
+def _end_among_ranks(end: SystemExit) -> None:
+    """sys.exit on one of several ranks, after a signal or by a script: the exit functions run, then it ends.
+
+    Without the end of the interpreter, in which a thread of gloo that lets a tensor go aborts the process; and
+    without closing the groups, which would wait for ranks that may go on.
+    """
+    if launcher.launch_or_alone().world_size == 1:
+        raise end
+    line = "" if end.code is None or isinstance(end.code, int) else str(end.code)
+    status = end.code if isinstance(end.code, int) else int(bool(line))
+    launcher.stay()
+    atexit._run_exitfuncs()
+    os._exit(_flushed(status & 0xFF, line))
 
 
 def _fail() -> None:

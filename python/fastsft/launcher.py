@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import itertools
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -139,6 +141,16 @@ def meet(timeout_seconds: float = 1800) -> None:
             "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, store=store
         )
         open_own_store()
+    atexit.register(_leave_at_exit)
+
+
+def _leave_at_exit() -> None:
+    """A script's process ends: a thread of gloo that then lets a tensor of Python go would abort it.
+
+    After an exception the other ranks may go on without us, and nobody waits for them.
+    """
+    if not hasattr(sys, "last_type"):
+        leave()
 
 
 _meetings = itertools.count()
@@ -218,6 +230,11 @@ def leave() -> None:
 
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def stay() -> None:
+    """The groups are not closed when the process ends."""
+    atexit.unregister(_leave_at_exit)
 
 
 def barrier() -> None:
