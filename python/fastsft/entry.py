@@ -79,8 +79,8 @@ def _leave(status: int, line: str) -> None:
 def _end_among_ranks(end: SystemExit) -> None:
     """sys.exit on one of several ranks, after a signal or by a script: the exit functions run, then it ends.
 
-    Without the end of the interpreter, in which a thread of gloo that lets a tensor go aborts the process; and
-    without closing the groups, which would wait for ranks that may go on.
+    The interpreter is not finalized: a thread of gloo that lets a tensor go then would abort the process. The
+    groups are not closed: that would wait for ranks that may go on.
     """
     if launcher.launch_or_alone().world_size == 1:
         raise end
