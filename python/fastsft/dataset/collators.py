@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastsft.dataset.item_rules import check_inputs
-from fastsft.models.alterations.functions import is_written_in
+from fastsft.originals.functions import is_written_in
 
 # They stack rows or fill them up, which packing makes needless; labels stay those of the items.
 _STACKING = (

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from fastsft.models.alterations.finding import Alteration, described
-from fastsft.models.alterations.functions import is_defined_there, is_written_in, plain
+from fastsft.models.alterations.finding import Alteration
 from fastsft.models.alterations.known import equal_replacement
-from fastsft.models.alterations.source import nested_codes, source_of
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_defined_there, is_written_in, plain
+from fastsft.originals.source import nested_codes, source_of
 
 # What a call of a module goes through before its forward, and what can hide an attribute.
 _OF_A_CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__", "__getattribute__", "forward")

@@ -49,11 +49,16 @@ class ModuleSource:
         return found
 
     @functools.cached_property
-    def _decorators(self) -> dict[str, set[str]]:
-        loader = sys.modules[self.name].__spec__.loader  # type: ignore[union-attr]
+    def lines(self) -> list[str]:
+        """The text; none where there is no file."""
+        loader = getattr(getattr(sys.modules[self.name], "__spec__", None), "loader", None)
         text = getattr(loader, "get_source", lambda _: None)(self.name)
+        return (text or "").splitlines(keepends=True)
+
+    @functools.cached_property
+    def _decorators(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
-        for qualname, node in _definitions(ast.parse(text or ""), ""):
+        for qualname, node in _definitions(ast.parse("".join(self.lines)), ""):
             found[qualname] |= {_last_name(decorator) for decorator in node.decorator_list}
         return found
 
