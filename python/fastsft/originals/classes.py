@@ -65,7 +65,7 @@ def replaced_on(value: Any) -> dict[str, Any]:
 def methods_of(kind: type) -> tuple[Any, ...]:
     """All that decides what the methods of a class do, to compare with later."""
     return tuple(
-        (owner, name, value, *(_inside(part) for part in _parts(value)))
+        (owner, name, *(_inside(part) for part in _parts(value)))
         for owner in kind.__mro__
         if not _is_of_python(owner)
         for name, value in list(vars(owner).items())
