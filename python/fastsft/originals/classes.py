@@ -20,7 +20,7 @@ _FILLED_BY_COPIES = "transformers.models.auto."
 
 
 class Method(NamedTuple):
-    """`where` (module, class and name) is `value`, which is not what stands there in the file."""
+    """`where` (module, class and name) is `value`, not what stands there in the file; None: not there."""
 
     where: str
     value: Any
@@ -83,6 +83,21 @@ def _foreign(kind: type) -> Iterator[Method]:
                 defined = _defines(owner, name)
                 if defined or name[:2] == "__" or any(name in vars(base) for base in bases):
                     yield Method(f"{owner.__module__}.{owner.__qualname__}.{name}", value)
+        yield from _missing(owner)
+
+
+def _missing(owner: type) -> Iterator[Method]:
+    """Methods that the file defines and a script has deleted: then a base's count."""
+    if owner.__module__ not in sys.modules:
+        return
+    prefix = f"{owner.__qualname__}."
+    for qualname in source_of(owner.__module__).codes:
+        name = qualname.removeprefix(prefix)
+        private = name.startswith("__") and not name.endswith("__")
+        if name == qualname or "." in name or private or name in vars(owner) or not _defines(owner, name):
+            continue
+        if not name.startswith("<"):
+            yield Method(f"{owner.__module__}.{qualname}", None)
 
 
 def _is_own(owner: type, name: str, value: Any) -> bool:

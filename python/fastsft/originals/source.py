@@ -44,7 +44,7 @@ class ModuleSource:
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
         """Module and name (None: the module itself) of what the module imports, by the name it has here."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
-        for bound, module, name in [] if self._code is None else _imports(self._code, self._package()):
+        for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
         return found
 
@@ -95,8 +95,11 @@ def _code_of(name: str) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _imports(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
-    """(name here, module, name there) of the import statements of a module's own level."""
+def imports_of(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
+    """(name here, module, name there) of the import statements of a module's own level.
+
+    code: of the module. package: the one that it stands in.
+    """
     before: list[object] = [None, None]
     module, names, taken = "", None, None
     for instruction in dis.get_instructions(code):
