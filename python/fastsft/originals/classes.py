@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -24,6 +24,11 @@ class Method(NamedTuple):
 
     where: str
     value: Any
+
+    @property
+    def name(self) -> str:
+        """Of the method alone."""
+        return self.where.replace(" ", ".").rpartition(".")[2]
 
 
 _judged: weakref.WeakKeyDictionary[type, tuple[tuple[Any, ...], list[Method]]] = weakref.WeakKeyDictionary()
@@ -52,6 +57,20 @@ def foreign_methods_of(value: Any) -> list[Method]:
     return own + foreign_methods(kind)
 
 
+def is_class_of(kind: type, package: str) -> bool:
+    """Whether a file of `package` defines a class where `kind` says that it is from."""
+    home = kind.__module__
+    is_theirs = home.startswith(f"{package}.") and home in sys.modules
+    return is_theirs and source_of(home).defines_class(kind.__qualname__)
+
+
+def is_own_object(value: Any, names: Collection[str]) -> bool:
+    """Whether an object is of a class of transformers or torch with one of these names, unchanged."""
+    kind = type(value)
+    is_named = kind.__name__ in names and kind.__module__.split(".")[0] in LIBRARIES
+    return is_named and not foreign_methods_of(value)
+
+
 def replaced_on(value: Any) -> dict[str, Any]:
     """Callables that an object has in the place of its class's, by name; its own bound ones left out."""
     kind, attributes = type(value), getattr(value, "__dict__", {})
@@ -68,7 +87,7 @@ def methods_of(kind: type) -> tuple[Any, ...]:
         (owner, name, *(_inside(part) for part in _parts(value)))
         for owner in kind.__mro__
         if not _is_of_python(owner)
-        for name, value in list(vars(owner).items())
+        for name, value in sorted(vars(owner).items(), key=lambda item: item[0])
         if _is_code(value)
     )
 
@@ -79,11 +98,16 @@ def _foreign(kind: type) -> Iterator[Method]:
             continue
         bases = kind.__mro__[position + 1 :]
         for name, value in list(vars(owner).items()):
-            if _is_code(value) and not _is_own(owner, name, value):
-                defined = _defines(owner, name)
-                if defined or name[:2] == "__" or any(name in vars(base) for base in bases):
-                    yield Method(f"{owner.__module__}.{owner.__qualname__}.{name}", value)
+            counts = _is_code(value) and (_defines(owner, name) or _hides(name, value, bases))
+            if counts and not _is_own(owner, name, value):
+                yield Method(f"{owner.__module__}.{owner.__qualname__}.{name}", value)
         yield from _missing(owner)
+
+
+def _hides(name: str, value: Any, bases: Sequence[type]) -> bool:
+    """Whether a name that the file does not have is found before what a base has, or makes when asked."""
+    is_made = isinstance(value, property) and any("__getattr__" in vars(base) for base in bases)
+    return name[:2] == "__" or is_made or any(name in vars(base) for base in bases)
 
 
 def _missing(owner: type) -> Iterator[Method]:
@@ -109,7 +133,8 @@ def _is_own(owner: type, name: str, value: Any) -> bool:
             return True
         return home.startswith(_FILLED_BY_COPIES) and _is_of_base(owner, name, value)
     return all(
-        any(is_written_in(part, library) for library in LIBRARIES) or _is_generated(part, home)
+        any(is_written_in(part, library) for library in (*LIBRARIES, "dataclasses"))
+        or _is_generated(part, home)
         for part in _parts(value)
     )
 

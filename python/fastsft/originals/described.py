@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
+from types import FunctionType
 from typing import Any
+
+from fastsft.originals.defaults import has_written_defaults
+from fastsft.originals.source import source_of
 
 
 def described(value: Any) -> str:
@@ -16,4 +21,11 @@ def described(value: Any) -> str:
     name = getattr(value, "__qualname__", None)
     if name is None:
         return f"an object of {described(type(value))}"
-    return f"{getattr(value, '__module__', None) or 'builtins'}.{name}"
+    text = f"{getattr(value, '__module__', None) or 'builtins'}.{name}"
+    return f"{text} with other default values" if _has_other_defaults(value) else text
+
+
+def _has_other_defaults(value: Any) -> bool:
+    home = value.__globals__.get("__name__") if isinstance(value, FunctionType) else None
+    is_written = home in sys.modules and source_of(home).holds(value.__code__)
+    return is_written and not has_written_defaults(value, home)

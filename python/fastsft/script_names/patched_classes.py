@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.models.alterations.known import equal_replacement
-from fastsft.originals.classes import Method, foreign_methods
+from fastsft.originals.classes import Method, foreign_methods, is_class_of
 from fastsft.originals.described import described
 from fastsft.originals.modules import foreign_functions
 
@@ -96,11 +96,14 @@ def _tokenizer_class(directory: Path) -> str:
 
 def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
     """Those of the classes that are there. ValueError for something else in the place of one."""
-    found = {(module, name): vars(sys.modules.get(module, object)).get(name) for module, name in places}
-    for (module, name), value in found.items():
-        if value is not None and not isinstance(value, type):
+    found = []
+    for module, name in places:
+        value = vars(sys.modules.get(module, object)).get(name)
+        if isinstance(value, type) and is_class_of(value, "transformers"):
+            found.append(value)
+        elif value is not None:
             _refuse(f"{module}.{name}", value)
-    return [each for each in found.values() if isinstance(each, type)]
+    return found
 
 
 def _registered(module: str, name: str, model_type: str) -> Any:

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from fastsft.originals.classes import foreign_methods
+from fastsft.originals.classes import foreign_methods, is_class_of
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_defined_there
-from fastsft.originals.source import source_of
 
 # What FastChat's train() takes from transformers. Its models: models/, by class.
 _CLASSES = (
@@ -78,16 +77,10 @@ def refuse_reader() -> None:
 
 def _foreign_parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
     """What is not transformers' own: the class itself, or methods of it and its bases."""
-    if not isinstance(found, type) or not _is_written(found):
+    if not isinstance(found, type) or not is_class_of(found, "transformers"):
         yield name, found
         return
     for method in foreign_methods(found):
         where = method.where.removeprefix("transformers.")
         own = f"{found.__module__}.{found.__qualname__}.".removeprefix("transformers.")
         yield (f"{name}.{where.removeprefix(own)}" if where.startswith(own) else where), method.value
-
-
-def _is_written(kind: type) -> bool:
-    home = kind.__module__
-    is_theirs = home.startswith("transformers.") and home in sys.modules
-    return is_theirs and source_of(home).defines_class(kind.__qualname__)

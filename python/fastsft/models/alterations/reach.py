@@ -184,7 +184,7 @@ class Reach:
         way_out = CONDENSED if "RotaryEmbedding" in where or "apply_rotary" in where else _WAY_OUT
         found = f"is replaced by {described(value)}"
         if described(value) == where:
-            found = "has other default values, or other functions inside, than its file says"
+            found = "has other functions inside than its file says"
         self.found.append(Alteration(where, found, _NATIVE, way_out))
 
 
