@@ -182,10 +182,7 @@ class Reach:
             self.equal.append(known)
             return
         way_out = CONDENSED if "RotaryEmbedding" in where or "apply_rotary" in where else _WAY_OUT
-        found = f"is replaced by {described(value)}"
-        if described(value) == where:
-            found = "has other functions inside than its file says"
-        self.found.append(Alteration(where, found, _NATIVE, way_out))
+        self.found.append(Alteration(where, f"is replaced by {described(value)}", _NATIVE, way_out))
 
 
 def _is_torchs(value: Any, name: str) -> bool:
