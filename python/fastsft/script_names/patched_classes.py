@@ -10,6 +10,7 @@ from typing import Any
 
 from fastsft.models.alterations.known import equal_replacement
 from fastsft.originals.classes import Method, foreign_methods, is_class_of
+from fastsft.originals.constants import changed_constants
 from fastsft.originals.described import described
 from fastsft.originals.modules import foreign_functions
 
@@ -20,6 +21,7 @@ _BASES = {
     "model": (("transformers.modeling_utils", "PreTrainedModel"),),
     "tokenizer": (("transformers.tokenization_utils", "PreTrainedTokenizer"),),
 }  # fmt: skip
+_PARTS = (("transformers.tokenization_utils", "Trie"),)
 _LOADING = ("configuration_", "tokenization_", "modeling_utils")  # modules whose functions load
 _ELSEWHERE = ("torch.", "transformers.generation.")
 # Where transformers' Auto classes look a family up, and what a script may have registered there.
@@ -47,6 +49,8 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
         for method in foreign_methods(kind):
             if _counts(method):
                 _refuse(method.where, method.value)
+        for constant in changed_constants(kind, "transformers"):
+            _refuse_value(constant.where, constant.value)
     homes = {owner.__module__ for kind in kinds for owner in kind.__mro__ if owner.__module__ in sys.modules}
     for home in sorted(homes):
         if home.startswith("transformers.") and home.rpartition(".")[2].startswith(_LOADING):
@@ -66,6 +70,13 @@ def _refuse(where: str, value: Any) -> None:
     )
 
 
+def _refuse_value(where: str, value: Any) -> None:
+    raise ValueError(
+        f"{where} was set to {value!r}, which FastChat's train() would use and fastsft's does not: set it "
+        "back, or load model and data yourself and call fastsft.Trainer"
+    )
+
+
 def _of_family(model_type: str, prefix: str) -> Iterator[type]:
     home = f"{_MODELS}.{model_type}"
     for kind, module, name in (
@@ -80,7 +91,7 @@ def _of_tokenizer(directory: Path) -> list[type]:
     names = {name.removesuffix("Fast"), *([name] if name == "PreTrainedTokenizerFast" else [])}
     modules = [each for each in list(sys.modules) if each.startswith((_MODELS, "transformers.tokenization"))]
     places = [(module, name) for module in modules for name in names]
-    return _imported(places) or _imported(_BASES["tokenizer"])
+    return (_imported(places) or _imported(_BASES["tokenizer"])) + _imported(_PARTS)
 
 
 def _tokenizer_class(directory: Path) -> str:

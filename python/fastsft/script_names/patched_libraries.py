@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from fastsft.originals.classes import foreign_methods, is_class_of
+from fastsft.originals.classes import foreign_methods, foreign_methods_of, is_class_of
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_defined_there
 
@@ -30,6 +30,10 @@ _TEMPLATE = {
     "messages": [],
     "offset": 0,
 }
+_FOR_LABELS = (
+    "for which fastsft makes labels: give --mask_policy spans with --template, "
+    "or set fastsft.train.preprocess"
+)
 
 
 def refuse_patches(*, uses_tokenizer: bool) -> None:
@@ -53,15 +57,27 @@ def refuse_patches(*, uses_tokenizer: bool) -> None:
 
 def refuse_template() -> None:
     """ValueError when the vicuna template of an imported FastChat is not the one that labels are made for."""
-    template = getattr(sys.modules.get("fastchat.conversation"), "conv_templates", {}).get("vicuna_v1.1")
-    for name, expected in _TEMPLATE.items() if template is not None else ():
+    places = [("conversation.conv_templates['vicuna_v1.1']", _registered_template())]
+    adapters = sys.modules.get("fastchat.model.model_adapter")
+    chosen = getattr(adapters, "get_conversation_template", None)
+    if chosen is not None:  # of who has changed it, or added an adapter
+        places.append(("model.model_adapter.get_conversation_template('vicuna')", chosen("vicuna")))
+    for place, template in places:
+        if template is not None:
+            _check_template(f"fastchat.{place}", template)
+
+
+def _registered_template() -> Any:
+    return getattr(sys.modules.get("fastchat.conversation"), "conv_templates", {}).get("vicuna_v1.1")
+
+
+def _check_template(place: str, template: Any) -> None:
+    for name, expected in _TEMPLATE.items():
         got = getattr(template, name, expected)
         if got != expected and not (name == "messages" and not got):
-            raise ValueError(
-                f"fastchat.conversation.conv_templates['vicuna_v1.1'].{name} was set to {got!r}, expected "
-                f"{expected!r}, for which fastsft makes labels: give --mask_policy spans with --template, "
-                "or set fastsft.train.preprocess"
-            )
+            raise ValueError(f"{place}.{name} was set to {got!r}, expected {expected!r}, {_FOR_LABELS}")
+    for method in foreign_methods_of(template):
+        raise ValueError(f"{method.where} was replaced by {described(method.value)}, {_FOR_LABELS}")
 
 
 def refuse_reader() -> None:

@@ -6,8 +6,9 @@ import weakref
 from typing import Any
 
 from fastsft import _C
-from fastsft.originals.classes import foreign_methods_of
+from fastsft.originals.classes import foreign_methods_of, replaced_on
 from fastsft.originals.described import described
+from fastsft.originals.functions import is_written_in
 from fastsft.tokenizers.settings import TokenizerSettings
 from fastsft.tokenizers.tokenizer_state import tokenizer_state
 
@@ -34,6 +35,8 @@ def native_of(tokenizer: Any) -> Any | None:
 def why_called(tokenizer: Any) -> str:
     """Why a tokenizer without a native equal has none, for a line to the user."""
     changed = foreign_methods_of(tokenizer)
+    if not changed and (type(tokenizer).__module__, type(tokenizer).__name__) == _LLAMA:
+        return "LlamaTokenizer has settings or parts that fastsft does not have natively"
     if not changed:
         return f"{type(tokenizer).__name__} has no native equal in fastsft yet"
     return f"{changed[0].where} is {described(changed[0].value)}, which only the tokenizer itself can call"
@@ -52,7 +55,21 @@ def _made(tokenizer: Any) -> Any | None:
     is_fast = hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
     if not (is_slow or is_fast) or foreign_methods_of(tokenizer):
         return None
-    return _build(tokenizer) if is_slow else _build_fast(tokenizer)
+    if not is_slow:
+        return _build_fast(tokenizer)
+    return _build(tokenizer) if _has_own_parts(tokenizer) else None
+
+
+def _has_own_parts(tokenizer: Any) -> bool:
+    """Whether a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
+    pieces = tokenizer.sp_model
+    encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
+    if foreign_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
+        return False
+    if not all(is_written_in(each, "sentencepiece") for each in encode):
+        return False
+    read = tokenizer.get_spm_processor(getattr(tokenizer, "from_slow", False))
+    return bool(pieces.serialized_model_proto() == read.serialized_model_proto())
 
 
 def _check_ours(tokenizer: Any, native: Any) -> None:

@@ -39,9 +39,14 @@ def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
         tuple([(name, *_code_of(value)) for name, value in attributes.items() if callable(value)]),
         tuple([(name, value) for name, value in attributes.items() if isinstance(value, bool | str)]),
         tuple([repr(getattr(tokenizer, name, None)) for name in _SETTINGS]),
-        tuple([id(attributes.get(name)) for name in _OBJECTS]),
+        tuple([_part_state(attributes.get(name)) for name in _OBJECTS]),
         _backend_state(getattr(tokenizer, "backend_tokenizer", None)),
     )
+
+
+def _part_state(part: Any) -> tuple[Any, ...]:
+    own = {name: _code_of(value) for name, value in getattr(part, "__dict__", {}).items() if callable(value)}
+    return id(part), tuple(own.items())
 
 
 def _code_of(value: Any) -> tuple[Any, ...]:
