@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from transformers import modeling_utils, tokenization_utils
 from transformers.models.auto import configuration_auto, modeling_auto, tokenization_auto  # noqa: F401
@@ -74,6 +75,16 @@ CASES: dict[str, tuple[Patch, str]] = {
         lambda patch: patch.setattr(tokenization_utils, "_is_whitespace", lambda c: False),
         r"transformers\.tokenization_utils\._is_whitespace",
     ),
+    "imported function": (
+        lambda patch: patch.setattr(modeling_utils, "safe_open", lambda *_: None),
+        r"transformers\.modeling_utils\.safe_open",
+    ),
+    "torch's module": (method(torch.nn.Module, "to"), r"torch\.nn\.modules\.module\.Module\.to"),
+    "part of the tokenizer": (method(tokenization_utils.Trie, "split"), r"tokenization_utils\.Trie\.split"),
+    "deleted": (
+        lambda patch: patch.delattr(transformers.LlamaTokenizer, "build_inputs_with_special_tokens"),
+        r"LlamaTokenizer\.build_inputs_with_special_tokens",
+    ),
     "class of config": (named(configuration_llama, "LlamaConfig"), r"configuration_llama\.LlamaConfig"),
     "class of model": (named(modeling_llama, "LlamaForCausalLM"), r"modeling_llama\.LlamaForCausalLM"),
     "class of tokenizer": (named(tokenization_llama, "LlamaTokenizer"), r"zation_llama\.LlamaTokenizer"),
@@ -100,6 +111,19 @@ def test_a_change_is_refused(name: str, model: CausalLM, monkeypatch: pytest.Mon
     check_directory(model, trusts_code=False)
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [(transformers.PreTrainedTokenizerBase, "truncation_side", "left"),
+     (transformers.LlamaConfig, "model_type", "mistral")],
+)  # fmt: skip
+def test_values_of_a_class(
+    owner: type, name: str, value: str, model: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, value)
+    with pytest.raises(ValueError, match=rf"{owner.__name__}\.{name} was set to '{value}'.*set it back"):
+        check_directory(model, trusts_code=False)
+
+
 def test_train_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     method(transformers.LlamaTokenizer, "_tokenize")(monkeypatch)
     with pytest.raises(ValueError, match=r"LlamaTokenizer\._tokenize was replaced by"):
@@ -117,6 +141,8 @@ def test_what_training_does_not_use(model: CausalLM, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(modeling_utils, "is_flash_attn_2_available", lambda: False, raising=False)
     monkeypatch.setattr(modeling_utils, "check_torch_load_is_safe", lambda: None, raising=False)
     monkeypatch.setattr(transformers.GenerationMixin, "generate", lambda self: None)
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.nn.Linear, "reset_parameters", lambda self: None)
     check_directory(model, trusts_code=False)
     refuse_patches(uses_tokenizer=False)
 

@@ -86,6 +86,25 @@ def property_of_the_class(tokenizer: Any, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(type(tokenizer), "bos_token_id", property(lambda _: 7), raising=False)
 
 
+def pieces_of_a_script(tokenizer: Any, _: pytest.MonkeyPatch) -> None:
+    encode = tokenizer.sp_model.encode
+    tokenizer.sp_model.encode = lambda text, **options: encode(text.replace("e", "o"), **options)
+
+
+def pieces_of_the_class(tokenizer: Any, patch: pytest.MonkeyPatch) -> None:
+    kind = type(tokenizer.sp_model)
+    encode = kind.encode
+    patch.setattr(
+        kind, "encode", lambda self, text, **options: encode(self, text.replace("e", "o"), **options)
+    )
+
+
+def cuts_of_a_script(tokenizer: Any, patch: pytest.MonkeyPatch) -> None:
+    kind = type(tokenizer.tokens_trie)
+    split = kind.split
+    patch.setattr(kind, "split", lambda self, text: split(self, text.replace("e", "o")))
+
+
 def without_bos(tokenizer: Any, _: pytest.MonkeyPatch) -> None:
     tokenizer.add_bos_token = False
 
@@ -100,7 +119,8 @@ def another_token(tokenizer: Any, _: pytest.MonkeyPatch) -> None:
 
 CHANGES = [
     of_another_class, method_of_the_object, partial_on_the_object, method_of_the_class, call_of_the_base,
-    call_of_the_class, property_of_the_class, without_bos, another_bos, another_token,
+    call_of_the_class, property_of_the_class, without_bos, another_bos, another_token, pieces_of_a_script,
+    pieces_of_the_class, cuts_of_a_script,
 ]  # fmt: skip
 SETTINGS = (without_bos, another_bos, another_token)
 

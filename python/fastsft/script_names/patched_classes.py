@@ -23,7 +23,12 @@ _BASES = {
 }  # fmt: skip
 _PARTS = (("transformers.tokenization_utils", "Trie"),)
 _LOADING = ("configuration_", "tokenization_", "modeling_utils")  # modules whose functions load
-_ELSEWHERE = ("torch.", "transformers.generation.")
+# Methods of torch's modules by which a model is built, filled, moved and walked.
+_OF_MODULES = (
+    "to", "_apply", "apply", "train", "parameters", "named_parameters", "modules", "named_modules",
+    "children", "requires_grad_", "zero_grad", "load_state_dict", "_load_from_state_dict", "state_dict",
+    "__setattr__", "register_parameter", "register_buffer", "add_module",
+)  # fmt: skip
 # Where transformers' Auto classes look a family up, and what a script may have registered there.
 _TABLES = {
     "AutoConfig": ("transformers.models.auto.configuration_auto", "CONFIG_MAPPING"),
@@ -60,7 +65,11 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
 
 def _counts(method: Method) -> bool:
     """Not those that training never calls; what modules compute is checked by models/alterations."""
-    return not method.where.startswith(_ELSEWHERE) and equal_replacement(method.value) is None
+    home, _, name = method.where.rpartition(".")
+    counts = (
+        name in _OF_MODULES if home.startswith("torch.") else not home.startswith("transformers.generation.")
+    )
+    return counts and equal_replacement(method.value) is None
 
 
 def _refuse(where: str, value: Any) -> None:

@@ -15,6 +15,7 @@ _SETTINGS = (
     "clean_up_tokenization_spaces", "_added_tokens_decoder", "_extra_special_tokens",
 )  # fmt: skip
 _OBJECTS = ("sp_model", "native", "_tokenizer", "tokenizer", "tokens_trie")
+_IN_PYTHON = ("sp_model", "tokens_trie")  # of them, those whose classes a script can change
 _OF_MODELS = (
     "dropout",
     "unk_token",
@@ -40,6 +41,7 @@ def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
         tuple([(name, value) for name, value in attributes.items() if isinstance(value, bool | str)]),
         tuple([repr(getattr(tokenizer, name, None)) for name in _SETTINGS]),
         tuple([_part_state(attributes.get(name)) for name in _OBJECTS]),
+        tuple([methods_of(type(attributes.get(name))) for name in _IN_PYTHON]),
         _backend_state(getattr(tokenizer, "backend_tokenizer", None)),
     )
 
