@@ -26,7 +26,8 @@ from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
 from fastsft.script_names.rebound import current, is_rebound, refuse_unused, remember_own
-from fastsft.tokenizers.native_tokenizer import called_tokenizer, native_of
+from fastsft.tokenizers.called_tokenizer import called_tokenizer
+from fastsft.tokenizers.native_tokenizer import native_of, why_called
 
 IGNORE_TOKEN_ID = -100
 
@@ -335,10 +336,7 @@ def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     native = native_of(tokenizer)
     width, pad_id = check_tokenizer(tokenizer)
     if native is None:
-        warn_once(
-            f"{type(tokenizer).__name__} has no native equal in fastsft yet: the object itself is called, "
-            "as FastChat does, which is slow"
-        )
+        warn_once(f"{why_called(tokenizer)}: the object itself is called, as FastChat does, which is slow")
         labeller = make_labeller(called_tokenizer(tokenizer), width, pad_id, num_threads=1)
     else:
         labeller = make_labeller(native, width, pad_id)

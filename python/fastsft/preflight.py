@@ -10,8 +10,8 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.evaluation import OF_METRICS
 from fastsft.arguments.meaning import default_of
-from fastsft.models.alterations.functions import is_written_in, plain
 from fastsft.notices import warn_once
+from fastsft.originals.functions import is_written_in, plain
 
 # Methods of transformers' Trainer that a subclass may override there, and that nothing calls here.
 _OF_THE_ENGINE = (

@@ -48,7 +48,7 @@ from fastsft.saving import (
     trainer_save_model_safe,
 )
 from fastsft.script_names import reexports
-from fastsft.script_names.checked import check_names
+from fastsft.script_names.checked import check_directory, check_names
 from fastsft.script_names.rebound import is_rebound
 from fastsft.tokenizers.run_tokenizer import run_tokenizer
 from fastsft.trainer import Trainer
@@ -116,6 +116,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         join(args.ddp_timeout, str(args.device))
 
     model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
+    check_directory(model, trusts_code=bool(getattr(model_args, "trust_remote_code", False)))
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):
         stretched = stretch_positions(model.config, args.model_max_length)

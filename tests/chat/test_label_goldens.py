@@ -10,7 +10,7 @@ import pytest
 from fastsft import _C
 from fastsft.chat.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizers.native_tokenizer import called_tokenizer
+from fastsft.tokenizers.called_tokenizer import called_tokenizer
 from golden_text import (
     CONVERSATIONS,
     GOLDEN,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
@@ -184,15 +185,10 @@ def test_rules_of_a_trainer(tmp_path):
     def rules(collator=None, processing_class=None):
         return ItemRules.of(args, collator, processing_class, SimpleNamespace())
 
-    class DataCollatorForSeq2Seq:
-        padding, pad_to_multiple_of = True, None
-
-        def __init__(self):
-            self.tokenizer = tokenizer
-
+    padding = transformers.DataCollatorForSeq2Seq(tokenizer)
     assert not rules().adds_mask and rules(None, tokenizer).adds_mask
     assert not rules(lambda items: items, tokenizer).adds_mask
-    assert rules(DataCollatorForSeq2Seq()).adds_mask
-    assert rules(DataCollatorForSeq2Seq()).pads_left == "DataCollatorForSeq2Seq"
+    assert rules(padding).adds_mask
+    assert rules(padding).pads_left == "DataCollatorForSeq2Seq"
     tokenizer.model_input_names = ["input_ids"]
     assert not rules(None, tokenizer).adds_mask

@@ -14,7 +14,9 @@ from canary import write_code
 from e2e.command_line import TRAINER, start
 from fastsft import _C
 from fastsft.model import CausalLM, model_config
+from fastsft.script_names.checked import check_directory
 from fastsft.tokenizer import Tokenizer
+from fastsft.train import train
 
 AUTO = {
     "AutoConfig": "evil.Config",
@@ -76,12 +78,50 @@ def test_a_family_that_only_its_own_code_knows(tmp_path: Path, model: Path) -> N
     assert not (tmp_path / "trace").exists()
 
 
-def test_a_whole_run_that_trusts(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+FLAGS = ("config.json", "tokenizer_config.json", "generation_config.json")
+
+
+def test_a_whole_run(tmp_path: Path, model: Path) -> None:
+    for name in FLAGS:
         edit(model / name, auto_map=AUTO)
     flags = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
-    flags |= {"model_name_or_path": str(model), "trust_remote_code": True, "max_steps": 1}
+    flags |= {"model_name_or_path": str(model), "max_steps": 1}
     start(flags, tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert not (tmp_path / "trace").exists() and "evil" not in sys.modules
     assert not list((tmp_path / "out").rglob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("file", "auto_map", "name"),
+    [
+        ("config.json", {"AutoModelForCausalLM": "evil.Model"}, "AutoModelForCausalLM 'evil.Model'"),
+        ("config.json", {"AutoConfig": "evil.Config"}, "AutoConfig 'evil.Config'"),
+        ("config.json", {"AutoModel": "evil.Model"}, None),
+        ("tokenizer_config.json", {"AutoTokenizer": ["evil.T", None]}, r"AutoTokenizer \['evil.T', None\]"),
+        ("tokenizer_config.json", ["evil.T", None], r"AutoTokenizer \['evil.T', None\]"),
+        ("generation_config.json", AUTO, None),
+    ],
+)
+def test_a_run_that_trusts(file: str, auto_map: Any, name: str | None, tmp_path: Path, model: Path) -> None:
+    """transformers would take the class of the directory, where it takes one of that kind at all."""
+    edit(model / file, auto_map=auto_map)
+    given = CausalLM.from_pretrained(str(model))
+    check_directory(given, trusts_code=False)
+    if name is None:
+        check_directory(given, trusts_code=True)
+    else:
+        message = rf"--trust_remote_code True: .*{file}: auto_map has {name}.*leave the flag out"
+        with pytest.raises(ValueError, match=message):
+            check_directory(given, trusts_code=True)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_the_command_that_trusts(tmp_path: Path, model: Path) -> None:
+    edit(model / "config.json", auto_map=AUTO)
+    with pytest.raises(ValueError, match=r"auto_map has AutoConfig 'evil\.Config', code that transformers"):
+        train(
+            model_name_or_path=str(model), data_path=str(TRAINER / "data/first48.json"),
+            output_dir=str(tmp_path / "out"), trust_remote_code=True, use_cpu=True, max_steps=1,
+        )  # fmt: skip
+    assert not (tmp_path / "trace").exists()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fastchat.model.model_adapter  # noqa: F401  imports transformers and much else
+import fastchat.model.model_adapter
 import pytest
 import transformers
 from fastchat.conversation import conv_templates
@@ -63,6 +63,26 @@ def test_another_template_in_fastchat(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match=r"conv_templates\['vicuna_v1.1'\]\.system_message was set to 'Be brief.'"
     ):
         train.preprocess([[{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]], tokenizer)
+
+
+SOURCES = [[{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]]
+
+
+def test_another_choice_of_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters = fastchat.model.model_adapter
+    other = adapters.get_conversation_template("zero_shot")
+    monkeypatch.setattr(adapters, "get_conversation_template", lambda path: other)
+    with pytest.raises(ValueError, match=r"get_conversation_template\('vicuna'\)\.system_message was set to"):
+        train.preprocess(SOURCES, transformers.PreTrainedTokenizerBase())
+
+
+def test_another_prompt_of_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(conv_templates["vicuna_v1.1"])
+    monkeypatch.setattr(kind, "get_prompt", patched(kind.get_prompt))
+    with pytest.raises(
+        ValueError, match=r"Conversation\.get_prompt was replaced by .*fastsft\.train\.prepro"
+    ):
+        train.preprocess(SOURCES, transformers.PreTrainedTokenizerBase())
 
 
 def test_another_reader_of_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import transformers
 import fastsft
 from altered_runs import load, ours
 from fastsft.dataset.collators import only_stacks
+from fastsft.dataset.item_rules import ItemRules
+from fastsft.training.callback_notices import tell_callbacks
 
 
 def default_data_collator(rows: list[Any]) -> Any:
@@ -32,6 +35,45 @@ def test_collators_are_known_by_their_code(monkeypatch: pytest.MonkeyPatch) -> N
     assert not only_stacks(default_data_collator) and not only_stacks(DataCollatorForSeq2Seq())
     monkeypatch.setattr(transformers.DataCollatorWithPadding, "__call__", lambda self, rows: rows)
     assert not only_stacks(transformers.DataCollatorWithPadding(tokenizer=None))
+
+
+def test_default_values_of_a_collator_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers.default_data_collator, "__defaults__", ("np",))
+    assert not only_stacks(transformers.default_data_collator)
+
+
+def test_masks_and_padding_are_those_of_the_real_collators(tmp_path: Path) -> None:
+    """A class of the same name makes its own batches: nothing is added to them."""
+    args = fastsft.TrainingArguments(str(tmp_path), use_cpu=True, per_device_train_batch_size=2)
+    tokenizer = SimpleNamespace(padding_side="left", model_input_names=["input_ids", "attention_mask"])
+    real: Any = transformers.DataCollatorForSeq2Seq(tokenizer)
+    forged: Any = DataCollatorForSeq2Seq()
+    forged.tokenizer = tokenizer
+    rules = ItemRules.of(args, real, tokenizer, None)
+    assert rules.adds_mask and rules.pads_left == "DataCollatorForSeq2Seq"
+    rules = ItemRules.of(args, forged, tokenizer, None)
+    assert not rules.adds_mask and rules.pads_left is None
+
+
+def test_callbacks_are_known_by_their_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also under another's name, set on the object, or around a library's method."""
+
+    class Wraps(transformers.TrainerCallback):
+        @functools.wraps(transformers.TrainerCallback.on_step_end)
+        def on_step_end(self, *_: Any, **__: Any) -> None: ...
+
+    class Forged(transformers.TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None: ...
+
+    Forged.__module__ = Forged.on_step_end.__module__ = "transformers.trainer_callback"
+    on_object: Any = transformers.TrainerCallback()
+    on_object.on_optimizer_step = lambda *_, **__: None
+    model = SimpleNamespace(module=object())
+    for callback, name in ((Wraps(), "Wraps"), (Forged(), "Forged"), (on_object, "TrainerCallback")):
+        tell_callbacks(model, [callback])
+        assert f"callbacks ({name}): the model that was given has its old weights" in capsys.readouterr().out
+    tell_callbacks(model, [transformers.PrinterCallback(), transformers.EarlyStoppingCallback()])
+    assert not capsys.readouterr().out
 
 
 def test_a_wrapped_step_is_refused(tmp_path: Path) -> None:

@@ -12,5 +12,7 @@ class ModelArguments:
     """Which model to fine-tune."""
 
     model_name_or_path: str | None = used("facebook/opt-125m", "directory or hub name")
-    trust_remote_code: bool = used(False, "no effect for models with a native family")
+    trust_remote_code: bool = used(
+        False, "code in the directory is never run: with it and an auto_map, refused"
+    )
     padding_side: str = used("right", "right; written to the saved tokenizer")

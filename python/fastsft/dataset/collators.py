@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastsft.dataset.item_rules import check_inputs
-from fastsft.models.alterations.functions import is_written_in
+from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
+from fastsft.originals.functions import is_written_in
 
 # They stack rows or fill them up, which packing makes needless; labels stay those of the items.
 _STACKING = (
     "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
     "DefaultDataCollator", "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
 )  # fmt: skip
-_HOMES = ("transformers", "torch", "fastsft")
 _IGNORED = -100
 # What transformers' Trainer hands to a collator unless --remove_unused_columns False.
 OF_FORWARD = (
@@ -62,16 +62,10 @@ def only_stacks(collator: Any) -> bool:
 
 def _is_of_libraries(collator: Any) -> bool:
     """Whether a collator with such a name is that of transformers or torch, and nobody has changed it."""
-    kind = type(collator)
-    parts = [collator] if isinstance(collator, FunctionType) else [kind.__call__]
-    if not isinstance(collator, FunctionType):
-        parts += [getattr(kind, name) for name in ("torch_call", "numpy_call") if hasattr(kind, name)]
-    tokenizer = getattr(collator, "tokenizer", None)
-    own = {"__call__", "torch_call", "pad"} & {*vars(collator), *getattr(tokenizer, "__dict__", ())}
-    pad = getattr(type(tokenizer), "pad", None)
-    if pad is not None:
-        parts.append(pad)
-    return not own and all(any(is_written_in(part, home) for home in _HOMES) for part in parts)
+    if isinstance(collator, FunctionType):
+        return any(is_written_in(collator, library) for library in LIBRARIES)
+    changed = [method.name for method in foreign_methods_of(getattr(collator, "tokenizer", None))]
+    return is_own_object(collator, _STACKING) and not {"pad", "_pad"} & {*changed}
 
 
 class Collation:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.notices import tell
+from fastsft.originals.classes import is_own_object
 
 LABELS = ("labels", "label_ids", "label")
 READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
@@ -50,7 +51,7 @@ class ItemRules:
         """Those of a Trainer. collator: None is what transformers takes then, which pads by `tokenizer`."""
         padder = tokenizer
         if collator is not None:
-            padder = getattr(collator, "tokenizer", None) if type(collator).__name__ in _MASKING else None
+            padder = getattr(collator, "tokenizer", None) if is_own_object(collator, _MASKING) else None
         names = getattr(padder, "model_input_names", None) or ("attention_mask",)
         config = getattr(getattr(model, "module", None), "config", None)
         return cls(
@@ -140,7 +141,7 @@ def _attention_of(config: Any) -> str:
 def _left_padder(args: TrainingArguments, collator: Any) -> str | None:
     """The collator, where rows of a batch may get padding on the left that is in front of a label."""
     tokenizer = getattr(collator, "tokenizer", None)
-    if type(collator).__name__ != _MASKING[1] or getattr(tokenizer, "padding_side", "right") != "left":
+    if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
         return None
     alone = max(args.train_batch_size, args.eval_batch_size) == 1
     if alone and collator.padding is True and not collator.pad_to_multiple_of:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastsft.dataset.labelled_rows import LabelledRows
+from fastsft.tokenizers.tokenizer_state import tokenizer_state
 
 _MAX_COMPARED = 32  # items of a cache; of more, the items are read
 
@@ -21,7 +22,7 @@ class LazyRows:
     def __init__(
         self, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]] | None = None
     ) -> None:
-        self.rows, self._tokenizer = rows, _tokenizer_state(tokenizer)
+        self.rows, self._labelled_by = rows, (tokenizer, tokenizer_state(tokenizer))
         self._read = read_raw_data
         self._raw_data: Sequence[Any] | None = None
         self._digest: bytes | None = None
@@ -42,7 +43,7 @@ class LazyRows:
 
     def has_tokenizer(self, tokenizer: Any) -> bool:
         """Whether it is the one that labelled, with the same settings."""
-        return _tokenizer_state(tokenizer) == self._tokenizer
+        return tokenizer_state(tokenizer) == self._labelled_by[1]
 
     def is_of(self, dataset: Any, *, whole: bool) -> bool:
         """Whether `dataset` has the records and the tokenizer that labelled; whole: also their content."""
@@ -67,13 +68,6 @@ class LazyRows:
 
     def _remember(self, raw_data: Sequence[Any]) -> None:
         self._raw_data, self._digest = raw_data, _digest(raw_data)
-
-
-def _tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
-    """The object and the settings that labels depend on and scripts set."""
-    names = ("model_max_length", "pad_token_id", "padding_side", "truncation_side", "chat_template")
-    size = len(tokenizer) if hasattr(tokenizer, "__len__") else None
-    return (id(tokenizer), size, *(repr(getattr(tokenizer, name, None)) for name in names))
 
 
 class _Hasher:

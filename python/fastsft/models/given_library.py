@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,9 +19,7 @@ def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
 
 
 def check_patches(model_type: str, caller: str) -> None:
-    """ValueError for a transformers that a script has patched, where it is imported at all."""
-    if f"transformers.models.{model_type}.modeling_{model_type}" not in sys.modules:
-        return
+    """ValueError for a torch or transformers that a script has patched."""
     from fastsft import _C
     from fastsft.models.alterations.check import check_library
 

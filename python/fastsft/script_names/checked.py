@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastsft import _C
+from fastsft.models.remote_code import refuse_remote_code
+from fastsft.script_names.patched_classes import refuse_patched_classes
 from fastsft.script_names.patched_libraries import refuse_patches
 from fastsft.script_names.rebound import rebound_data_names, refuse_unused
 
@@ -21,3 +24,16 @@ def check_names(trainer_class: Any) -> None:
             f"fastsft.train.Trainer was set by the script to {trainer_class.__qualname__}, which "
             "derives from transformers.Trainer and cannot train fastsft's model; derive it from fastsft's"
         )
+
+
+def check_directory(model: Any, *, trusts_code: bool) -> None:
+    """ValueError for code that FastChat's train() would run for this directory, and fastsft's does not.
+
+    model: a CausalLM. trusts_code: --trust_remote_code.
+    """
+    if trusts_code:
+        refuse_remote_code(model.source_directory, model.config)
+    family = str(model.config.get("model_type"))
+    uses_tokenizer = bool(rebound_data_names())
+    prefix = _C.model_families().get(family, "")
+    refuse_patched_classes(model.source_directory, family, prefix, uses_tokenizer=uses_tokenizer)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from fastsft.originals.classes import foreign_methods, foreign_methods_of, is_class_of
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_defined_there
+
 # What FastChat's train() takes from transformers. Its models: models/, by class.
-_CLASSES = ("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer", "HfArgumentParser", "Trainer")
+_CLASSES = (
+    "AutoConfig",
+    "AutoModelForCausalLM",
+    "AutoTokenizer",
+    "HfArgumentParser",
+    "Trainer",
+    "TrainingArguments",
+)
 _TEMPLATE = {
     "system_message": "A chat between a curious user and an artificial intelligence assistant. The assistant "
     "gives helpful, detailed, and polite answers to the user's questions.",
@@ -21,6 +30,10 @@ _TEMPLATE = {
     "messages": [],
     "offset": 0,
 }
+_FOR_LABELS = (
+    "for which fastsft makes labels: give --mask_policy spans with --template, "
+    "or set fastsft.train.preprocess"
+)
 
 
 def refuse_patches(*, uses_tokenizer: bool) -> None:
@@ -37,60 +50,53 @@ def refuse_patches(*, uses_tokenizer: bool) -> None:
             continue
         for where, value in _foreign_parts(name, found):
             raise ValueError(
-                f"transformers.{where} was replaced by {_described(value)}, which FastChat's train() would "
+                f"transformers.{where} was replaced by {described(value)}, which FastChat's train() would "
                 "use and fastsft's does not: take the patch away, or call fastsft.Trainer yourself"
             )
 
 
 def refuse_template() -> None:
     """ValueError when the vicuna template of an imported FastChat is not the one that labels are made for."""
-    template = getattr(sys.modules.get("fastchat.conversation"), "conv_templates", {}).get("vicuna_v1.1")
-    for name, expected in _TEMPLATE.items() if template is not None else ():
+    places = [("conversation.conv_templates['vicuna_v1.1']", _registered_template())]
+    adapters = sys.modules.get("fastchat.model.model_adapter")
+    chosen = getattr(adapters, "get_conversation_template", None)
+    if chosen is not None:  # of who has changed it, or added an adapter
+        places.append(("model.model_adapter.get_conversation_template('vicuna')", chosen("vicuna")))
+    for place, template in places:
+        if template is not None:
+            _check_template(f"fastchat.{place}", template)
+
+
+def _registered_template() -> Any:
+    return getattr(sys.modules.get("fastchat.conversation"), "conv_templates", {}).get("vicuna_v1.1")
+
+
+def _check_template(place: str, template: Any) -> None:
+    for name, expected in _TEMPLATE.items():
         got = getattr(template, name, expected)
         if got != expected and not (name == "messages" and not got):
-            raise ValueError(
-                f"fastchat.conversation.conv_templates['vicuna_v1.1'].{name} was set to {got!r}, expected "
-                f"{expected!r}, for which fastsft makes labels: give --mask_policy spans with --template, "
-                "or set fastsft.train.preprocess"
-            )
+            raise ValueError(f"{place}.{name} was set to {got!r}, expected {expected!r}, {_FOR_LABELS}")
+    for method in foreign_methods_of(template):
+        raise ValueError(f"{method.where} was replaced by {described(method.value)}, {_FOR_LABELS}")
 
 
 def refuse_reader() -> None:
     """ValueError when json.load, by which FastChat reads data, is a script's function."""
-    code = getattr(json.load, "__code__", None)
-    if code is None or not _is_of_libraries(code.co_filename):
-        raise ValueError(
-            f"json.load was replaced by {_described(json.load)}, which FastChat would read data with, and "
-            "fastsft does not: change the file, or set fastsft.train.make_supervised_data_module"
-        )
+    for name in ("load", "loads"):
+        value = vars(json)[name]
+        if not is_defined_there(value, "json", name):
+            raise ValueError(
+                f"json.{name} was replaced by {described(value)}, which FastChat would read data with, and "
+                "fastsft does not: change the file, or set fastsft.train.make_supervised_data_module"
+            )
 
 
 def _foreign_parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(found, type) or not found.__module__.startswith("transformers."):
+    """What is not transformers' own: the class itself, or methods of it and its bases."""
+    if not isinstance(found, type) or not is_class_of(found, "transformers"):
         yield name, found
         return
-    for attribute, value in vars(found).items():
-        function = getattr(value, "__func__", value)
-        code = getattr(function, "__code__", None)
-        if code is not None and not _is_of_libraries(code.co_filename):
-            yield f"{name}.{attribute}", function
-
-
-def _is_of_libraries(file: str) -> bool:
-    """Whether code stands in transformers, torch or the standard library."""
-    homes = [sysconfig.get_path("stdlib")]
-    loaded = [sys.modules[name] for name in ("transformers", "torch") if name in sys.modules]
-    homes += [os.path.dirname(module.__file__ or "/") for module in loaded]
-    return file.startswith(tuple(f"{home}{os.sep}" for home in homes)) and not _is_of_site(file)
-
-
-def _is_of_site(file: str) -> bool:
-    """Whether the file is of another installed package; the standard library's folder holds theirs."""
-    site = sysconfig.get_path("purelib") + os.sep
-    package = file.removeprefix(site).split(os.sep)[0]
-    return file.startswith(site) and package not in ("transformers", "torch")
-
-
-def _described(value: Any) -> str:
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", type(value).__name__)
-    return f"{module}.{name}" if module else name
+    for method in foreign_methods(found):
+        where = method.where.removeprefix("transformers.")
+        own = f"{found.__module__}.{found.__qualname__}.".removeprefix("transformers.")
+        yield (f"{name}.{where.removeprefix(own)}" if where.startswith(own) else where), method.value

@@ -3,68 +3,89 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from fastsft import _C
+from fastsft.originals.classes import foreign_methods_of, replaced_on
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_written_in
 from fastsft.tokenizers.settings import TokenizerSettings
+from fastsft.tokenizers.tokenizer_state import tokenizer_state
 
 _known: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 _LLAMA = ("transformers.models.llama.tokenization_llama", "LlamaTokenizer")
+_ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to_ids", "pad_token_id")
 
 
 def native_of(tokenizer: Any) -> Any | None:
     """The native equal of ours, of a slow LlamaTokenizer or of a fast tokenizer as it is set up now, or None.
 
     Read from a slow object: vocab_file, legacy, added tokens, add_bos_token, add_eos_token, special tokens;
-    from a fast one what backend_tokenizer.to_str() says (fastchat_labels.md, section 3.4).
+    from a fast one what backend_tokenizer.to_str() says (fastchat_labels.md, section 3.4). None where a
+    script has changed a method of the object, of its class or of a base: then the object itself is called.
+    ValueError for one of ours that was changed, which nothing could call.
     """
     own = getattr(tokenizer, "native", None)
     if isinstance(own, _C.Tokenizer):
+        _check_ours(tokenizer, own)
         return own
-    if (type(tokenizer).__module__, type(tokenizer).__name__) == _LLAMA:
-        return _remembered(tokenizer, _state(tokenizer), _build)
-    if hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str"):
-        return _remembered(tokenizer, _fast_state(tokenizer), _build_fast)
-    return None
+    return _remembered(tokenizer) if hasattr(tokenizer, "__dict__") else None
 
 
-def _remembered(tokenizer: Any, state: tuple[Any, ...], build: Callable[[Any], Any | None]) -> Any | None:
-    known = _known.get(tokenizer)
+def why_called(tokenizer: Any) -> str:
+    """Why a tokenizer without a native equal has none, for a line to the user."""
+    changed = foreign_methods_of(tokenizer)
+    if not changed and (type(tokenizer).__module__, type(tokenizer).__name__) == _LLAMA:
+        return "LlamaTokenizer has settings or parts that fastsft does not have natively"
+    if not changed:
+        return f"{type(tokenizer).__name__} has no native equal in fastsft yet"
+    return f"{changed[0].where} is {described(changed[0].value)}, which only the tokenizer itself can call"
+
+
+def _remembered(tokenizer: Any) -> Any | None:
+    state, known = tokenizer_state(tokenizer), _known.get(tokenizer)
     if known is None or known[0] != state:
-        known = (state, build(tokenizer))
+        known = (state, _made(tokenizer))
         _known[tokenizer] = known
     return known[1]
 
 
-def called_tokenizer(tokenizer: Any) -> Any:
-    """A tokenizer object wrapped so that it is called for ids itself, as FastChat calls it."""
-    ids = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    return _C.CalledTokenizer(
-        lambda text: tokenizer(text).input_ids,
-        lambda: bool(tokenizer.legacy),
-        _C.NamedIds(*(-1 if i is None else i for i in ids)),
-    )
+def _made(tokenizer: Any) -> Any | None:
+    is_slow = (type(tokenizer).__module__, type(tokenizer).__name__) == _LLAMA
+    is_fast = hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
+    if not (is_slow or is_fast) or foreign_methods_of(tokenizer):
+        return None
+    if not is_slow:
+        return _build_fast(tokenizer)
+    return _build(tokenizer) if _has_own_parts(tokenizer) else None
 
 
-def _state(tokenizer: Any) -> tuple[Any, ...]:
-    added = tuple(
-        (i, t.content, t.lstrip, t.rstrip, t.single_word) for i, t in tokenizer.added_tokens_decoder.items()
-    )
-    return (
-        tokenizer.vocab_file,
-        tokenizer.legacy,
-        tokenizer.add_prefix_space,
-        tokenizer.add_bos_token,
-        tokenizer.add_eos_token,
-        tuple(tokenizer.all_special_ids),
-        tokenizer.bos_token_id,
-        tokenizer.eos_token_id,
-        added,
-        repr(tokenizer.sp_model_kwargs),
-        tokenizer.split_special_tokens,
-        tokenizer.truncation_side,
-    )
+def _has_own_parts(tokenizer: Any) -> bool:
+    """Whether a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
+    pieces = tokenizer.sp_model
+    encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
+    if foreign_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
+        return False
+    if not all(is_written_in(each, "sentencepiece") for each in encode):
+        return False
+    read = tokenizer.get_spm_processor(getattr(tokenizer, "from_slow", False))
+    return bool(pieces.serialized_model_proto() == read.serialized_model_proto())
+
+
+def _check_ours(tokenizer: Any, native: Any) -> None:
+    """ValueError for a change that labels, which come from `native`, would not have."""
+    for method in foreign_methods_of(tokenizer):
+        if method.where.rpartition(".")[2] in _ENCODING or "object's" in method.where:
+            raise ValueError(
+                f"{method.where} is {described(method.value)}, which would never be called: labels are made "
+                "by fastsft's own tokenizer; take the change back, or give a tokenizer of transformers"
+            )
+    for name, value in (("add_bos_token", native.adds_bos), ("add_eos_token", native.adds_eos)):
+        if getattr(tokenizer, name, value) != value:
+            raise ValueError(
+                f"{type(tokenizer).__name__}.{name} was set to {getattr(tokenizer, name)}, expected {value}, "
+                f'as it was loaded: set "{name}" in tokenizer_config.json and load it again'
+            )
 
 
 def _build(tokenizer: Any) -> Any | None:
@@ -85,21 +106,6 @@ def _build(tokenizer: Any) -> Any | None:
         return _C.make_llama_tokenizer(tokenizer.vocab_file, settings)
     except (ValueError, RuntimeError):
         return None  # the object itself is called instead, and a line says so
-
-
-def _fast_state(tokenizer: Any) -> tuple[Any, ...]:
-    backend = tokenizer.backend_tokenizer
-    parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor, backend.decoder)
-    return (
-        id(backend),
-        backend.get_vocab_size(with_added_tokens=True),
-        tuple(repr(token) for token in tokenizer.added_tokens_decoder.items()),
-        tuple(part.__getstate__() if part is not None else None for part in parts),
-        tuple(_names(tokenizer).items()),
-        getattr(tokenizer, "legacy", None),
-        getattr(tokenizer, "split_special_tokens", False),
-        tokenizer.truncation_side,
-    )
 
 
 def _names(tokenizer: Any) -> dict[str, str]:

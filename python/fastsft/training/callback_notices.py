@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastsft.notices import tell
+from fastsft.originals.classes import LIBRARIES
+from fastsft.originals.functions import is_written_in, plain
 
-_LIBRARIES = ("fastsft", "transformers")
 _OF_GRADIENTS = ("on_pre_optimizer_step", "on_optimizer_step")
 _WITHIN = (
     "on_epoch_begin", "on_step_begin", "on_substep_end", "on_step_end", "on_epoch_end", "on_evaluate",
@@ -22,8 +23,8 @@ def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
     """
     if getattr(model, "module", None) is None:
         return
-    foreign = [each for each in callbacks if type(each).__module__.split(".")[0] not in _LIBRARIES]
-    names = [type(each).__name__ for each in foreign if _has_any(each, _WITHIN + _OF_GRADIENTS)]
+    foreign = [each for each in callbacks if _has_any(each, _WITHIN + _OF_GRADIENTS)]
+    names = [type(each).__name__ for each in foreign]
     if not names:
         return
     gradients = any(_has_any(each, _OF_GRADIENTS) for each in foreign)
@@ -34,9 +35,9 @@ def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
 
 
 def _has_any(callback: Any, events: Iterable[str]) -> bool:
-    """Whether it has one of the events as its own."""
-    methods = (getattr(type(callback), event, None) for event in events)
+    """Whether a script wrote one of the events."""
+    methods = [plain(getattr(callback, event, None)) for event in events]
     return any(
-        method is not None and str(getattr(method, "__module__", "")).split(".")[0] not in _LIBRARIES
+        method is not None and not any(is_written_in(method, library) for library in LIBRARIES)
         for method in methods
     )

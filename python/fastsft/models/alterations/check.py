@@ -15,8 +15,11 @@ from fastsft.models.alterations.registries import follow_builders, follow_regist
 from fastsft.models.alterations.shared import shared_parameters
 from fastsft.models.alterations.tree import Tree
 from fastsft.notices import warn_once
+from fastsft.originals.unimported import imported_by, names_in
 
 _DEFAULT_ATTENTION = "sdpa"
+# The modules besides the model's own that compute a step.
+_COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
 
 
 def held_settings(
@@ -55,16 +58,21 @@ def held_settings(
 
 
 def check_library(model_type: str, prefix: str, caller: str) -> None:
-    """For a model directory: refuses patches of transformers, in which the original would have trained it.
+    """For a model directory: refuses patches of torch and transformers that the original would train in.
 
-    Nothing is imported: a module of transformers that no script has imported is not patched. ValueError that
-    names the patched object.
+    Nothing is imported: of a file of transformers that is not imported yet, what it names is looked at.
+    ValueError that names the patched object.
     """
-    home = sys.modules.get(f"transformers.models.{model_type}.modeling_{model_type}")
-    if home is None or f"{prefix}ForCausalLM" not in vars(home):
-        return
     reach = Reach(with_init=True)
-    reach.follow_name(home.__name__, f"{prefix}ForCausalLM")
+    home = f"transformers.models.{model_type}.modeling_{model_type}"
+    if f"{prefix}ForCausalLM" in vars(sys.modules.get(home, object)):
+        reach.follow_name(home, f"{prefix}ForCausalLM")
+    else:
+        for module, name in imported_by(home):
+            reach.follow_name(module, name)
+    for file in (home, *_COMPUTING):
+        if file not in sys.modules:
+            reach.follow_torch(names_in(file))
     for name in ("Linear", "Embedding", "SiLU", "ModuleList"):
         reach.follow_class(getattr(sys.modules["torch.nn"], name))
     follow_registries(reach, _DEFAULT_ATTENTION)

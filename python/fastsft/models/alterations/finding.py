@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import Any
 
 _SHOWN = 4
 
@@ -45,14 +43,3 @@ def path_of(name: str) -> str:
     """`layers.3.mlp` of the model, as a script writes it: `model.layers[3].mlp`."""
     parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part]
     return "model" + "".join(parts)
-
-
-def described(value: Any) -> str:
-    """module.name of a function or class; of another object its class."""
-    if isinstance(value, functools.partial):
-        return f"functools.partial of {described(value.func)}"
-    value = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-    name = getattr(value, "__qualname__", None)
-    if name is None:
-        return f"an object of {described(type(value))}"
-    return f"{getattr(value, '__module__', None) or 'builtins'}.{name}"

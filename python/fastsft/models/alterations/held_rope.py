@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastsft.models.alterations.finding import Alteration
-from fastsft.models.alterations.functions import is_defined_there
 from fastsft.models.alterations.reach import CONDENSED
 from fastsft.models.alterations.tree import Node
+from fastsft.originals.functions import is_defined_there
 
 # Frequencies are built by pow in float32 on whatever device; a changed base or factor differs by far more.
 _ROUNDING = 2e-6

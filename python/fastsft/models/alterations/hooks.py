@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fastsft.models.alterations.finding import Alteration, described, path_of
-from fastsft.models.alterations.functions import is_defined_there
+from fastsft.models.alterations.finding import Alteration, path_of
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_defined_there
 
 _OF_MODULES = {
     "_forward_hooks": "forward hook", "_forward_pre_hooks": "forward pre-hook",

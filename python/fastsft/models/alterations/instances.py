@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from types import MethodType
 from typing import Any
 
-from fastsft.models.alterations.finding import Alteration, described
-from fastsft.models.alterations.functions import is_defined_there, is_written_in, uncompiled
+from fastsft.models.alterations.finding import Alteration
 from fastsft.models.alterations.known import equal_replacement
 from fastsft.models.alterations.reach import CONDENSED, Reach
 from fastsft.models.alterations.registries import is_causal_lm_loss
 from fastsft.models.alterations.tree import Node, Tree
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_defined_there, is_written_in, uncompiled
 
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
 _WAY_OUT = "delete the attribute again, or train with transformers' Trainer"

@@ -9,7 +9,7 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from fastsft.models.alterations.functions import is_defined_there, plain
+from fastsft.originals.functions import is_defined_there, plain
 
 # Causal softmax attention inside each row without its padding, without dropout: exact attention, in other
 # blocks. Only the mask's form differs, which these attentions read instead of an additive one.

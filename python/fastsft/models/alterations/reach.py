@@ -12,14 +12,21 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from fastsft.models.alterations.finding import Alteration, described
-from fastsft.models.alterations.functions import is_defined_there, is_written_in, plain
+from fastsft.models.alterations.finding import Alteration
 from fastsft.models.alterations.known import equal_replacement
-from fastsft.models.alterations.source import nested_codes, source_of
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_defined_there, is_written_in, plain
+from fastsft.originals.source import nested_codes, source_of
 
 # What a call of a module goes through before its forward, and what can hide an attribute.
 _OF_A_CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__", "__getattribute__", "forward")
 _MODELS = "transformers.models."
+# Methods of tensors that code calls without their names.
+_OPERATORS = {
+    *("__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__imul__", "__pow__"),
+    *("__matmul__", "__rmatmul__", "__truediv__", "__neg__", "__getitem__", "__setitem__"),
+    *("__torch_function__", "backward"),
+}
 # Its functions are put into the module by the library itself, at the first use of flash attention.
 _FILLED_AT_USE = ("transformers.modeling_flash_attention_utils",)
 _NATIVE = "what the untouched library computes"
@@ -119,6 +126,11 @@ class Reach:
         elif home not in _FILLED_AT_USE and _is_foreign(value, home.split(".")[0]):
             self._differs(f"{home}.{name}", value)
 
+    def follow_torch(self, named: set[str]) -> None:
+        """What code that has the names `named` in it means of torch's modules and tensors."""
+        self._follow_module(sys.modules["torch"], named, depth=3)
+        self._follow_tensor_methods(named)
+
     def _follow_class_name(self, value: Any, home: str, name: str) -> None:
         if home.startswith("torch") and _is_torchs(value, name):
             return
@@ -152,16 +164,16 @@ class Reach:
                 self._seen.add((module.__name__, name))
                 defined = source_of(module.__name__).defines(name)
                 own = is_defined_there(value, module.__name__, name) if defined else _is_torchs(value, name)
-                if not own:
+                if not own and not _is_imported(value, module.__name__, name):
                     self._differs(where, value)
 
     def _follow_tensor_methods(self, named: set[str]) -> None:
         methods = vars(sys.modules["torch"].Tensor)
-        for name in sorted(named & methods.keys()):
+        for name in sorted((named | _OPERATORS) & methods.keys()):
             if ("torch.Tensor", name) not in self._seen:
                 self._seen.add(("torch.Tensor", name))
                 value = methods[name]
-                if isinstance(value, FunctionType) and not is_written_in(value, "torch"):
+                if not _is_torchs(value, name):
                     self._differs(f"torch.Tensor.{name}", value)
 
     def _differs(self, where: str, value: Any) -> None:
@@ -182,6 +194,14 @@ def _is_torchs(value: Any, name: str) -> bool:
     if isinstance(value, type):
         return value.__module__.split(".")[0] in ("torch", "builtins")
     return not callable(value) or type(value).__module__.split(".")[0] in ("torch", "builtins")
+
+
+def _is_imported(value: Any, home: str, name: str) -> bool:
+    """Whether a module has a name from another package, as its file says."""
+    return any(
+        module.split(".")[0] != "torch" and vars(sys.modules.get(module, object)).get(original or "") is value
+        for module, original in source_of(home).imports.get(name, ())
+    )
 
 
 def _is_foreign(value: Any, package: str) -> bool:

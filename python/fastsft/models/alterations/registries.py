@@ -6,9 +6,10 @@ import functools
 import sys
 from typing import Any
 
-from fastsft.models.alterations.finding import Alteration, described
-from fastsft.models.alterations.functions import is_defined_there
+from fastsft.models.alterations.finding import Alteration
 from fastsft.models.alterations.reach import Reach
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_defined_there
 
 # Exact causal attention, each: which one computes it is a question of speed.
 _ATTENTION = {

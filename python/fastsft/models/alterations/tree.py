@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fastsft.models.alterations.finding import Alteration, described, path_of
-from fastsft.models.alterations.functions import is_written_in
+from fastsft.models.alterations.finding import Alteration, path_of
 from fastsft.models.alterations.known import equal_replacement
 from fastsft.models.alterations.reach import CONDENSED
 from fastsft.models.alterations.registries import SILU_CLASSES
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_written_in
 
 LINEAR, EMBEDDING = "torch.nn.modules.linear.Linear", "torch.nn.modules.sparse.Embedding"
 LIST, SILU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from fastsft.originals.classes import foreign_methods
+
 # What wraps a model under which class names, and how a script takes it off.
 _TAKE_OFF = {
     "DistributedDataParallel": "give model.module: fastsft averages gradients itself",
@@ -23,7 +25,8 @@ def check_class(model: Any, prefix: str | None, known: str) -> None:
         way_out = "merge the adapters first: model = model.merge_and_unload()"
     if way_out is None and prefix is not None and kind.__name__ == f"{prefix}ForCausalLM":
         home = f"transformers.models.{model.config.model_type}.modeling_{model.config.model_type}"
-        if kind.__module__ == home and vars(sys.modules[home]).get(kind.__name__) is kind:
+        is_there = vars(sys.modules[home]).get(kind.__name__) is kind
+        if kind.__module__ == home and (is_there or not foreign_methods(kind)):  # of before a reload
             return
         raise ValueError(
             f"Trainer: expected model to be {home}.{kind.__name__}, got {name}, a class of the same name; "

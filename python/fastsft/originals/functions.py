@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from fastsft.models.alterations.source import source_of
+from fastsft.originals.defaults import has_written_defaults
+from fastsft.originals.source import source_of
 
 # What a decorator's name in a file makes: torch.no_grad() goes through a function of another name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
+_DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib")  # whose decorators change no result
 
 
 def plain(value: Any) -> Any:
@@ -27,7 +29,8 @@ def plain(value: Any) -> Any:
 def is_defined_there(value: Any, module: str, qualname: str) -> bool:
     """Whether `value` is what the def `qualname` of `module` makes, with the decorators written above it.
 
-    The code counts, not the names that a function gives itself: `functools.wraps` hides nothing.
+    The code and the default values count, not the names that a function gives itself: `functools.wraps`
+    hides nothing.
     """
     expected = source_of(module).codes.get(qualname, [])
     return bool(expected) and _leads_to(plain(value), module, qualname, expected, _MAX_LAYERS)
@@ -41,7 +44,11 @@ def is_written_in(value: Any, package: str) -> bool:
     home = str(function.__globals__.get("__name__", ""))
     if home != package and not home.startswith(package + "."):
         return False
-    return _is_module_of(function, home) and source_of(home).holds(function.__code__)
+    return (
+        _is_module_of(function, home)
+        and source_of(home).holds(function.__code__)
+        and has_written_defaults(function, home)
+    )
 
 
 def uncompiled(value: Any) -> Any:
@@ -56,11 +63,13 @@ def _leads_to(function: Any, module: str, qualname: str, expected: list[CodeType
     if not isinstance(function, FunctionType) or depth == 0:
         return False
     if function.__code__ in expected:
-        return _is_module_of(function, module)
+        return _is_module_of(function, module) and has_written_defaults(function, module)
     if not _is_decorators(function, source_of(module).decorators(qualname)):
         return False
-    return any(
-        _leads_to(inner, module, qualname, expected, depth - 1) for inner in _functions_inside(function)
+    inside = list(_functions_inside(function))
+    leads = [_leads_to(inner, module, qualname, expected, depth - 1) for inner in inside]
+    return any(leads) and all(
+        leads[i] or any(is_written_in(inside[i], home) for home in _DECORATORS) for i in range(len(inside))
     )
 
 
@@ -68,7 +77,7 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
     """Whether `function` is the wrapper that one of these decorators of torch or transformers makes."""
     if is_written_in(function, "torch._dynamo.mutation_guard"):  # counts modules, around Module.__init__
         return True
-    if not (is_written_in(function, "transformers") or is_written_in(function, "torch")):
+    if not any(is_written_in(function, home) for home in _DECORATORS):
         return False
     made_by = function.__code__.co_qualname.split(".")[0]
     return made_by in {_MADE_BY.get(name, name) for name in decorators}

@@ -44,16 +44,21 @@ class ModuleSource:
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
         """Module and name (None: the module itself) of what the module imports, by the name it has here."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
-        for bound, module, name in [] if self._code is None else _imports(self._code, self._package()):
+        for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
         return found
 
     @functools.cached_property
-    def _decorators(self) -> dict[str, set[str]]:
-        loader = sys.modules[self.name].__spec__.loader  # type: ignore[union-attr]
+    def lines(self) -> list[str]:
+        """The text; none where there is no file."""
+        loader = getattr(getattr(sys.modules[self.name], "__spec__", None), "loader", None)
         text = getattr(loader, "get_source", lambda _: None)(self.name)
+        return (text or "").splitlines(keepends=True)
+
+    @functools.cached_property
+    def _decorators(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
-        for qualname, node in _definitions(ast.parse(text or ""), ""):
+        for qualname, node in _definitions(ast.parse("".join(self.lines)), ""):
             found[qualname] |= {_last_name(decorator) for decorator in node.decorator_list}
         return found
 
@@ -90,8 +95,11 @@ def _code_of(name: str) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _imports(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
-    """(name here, module, name there) of the import statements of a module's own level."""
+def imports_of(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
+    """(name here, module, name there) of the import statements of a module's own level.
+
+    code: of the module. package: the one that it stands in.
+    """
     before: list[object] = [None, None]
     module, names, taken = "", None, None
     for instruction in dis.get_instructions(code):

@@ -1,0 +1,1 @@
+"""Whether what a script hands over, or has left in a library, is what that library's own files say."""

@@ -1,0 +1,41 @@
+"""Functions that a module has and its file does not give it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from fastsft.originals.classes import Method
+from fastsft.originals.functions import is_defined_there
+from fastsft.originals.source import source_of
+
+# Questions about the machine and complaints: the answer changes no result.
+_QUESTIONS = ("is_", "check_", "require", "warn", "logg")
+
+
+def foreign_functions(module: str) -> Iterator[Method]:
+    """Those of a module that is imported, by where they stand; without ones that only ask or complain."""
+    source, values = source_of(module), vars(sys.modules[module])
+    for name in list(source.codes):
+        if "." in name or name.startswith(_QUESTIONS) or not source.defines(name) or name not in values:
+            continue
+        if not is_defined_there(values[name], module, name):
+            yield Method(f"{module}.{name}", values[name])
+    for name, places in source.imports.items():
+        if name in values and not name.startswith(_QUESTIONS) and _is_other(values[name], places):
+            yield Method(f"{module}.{name}", values[name])
+
+
+def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
+    """Whether something that is called was imported from none of the places that the file names."""
+    if not callable(value):
+        return False
+    origins = [vars(sys.modules[home]).get(name) for home, name in places if name and home in sys.modules]
+    found = [origin for origin in origins if origin is not None]
+    return bool(found) and not any(value is origin or _named(value) == _named(origin) for origin in found)
+
+
+def _named(value: Any) -> tuple[str, str]:
+    """Of a class, which a reload makes again under the same name; of others what equals nothing else."""
+    return (value.__module__, value.__qualname__) if isinstance(value, type) else (str(id(value)), "")
