@@ -19,4 +19,5 @@ execute_process(
 find_path(NLOHMANN_JSON_INCLUDE_DIR nlohmann/json.hpp HINTS ${nlohmann_dir}/include REQUIRED)
 add_library(fastsft_json INTERFACE)
 add_library(fastsft::json ALIAS fastsft_json)
-target_include_directories(fastsft_json SYSTEM INTERFACE ${NLOHMANN_JSON_INCLUDE_DIR})
+fastsft_keep_headers(json_headers nlohmann_json ${NLOHMANN_JSON_INCLUDE_DIR})
+target_include_directories(fastsft_json SYSTEM INTERFACE ${json_headers})

@@ -29,8 +29,9 @@ list(GET torch_gomp 0 torch_gomp)
 
 add_library(fastsft_torch INTERFACE)
 add_library(fastsft::torch ALIAS fastsft_torch)
-target_include_directories(fastsft_torch SYSTEM INTERFACE ${FASTSFT_TORCH_DIR}/include
-  ${FASTSFT_TORCH_DIR}/include/torch/csrc/api/include)
+fastsft_keep_headers(torch_headers torch ${FASTSFT_TORCH_DIR}/include)
+target_include_directories(fastsft_torch SYSTEM INTERFACE ${torch_headers}
+  ${torch_headers}/torch/csrc/api/include)
 target_compile_definitions(fastsft_torch INTERFACE AT_PER_OPERATOR_HEADERS USE_DISTRIBUTED USE_C10D_GLOO)
 target_compile_options(fastsft_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_libraries(fastsft_torch INTERFACE ${torch_lib}/libtorch.so ${torch_lib}/libtorch_cpu.so

@@ -215,6 +215,25 @@ def check_host_waits(source: Source) -> Iterator[Violation]:
         )
 
 
+TYPE = re.compile(
+    r"^(?:template\s*<[^;{]*>\s*)?(?:struct|class|enum(?: class)?) (\w+)\b(?!\s*[;<])[^;{]*\{", re.M
+)
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
+
+
+def check_types(sources: list[Source]) -> Iterator[Violation]:
+    """Two types of one name are undefined behaviour: the linker keeps one of their constructors."""
+    known: dict[tuple[str, str], Path] = {}
+    for source in sources:
+        if source.path.suffix not in {".h", ".cuh"}:
+            continue
+        namespace = NAMESPACE.search(source.code)
+        for match in TYPE.finditer(source.code):
+            first = known.setdefault((namespace[1] if namespace else "", match[1]), source.relative)
+            if first != source.relative:
+                yield source.violation(match.start(1), f"{match[1]} is a type of {first}, too; rename one")
+
+
 CHECKS = (
     *(check_names, check_shape, check_includes, check_c10d, check_bindings, check_ops),
     check_host_waits,
@@ -225,7 +244,8 @@ def check_tree(root: Path) -> list[Violation]:
     """All violations under `root`, the csrc folder, in the order of the files."""
     paths = sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES)
     sources = [Source(root, path) for path in paths]
-    return [violation for source in sources for check in CHECKS for violation in check(source)]
+    found = [violation for source in sources for check in CHECKS for violation in check(source)]
+    return sorted([*found, *check_types(sources)], key=lambda violation: violation.path)
 
 
 def main(arguments: list[str]) -> int:

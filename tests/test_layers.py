@@ -13,7 +13,10 @@ import check_layers
 ROOT = Path(__file__).parents[1]
 CLEAN = {
     "core/error.h": "#pragma once\n",
-    "data/batch.h": '#pragma once\n#include <ATen/core/Tensor.h>\n#include "core/error.h"\n',
+    "data/batch.h": '#pragma once\n#include <ATen/core/Tensor.h>\n#include "core/error.h"\n'
+    "namespace fastsft {\nstruct Batch {\n};\n}\n",
+    "data/batch_user.h": "#pragma once\nnamespace fastsft {\nstruct Batch;\n}\n",
+    "ops/tile.cuh": "#pragma once\nnamespace fastsft::cuda {\nstruct Batch {\n};\n}\n",
     "shard/communicator.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\nc10d::Store* store;\n",
     "data/upload.cpp": 'void f(E& e) { e.synchronize("upload"); }  // not e.synchronize()\n',
     "shard/communicator.h": "#pragma once\n// groups of c10d, by name\n",
@@ -104,6 +107,12 @@ BROKEN = [
         "void f(int a) { check_rope(a); }\n" + KERNEL % 'm.impl("rope", f);',
         1,
         "rope.h is missing",
+    ),
+    (
+        "data/step.h",
+        "#pragma once\nnamespace fastsft {\nstruct Batch {\n};\n}\n",
+        3,
+        "a type of data/batch.h, too",
     ),
 ]
 

@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include "bindings/arrays.h"
 #include "bindings/bind.h"
 #include "data/item_row.h"
 #include "data/sampler.h"
@@ -67,12 +68,7 @@ py::array_t<int64_t> extents(const TokenDataset& self) {
   return collect(self, [&](int64_t row) { return leading(self, row) + self.length(row); });
 }
 
-using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
 using Flags = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
-
-std::span<const int64_t> view(const IntArray& array) {
-  return {array.data(), static_cast<size_t>(array.size())};
-}
 
 RowNeeds append_item(TokenDataset& self, const IntArray& ids, const IntArray& labels,
                      const std::optional<IntArray>& positions, const std::optional<Flags>& mask,
@@ -81,14 +77,6 @@ RowNeeds append_item(TokenDataset& self, const IntArray& ids, const IntArray& la
   if (positions) item.positions = view(*positions);
   if (mask) item.mask = std::span(mask->data(), static_cast<size_t>(mask->size()));
   return fastsft::append_item(self, item, row);
-}
-
-template <typename Value>
-std::vector<py::array_t<Value>> to_arrays(const std::vector<std::vector<Value>>& lists) {
-  std::vector<py::array_t<Value>> arrays;
-  for (const auto& list : lists)
-    arrays.emplace_back(static_cast<py::ssize_t>(list.size()), list.data());
-  return arrays;
 }
 
 IntArray order(int64_t size, int64_t seed, int64_t epoch) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "bindings/arrays.h"
 #include "bindings/bind.h"
 #include "data/best_fit.h"
 #include "data/step_source.h"
@@ -12,24 +13,6 @@ namespace {
 
 namespace py = pybind11;
 using Cost = std::pair<double, double>;  // linear, quadratic
-using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
-
-std::span<const int64_t> view(const IntArray& array) {
-  return {array.data(), static_cast<size_t>(array.size())};
-}
-
-template <typename Value>
-py::array_t<Value> to_array(const std::vector<Value>& values) {
-  return py::array_t<Value>(static_cast<py::ssize_t>(values.size()), values.data());
-}
-
-template <typename Value>
-std::vector<py::array_t<Value>> to_arrays(const std::vector<std::vector<Value>>& lists) {
-  std::vector<py::array_t<Value>> arrays;
-  for (const auto& list : lists) arrays.push_back(to_array(list));
-  return arrays;
-}
-
 using Counts = std::optional<IntArray>;
 
 std::vector<int64_t> to_vector(const IntArray& array) {

@@ -26,7 +26,7 @@ namespace {
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
-std::span<const std::byte> view(const py::bytes& data) {
+std::span<const std::byte> bytes_in(const py::bytes& data) {
   return std::as_bytes(std::span(std::string_view(data)));
 }
 
@@ -69,7 +69,7 @@ void bind_safetensors(py::module_& module) {
            }),
            "path"_a, "specs"_a, "metadata"_a = SafetensorsMetadata{}, Unlocked())
       .def(
-          "write", [](SafetensorsWriter& w, const py::bytes& data) { w.write(view(data)); },
+          "write", [](SafetensorsWriter& w, const py::bytes& data) { w.write(bytes_in(data)); },
           "data"_a)
       .def("finish", &SafetensorsWriter::finish, Unlocked());
 }
@@ -101,7 +101,7 @@ void bind_files(py::module_& module) {
       .def(
           "write_at",
           [](ChecksummedRanges& ranges, uint64_t offset, const py::bytes& data) {
-            const auto bytes = view(data);
+            const auto bytes = bytes_in(data);
             const py::gil_scoped_release unlocked;
             ranges.write_at(offset, bytes);
           },
@@ -136,13 +136,13 @@ void bind_files(py::module_& module) {
       Unlocked());
   module.def(
       "crc32c",
-      [](const py::bytes& data, uint32_t previous) { return crc32c(view(data), previous); },
+      [](const py::bytes& data, uint32_t previous) { return crc32c(bytes_in(data), previous); },
       "data"_a, "previous"_a = 0);
   module.def("crc32c_combine", &crc32c_combine, "first"_a, "second"_a, "second_size"_a);
   module.def(
       "crc32c_portable",
       [](const py::bytes& data, uint32_t previous) {
-        return crc32c_portable(view(data), previous);
+        return crc32c_portable(bytes_in(data), previous);
       },
       "data"_a, "previous"_a = 0);
 }

@@ -56,11 +56,11 @@ uint32_t buffer_checksum(const at::Tensor& buffer, int64_t bytes) {
 }
 
 void bind_buckets(py::module_& module) {
-  py::class_<Piece>(module, "SyncPiece")
-      .def_readonly("tensor", &Piece::tensor)
-      .def_readonly("begin", &Piece::begin)
-      .def_readonly("bytes", &Piece::bytes)
-      .def_readonly("offset", &Piece::offset);
+  py::class_<SyncPiece>(module, "SyncPiece")
+      .def_readonly("tensor", &SyncPiece::tensor)
+      .def_readonly("begin", &SyncPiece::begin)
+      .def_readonly("bytes", &SyncPiece::bytes)
+      .def_readonly("offset", &SyncPiece::offset);
   py::class_<Bucket>(module, "SyncBucket")
       .def_readonly("pieces", &Bucket::pieces)
       .def_readonly("bytes", &Bucket::bytes)

@@ -27,7 +27,7 @@ std::vector<int32_t> encode(const Tokenizer& self, const std::string& text, bool
 
 // An array that owns what the list held; nothing is copied.
 template <typename T>
-py::array_t<T> to_array(std::vector<T> list) {
+py::array_t<T> to_owning_array(std::vector<T> list) {
   auto owner = std::make_unique<std::vector<T>>(std::move(list));
   const py::capsule base(owner.get(), [](void* p) { delete static_cast<std::vector<T>*>(p); });
   const std::vector<T>* held = owner.release();
@@ -65,7 +65,7 @@ std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
       ends.push_back(static_cast<int64_t>(ids.size()));
     }
   }
-  return {to_array(std::move(ids)), to_array(std::move(ends))};
+  return {to_owning_array(std::move(ids)), to_owning_array(std::move(ends))};
 }
 
 std::vector<std::vector<int32_t>> encode_batch(const Tokenizer& self,

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "bindings/arrays.h"
 #include "bindings/bind.h"
 #include "bindings/dtype_names.h"
 #include "core/error.h"
@@ -12,13 +13,8 @@ namespace fastsft::bindings {
 namespace {
 
 namespace py = pybind11;
-using Rows = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
-using Weights = py::array_t<double, py::array::c_style | py::array::forcecast>;
-
-template <typename T>
-std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::forcecast>& array) {
-  return {array.data(), static_cast<size_t>(array.size())};
-}
+using Rows = IntArray;
+using Weights = InputArray<double>;
 
 at::Device parse_device(const std::string& name) {
   const bool known = name == "cpu" || name == "cuda" || name.starts_with("cuda:");
@@ -89,7 +85,7 @@ at::Tensor logits(Engine& self, const Rows& input_ids, const Rows& lengths) {
   return self.logits(ids, sizes);
 }
 
-std::map<std::string, std::vector<int64_t>> parameter_shapes(const Engine& self) {
+std::map<std::string, std::vector<int64_t>> engine_shapes(const Engine& self) {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& unit : self.units()) {
     for (const auto& slot : unit.slots()) shapes[slot.name] = slot.shape;
@@ -256,7 +252,7 @@ void bind_train(py::module_& module) {
       .def("stop_trace", &Engine::stop_trace, py::call_guard<py::gil_scoped_release>())
       .def("memory", &Engine::memory)
       .def_property("step_count", &Engine::step_count, &Engine::set_step_count)
-      .def_property_readonly("parameter_shapes", &parameter_shapes)
+      .def_property_readonly("parameter_shapes", &engine_shapes)
       .def_property_readonly("config_json", &Engine::config_json)
       .def_property_readonly("device", [](const Engine& self) { return self.device().str(); })
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })

@@ -9,6 +9,8 @@
 
 namespace fastsft {
 
+inline constexpr std::string_view kJsonSpace = " \n\t\r";
+
 // "not JSON at byte 17: expected a value" or "invalid UTF-8 at byte 17".
 class JsonFault : public std::invalid_argument {
  public:

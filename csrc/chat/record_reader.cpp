@@ -4,13 +4,13 @@
 #include <string_view>
 
 #include "chat/data_fault.h"
+#include "chat/json_scanner.h"
 #include "chat/record_parser.h"
 #include "core/error.h"
 
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kSpace = " \n\t\r";
 constexpr std::string_view kBetween = " \n\t\r,]";  // records
 
 struct Signature {
@@ -87,7 +87,7 @@ void RecordReader::open() {
   read_block();
   refuse_other_formats();
   size_t at = text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  while ((at = text_.find_first_not_of(kSpace, at)) == std::string::npos) {
+  while ((at = text_.find_first_not_of(kJsonSpace, at)) == std::string::npos) {
     pass(text_);  // white space of any length is not kept
     text_.clear();
     at = 0;

@@ -10,7 +10,6 @@
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kSpace = " \n\t\r";
 constexpr size_t kBlocksAtOnce = 32;
 
 // Bytes that a backslash stands before. `escaped` says so of the block's first byte, then of the
@@ -44,10 +43,10 @@ uint64_t prefix_xor(uint64_t x) {
 
 // What stands before a record is no more than a comma, as it should.
 bool is_plain_lead(std::string_view lead, bool is_first) {
-  size_t at = std::min(lead.find_first_not_of(kSpace), lead.size());
+  size_t at = std::min(lead.find_first_not_of(kJsonSpace), lead.size());
   if (!is_first) {
     if (at == lead.size() || lead[at] != ',') return false;
-    at = std::min(lead.find_first_not_of(kSpace, at + 1), lead.size());
+    at = std::min(lead.find_first_not_of(kJsonSpace, at + 1), lead.size());
   }
   return at == lead.size();
 }
@@ -129,7 +128,7 @@ void ArraySplitter::add(std::string_view text, size_t end, bool is_last,
 // Behind the array there may be white space until the end of the file, of any length.
 void ArraySplitter::finish(std::string_view text, bool is_end, std::vector<RecordSlice>& slices) {
   const bool has_rest =
-      depth_ <= 0 && text.find_first_not_of(kSpace, closed_) != std::string_view::npos;
+      depth_ <= 0 && text.find_first_not_of(kJsonSpace, closed_) != std::string_view::npos;
   if (!is_end && !has_rest) return;
   add(text, text.size(), true, slices);
   is_done_ = true;
@@ -142,7 +141,7 @@ void LineSplitter::split(std::string_view text, bool is_end, std::vector<RecordS
     if (found == std::string_view::npos && !is_end) break;
     const size_t end = std::min(found, text.size() - 1) + 1;
     const std::string_view line = text.substr(begin, end - begin);
-    const bool is_blank = line.find_first_not_of(kSpace) == std::string_view::npos;
+    const bool is_blank = line.find_first_not_of(kJsonSpace) == std::string_view::npos;
     slices.push_back({begin, end, is_blank ? 0 : 1, false, false});
     begin = end;
   }

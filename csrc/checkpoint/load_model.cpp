@@ -12,28 +12,28 @@
 namespace fastsft {
 namespace {
 
-using Readers = std::vector<std::unique_ptr<SafetensorsReader>>;
+using OpenFiles = std::vector<std::unique_ptr<SafetensorsReader>>;
 
-constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kHeadWeight = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-Readers open_files(const std::string& directory) {
-  Readers readers;
+OpenFiles open_files(const std::string& directory) {
+  OpenFiles readers;
   for (const auto& path : weight_files(directory)) {
     readers.push_back(std::make_unique<SafetensorsReader>(path));
   }
   return readers;
 }
 
-std::span<const std::byte> bytes_of(const Readers& readers, const std::string& name) {
+std::span<const std::byte> bytes_of(const OpenFiles& readers, const std::string& name) {
   for (const auto& reader : readers) {
     if (const TensorEntry* tensor = reader->find(name)) return reader->bytes(*tensor);
   }
   return {};
 }
 
-std::vector<std::string> read_directory(std::span<UnitState> units, const std::string& directory) {
-  const Readers readers = open_files(directory);
+std::vector<std::string> read_model(std::span<UnitState> units, const std::string& directory) {
+  const OpenFiles readers = open_files(directory);
   ModelLoader loader(units);
   for (const auto& reader : readers) {
     for (const auto& tensor : reader->tensors()) {
@@ -43,10 +43,10 @@ std::vector<std::string> read_directory(std::span<UnitState> units, const std::s
   }
   std::vector<std::string> notes;
   for (const auto& name : loader.finish(directory)) {
-    if (name == kHead &&
-        !std::ranges::equal(bytes_of(readers, kHead), bytes_of(readers, kEmbedding))) {
-      notes.push_back(concat(directory, ": config.json ties the head to the embedding, so ", kHead,
-                             ", which differs from ", kEmbedding, ", is ignored"));
+    if (name == kHeadWeight &&
+        !std::ranges::equal(bytes_of(readers, kHeadWeight), bytes_of(readers, kEmbedding))) {
+      notes.push_back(concat(directory, ": config.json ties the head to the embedding, so ",
+                             kHeadWeight, ", which differs from ", kEmbedding, ", is ignored"));
     }
   }
   return notes;
@@ -58,7 +58,7 @@ std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory) {
   std::vector<std::string> notes;
   Agreement agreement;
-  agreement.attempt([&] { notes = read_directory(strategy.states(), directory); });
+  agreement.attempt([&] { notes = read_model(strategy.states(), directory); });
   agreement.settle(all, strategy.device(), "loading the model " + directory);
   return notes;
 }

@@ -16,9 +16,9 @@ struct Piece {
   StoredUnit unit;
 };
 using Pieces = std::map<std::string, std::vector<Piece>>;  // by unit
-using Readers = std::vector<std::unique_ptr<SafetensorsReader>>;
+using OpenStateFiles = std::vector<std::unique_ptr<SafetensorsReader>>;
 
-Pieces collect_pieces(const Readers& readers) {
+Pieces collect_pieces(const OpenStateFiles& readers) {
   Pieces pieces;
   for (const auto& reader : readers) {
     for (auto& unit : read_layout(*reader).units) {
@@ -82,8 +82,8 @@ void load_piece(UnitState& state, const Piece& piece) {
   }
 }
 
-void read_directory(std::span<UnitState> units, const std::string& directory) {
-  Readers readers;
+void read_state(std::span<UnitState> units, const std::string& directory) {
+  OpenStateFiles readers;
   for (const auto& path : find_state_files(directory)) {
     readers.push_back(std::make_unique<SafetensorsReader>(path));
   }
@@ -100,7 +100,7 @@ void read_directory(std::span<UnitState> units, const std::string& directory) {
 
 void load_training_state(Strategy& strategy, Communicator& all, const std::string& directory) {
   Agreement agreement;
-  agreement.attempt([&] { read_directory(strategy.states(), directory); });
+  agreement.attempt([&] { read_state(strategy.states(), directory); });
   agreement.settle(all, strategy.device(), "loading the training state " + directory);
 }
 

@@ -11,15 +11,6 @@
 #include "core/whereabouts.h"
 
 namespace fastsft {
-namespace {
-
-int64_t now() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-}
-
-}  // namespace
-
 PhaseDeadline& PhaseDeadline::instance() {
   // Never destroyed: its thread lives as long as the process.
   static PhaseDeadline* deadline = new PhaseDeadline;
@@ -29,14 +20,14 @@ PhaseDeadline& PhaseDeadline::instance() {
 void PhaseDeadline::enter(const std::string& phase, double seconds) {
   const std::lock_guard lock(mutex_);
   phase_ = phase;
-  last_ns_.store(now());
+  last_ns_.store(steady_ns());
   limit_ns_.store(static_cast<int64_t>(seconds * 1e9));
   if (seconds > 0 && !thread_.joinable()) thread_ = std::thread([this] { watch(); });
   changed_.notify_all();
 }
 
 void PhaseDeadline::progress() noexcept {
-  if (limit_ns_.load(std::memory_order_relaxed) > 0) last_ns_.store(now());
+  if (limit_ns_.load(std::memory_order_relaxed) > 0) last_ns_.store(steady_ns());
 }
 
 void PhaseDeadline::watch() {
@@ -47,11 +38,11 @@ void PhaseDeadline::watch() {
       changed_.wait(lock);
       continue;
     }
-    const int64_t left = last_ns_.load() + limit - now();
+    const int64_t left = last_ns_.load() + limit - steady_ns();
     if (left <= 0) end_process();
-    const int64_t second = 1'000'000'000, planned = std::min(left, second), before = now();
+    const int64_t second = 1'000'000'000, planned = std::min(left, second), before = steady_ns();
     changed_.wait_for(lock, std::chrono::nanoseconds(planned));
-    const int64_t after = now(), stopped = stopped_ns(after - before, planned);
+    const int64_t after = steady_ns(), stopped = stopped_ns(after - before, planned);
     if (stopped > 0) last_ns_.store(std::min(last_ns_.load() + stopped, after));
   }
 }

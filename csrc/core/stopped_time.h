@@ -1,8 +1,15 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace fastsft {
+
+// The steady clock, in nanoseconds.
+inline int64_t steady_ns() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
 
 // How long the whole process was stopped (SIGSTOP, a frozen container, a suspended machine) while a
 // thread of it waited: nanoseconds that the wait lasted longer than planned. 0 for the delay of a

@@ -1,16 +1,8 @@
 #include "core/trace.h"
 
-#include <chrono>
+#include "core/stopped_time.h"
 
 namespace fastsft::trace {
-namespace {
-
-int64_t now() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-}
-
-}  // namespace
 
 const char* lane_name(Lane lane) {
   constexpr const char* kNames[] = {"host",   "compute",    "gather",   "reduce",
@@ -66,7 +58,7 @@ uint64_t Recorder::begin(Lane lane, std::string name) {
   span.lane = lane;
   span.name = std::move(name);
   span.began = ++order_;
-  span.begin_ns = now();
+  span.begin_ns = steady_ns();
   span.begin_mark = mark_of(lane);
   return next_span_++;
 }
@@ -77,7 +69,7 @@ void Recorder::end(uint64_t number) {
   if (!on() || number < first_span_) return;
   RecordedSpan& span = spans_[number - first_span_];
   span.ended = ++order_;
-  span.end_ns = now();
+  span.end_ns = steady_ns();
   span.end_mark = mark_of(span.lane);
 }
 

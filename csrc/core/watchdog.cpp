@@ -12,11 +12,6 @@
 namespace fastsft {
 namespace {
 
-int64_t now() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-}
-
 [[noreturn]] void end_process(double seconds) {
   const std::string line = concat("error: ", Whereabouts::instance().text(), ": waited ", seconds,
                                   " s in vain (--ddp_timeout); another rank died or is stuck\n");
@@ -43,17 +38,17 @@ Watchdog::~Watchdog() {
 
 Watchdog::Wait::Wait(Watchdog& watchdog) : watchdog_(watchdog) {
   if (watchdog.timeout_ns_ > 0) {
-    watchdog.deadline_.store(now() + watchdog.timeout_ns_, std::memory_order_relaxed);
+    watchdog.deadline_.store(steady_ns() + watchdog.timeout_ns_, std::memory_order_relaxed);
   }
 }
 
 void Watchdog::watch() {
   constexpr int64_t kPause = 500'000'000;
   std::unique_lock lock(mutex_);
-  int64_t before = now();
+  int64_t before = steady_ns();
   while (!stop_.wait_for(lock, std::chrono::nanoseconds(kPause), [this] { return stopped_; })) {
-    put_off(stopped_ns(now() - before, kPause));
-    before = now();
+    put_off(stopped_ns(steady_ns() - before, kPause));
+    before = steady_ns();
     if (before > deadline_.load(std::memory_order_relaxed)) {
       end_process(static_cast<double>(timeout_ns_) / 1e9);
     }

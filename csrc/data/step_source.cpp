@@ -3,7 +3,7 @@
 namespace fastsft {
 
 StepSource::StepSource(std::vector<int64_t> lengths, std::vector<int64_t> target_counts,
-                       std::vector<int64_t> label_counts, const StepOptions& options)
+                       std::vector<int64_t> label_counts, const StepSourceOptions& options)
     : lengths_(std::move(lengths)),
       target_counts_(std::move(target_counts)),
       label_counts_(std::move(label_counts)),

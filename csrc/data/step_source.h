@@ -6,7 +6,7 @@
 
 namespace fastsft {
 
-struct StepOptions {
+struct StepSourceOptions {
   BatchShape shape;
   int64_t accumulation = 1;
   LossNorm norm = LossNorm::kGlobalTokens;
@@ -19,7 +19,7 @@ class StepSource {
  public:
   // Of each row (RowCounts).
   StepSource(std::vector<int64_t> lengths, std::vector<int64_t> target_counts,
-             std::vector<int64_t> label_counts, const StepOptions& options);
+             std::vector<int64_t> label_counts, const StepSourceOptions& options);
 
   GroupPlan plan(std::span<const int64_t> order, int64_t step, int64_t rank) const;
   // Of the first `steps` steps.
@@ -29,7 +29,7 @@ class StepSource {
   GroupPacking pack(std::span<const int64_t> order, int64_t step) const;
 
   std::vector<int64_t> lengths_, target_counts_, label_counts_;
-  StepOptions options_;
+  StepSourceOptions options_;
 };
 
 }  // namespace fastsft

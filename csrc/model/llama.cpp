@@ -11,7 +11,7 @@ ModelConfig parse_llama(const Json& json) {
   return config;
 }
 
-const bool registered = FamilyRegistry::instance().add("llama", {parse_llama, "Llama"});
+const bool kLlamaRegistered = FamilyRegistry::instance().add("llama", {parse_llama, "Llama"});
 
 }  // namespace
 }  // namespace fastsft

@@ -6,13 +6,13 @@ namespace fastsft {
 namespace {
 
 // MistralConfig's defaults, where a key that is absent and one that is null differ.
-constexpr int64_t kDefaultKeyValueHeads = 8;
-constexpr int64_t kDefaultWindow = 4096;
+constexpr int64_t kMistralKeyValueHeads = 8;
+constexpr int64_t kMistralWindow = 4096;
 
 ModelConfig parse_mistral(const Json& json) {
   Json filled = json;
-  if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kDefaultKeyValueHeads;
-  if (!json.contains("sliding_window")) filled["sliding_window"] = kDefaultWindow;
+  if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kMistralKeyValueHeads;
+  if (!json.contains("sliding_window")) filled["sliding_window"] = kMistralWindow;
   const ConfigFields fields(filled);
   fields.expect("layer_types", Json());
   ModelConfig config = parse_decoder_fields(fields);
@@ -20,7 +20,8 @@ ModelConfig parse_mistral(const Json& json) {
   return config;
 }
 
-const bool registered = FamilyRegistry::instance().add("mistral", {parse_mistral, "Mistral"});
+const bool kMistralRegistered =
+    FamilyRegistry::instance().add("mistral", {parse_mistral, "Mistral"});
 
 }  // namespace
 }  // namespace fastsft

@@ -4,11 +4,11 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kDefaultKeyValueHeads = 32;  // Qwen2Config's, when the key is absent
+constexpr int64_t kQwen2KeyValueHeads = 32;  // Qwen2Config's, when the key is absent
 
 ModelConfig parse_qwen2(const Json& json) {
   Json filled = json;
-  if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kDefaultKeyValueHeads;
+  if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kQwen2KeyValueHeads;
   const ConfigFields fields(filled);
   ModelConfig config = parse_decoder_fields(fields);
   config.qkv_bias = true;
@@ -16,7 +16,7 @@ ModelConfig parse_qwen2(const Json& json) {
   return config;
 }
 
-const bool registered = FamilyRegistry::instance().add("qwen2", {parse_qwen2, "Qwen2"});
+const bool kQwen2Registered = FamilyRegistry::instance().add("qwen2", {parse_qwen2, "Qwen2"});
 
 }  // namespace
 }  // namespace fastsft

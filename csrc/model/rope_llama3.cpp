@@ -31,7 +31,7 @@ FrequencyScaling llama3(const ConfigFields& settings) {
   return scaling;
 }
 
-const bool registered = RopeTypeRegistry::instance().add("llama3", llama3);
+const bool kRopeLlama3Registered = RopeTypeRegistry::instance().add("llama3", llama3);
 
 }  // namespace
 }  // namespace fastsft

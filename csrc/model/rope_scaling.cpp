@@ -14,8 +14,8 @@ FrequencyScaling linear(const ConfigFields& settings) {
   return [factor](float frequency) { return frequency / factor; };
 }
 
-const bool registered = RopeTypeRegistry::instance().add("default", as_trained) &&
-                        RopeTypeRegistry::instance().add("linear", linear);
+const bool kRopeScalingRegistered = RopeTypeRegistry::instance().add("default", as_trained) &&
+                                    RopeTypeRegistry::instance().add("linear", linear);
 
 std::string known_types() {
   std::string text;

@@ -13,8 +13,8 @@ namespace fastsft {
 namespace {
 
 template <typename T>
-void forward(const at::Tensor& x, const at::Tensor& weight, int64_t queries, int64_t keys,
-             float eps, const at::Tensor& out, const at::Tensor& rstd) {
+void run_qk_norm_forward(const at::Tensor& x, const at::Tensor& weight, int64_t queries,
+                         int64_t keys, float eps, const at::Tensor& out, const at::Tensor& rstd) {
   const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
   const T *from = x.data_ptr<T>(), *scale = weight.data_ptr<T>();
   T* to = out.data_ptr<T>();
@@ -32,9 +32,9 @@ void forward(const at::Tensor& x, const at::Tensor& weight, int64_t queries, int
 }
 
 template <typename T>
-void backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-              const at::Tensor& rstd, int64_t queries, int64_t keys, const at::Tensor& grad_weight,
-              float beta) {
+void run_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                          const at::Tensor& rstd, int64_t queries, int64_t keys,
+                          const at::Tensor& grad_weight, float beta) {
   const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
   const T* scale = weight.data_ptr<T>();
   cpu::sum_row_parts(x.size(0), grad_weight, beta, [&](int64_t begin, int64_t end, float* part) {
@@ -54,8 +54,9 @@ void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_head
                  const at::Tensor& rstd) {
   check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd);
   const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? forward<float> : forward<c10::BFloat16>)(x, weight, num_heads, num_key_value_heads,
-                                                   static_cast<float>(eps), out, rstd);
+  (wide ? run_qk_norm_forward<float>
+        : run_qk_norm_forward<c10::BFloat16>)(x, weight, num_heads, num_key_value_heads,
+                                              static_cast<float>(eps), out, rstd);
 }
 
 void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
@@ -63,9 +64,10 @@ void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at:
                           const at::Tensor& grad_weight, double beta) {
   check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta);
   const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? backward<float> : backward<c10::BFloat16>)(grad, x, weight, rstd, num_heads,
-                                                     num_key_value_heads, grad_weight,
-                                                     static_cast<float>(beta));
+  (wide ? run_qk_norm_backward<float>
+        : run_qk_norm_backward<c10::BFloat16>)(grad, x, weight, rstd, num_heads,
+                                               num_key_value_heads, grad_weight,
+                                               static_cast<float>(beta));
 }
 
 }  // namespace

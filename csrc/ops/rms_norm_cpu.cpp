@@ -14,8 +14,9 @@ T* data_or_null(const OptionalTensor& tensor) {
 }
 
 template <typename T>
-void forward(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
-             float eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd) {
+void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
+                          const at::Tensor& weight, float eps, const OptionalTensor& sum,
+                          const at::Tensor& out, const at::Tensor& rstd) {
   const int64_t hidden = x.size(1);
   const T* r = data_or_null<T>(residual);
   T* s = data_or_null<T>(sum);
@@ -28,9 +29,9 @@ void forward(const at::Tensor& x, const OptionalTensor& residual, const at::Tens
 }
 
 template <typename T>
-void backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
-              const at::Tensor& rstd, const at::Tensor& grad_x, const at::Tensor& grad_weight,
-              float beta) {
+void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
+                           const at::Tensor& weight, const at::Tensor& rstd,
+                           const at::Tensor& grad_x, const at::Tensor& grad_weight, float beta) {
   const int64_t hidden = x.size(1);
   cpu::sum_row_parts(x.size(0), grad_weight, beta, [&](int64_t begin, int64_t end, float* part) {
     const int64_t at = begin * hidden;
@@ -45,8 +46,9 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
                   const at::Tensor& rstd) {
   check_rms_norm(x, residual, weight, eps, sum, out, rstd);
   const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? forward<float> : forward<c10::BFloat16>)(x, residual, weight, static_cast<float>(eps),
-                                                   sum, out, rstd);
+  (wide ? run_rms_norm_forward<float>
+        : run_rms_norm_forward<c10::BFloat16>)(x, residual, weight, static_cast<float>(eps), sum,
+                                               out, rstd);
 }
 
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
@@ -54,8 +56,9 @@ void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
   const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? backward<float> : backward<c10::BFloat16>)(grad_out, x, weight, rstd, grad_x, grad_weight,
-                                                     static_cast<float>(beta));
+  (wide ? run_rms_norm_backward<float>
+        : run_rms_norm_backward<c10::BFloat16>)(grad_out, x, weight, rstd, grad_x, grad_weight,
+                                                static_cast<float>(beta));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ ScheduleFactor inverse_sqrt(const ScheduleRequest& request) {
   };
 }
 
-[[maybe_unused]] const bool kRegistered = [] {
+[[maybe_unused]] const bool kScheduleBasicRegistered = [] {
   auto& registry = ScheduleRegistry::instance();
   registry.add("linear", {{}, linear});
   registry.add("polynomial", {{"lr_end", "power"}, polynomial});

@@ -71,7 +71,7 @@ ScheduleFactor cosine_warmup_with_min_lr(const ScheduleRequest& request) {
   };
 }
 
-[[maybe_unused]] const bool kRegistered = [] {
+[[maybe_unused]] const bool kScheduleCosineRegistered = [] {
   auto& registry = ScheduleRegistry::instance();
   registry.add("cosine", {{"num_cycles"}, cosine});
   registry.add("cosine_with_restarts", {{"num_cycles"}, cosine_with_restarts});

@@ -53,7 +53,7 @@ ScheduleFactor warmup_stable_decay(const ScheduleRequest& request) {
   };
 }
 
-[[maybe_unused]] const bool kRegistered = ScheduleRegistry::instance().add(
+[[maybe_unused]] const bool kScheduleStableRegistered = ScheduleRegistry::instance().add(
     "warmup_stable_decay", {{"num_decay_steps", "num_stable_steps", "min_lr_ratio", "num_cycles",
                              "warmup_type", "decay_type"},
                             warmup_stable_decay});

@@ -43,7 +43,7 @@ void FullShard::begin_gather(size_t unit) {
 
 namespace {
 
-const bool registered =
+const bool kFullShardRegistered =
     StrategyRegistry::instance().add("full_shard", [](const StrategyContext& context) {
       return std::make_unique<FullShard>(context, context.groups.over_all());
     });

@@ -8,7 +8,7 @@ namespace {
 // Everything by ranges; whole units only in buffers: of parameters the one computed and its
 // neighbour, of gradients the one written and the one reduced. A block's reduction runs beside the
 // gather of the block after the next; that of the embedding beside the next micro-batch's gather.
-StateBytes plan(const StateDescription& d) {
+StateBytes plan_full_shard(const StateDescription& d) {
   const int64_t range = d.total() / d.world_size, embedding = d.padded(0);
   const auto open = static_cast<int64_t>(2 + d.resident_units);
   const int64_t clone = d.clones() ? 1 : 0;
@@ -22,7 +22,8 @@ StateBytes plan(const StateDescription& d) {
   return bytes;
 }
 
-const bool registered = StatePlanRegistry::instance().add("full_shard", plan);
+const bool kFullShardPlanRegistered =
+    StatePlanRegistry::instance().add("full_shard", plan_full_shard);
 
 }  // namespace
 }  // namespace fastsft

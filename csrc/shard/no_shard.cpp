@@ -33,7 +33,7 @@ class NoShard : public Strategy {
   }
 };
 
-const bool registered = StrategyRegistry::instance().add(
+const bool kNoShardRegistered = StrategyRegistry::instance().add(
     "no_shard", [](const StrategyContext& context) { return std::make_unique<NoShard>(context); });
 
 }  // namespace

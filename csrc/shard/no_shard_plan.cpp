@@ -5,7 +5,7 @@ namespace {
 
 // Everything on every rank. float32 gradients are reduced in place; bfloat16 ones after every
 // micro-batch, through whole units in float32.
-StateBytes plan(const StateDescription& d) {
+StateBytes plan_no_shard(const StateDescription& d) {
   StateDescription alone = d;
   alone.world_size = 1;  // units are padded for one rank
   const int64_t size = alone.total();
@@ -16,7 +16,7 @@ StateBytes plan(const StateDescription& d) {
   return bytes;
 }
 
-const bool registered = StatePlanRegistry::instance().add("no_shard", plan);
+const bool kNoShardPlanRegistered = StatePlanRegistry::instance().add("no_shard", plan_no_shard);
 
 }  // namespace
 }  // namespace fastsft

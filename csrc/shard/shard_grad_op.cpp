@@ -29,7 +29,7 @@ int64_t ShardGradOp::parameter_bytes() const {
 
 namespace {
 
-const bool registered =
+const bool kShardGradOpRegistered =
     StrategyRegistry::instance().add("shard_grad_op", [](const StrategyContext& context) {
       return std::make_unique<ShardGradOp>(context, context.groups.over_all());
     });

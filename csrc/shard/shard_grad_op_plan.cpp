@@ -7,7 +7,7 @@ namespace {
 
 // Parameters whole; gradients by ranges beside whole ones in float32, and after the update one
 // gather at a time.
-StateBytes plan(const StateDescription& d) {
+StateBytes plan_shard_grad_op(const StateDescription& d) {
   const int64_t clone = d.clones() ? 1 : 0;
   StateBytes bytes{.parameters = d.total() * d.itemsize,
                    .gradients = d.reduced_gradients(),
@@ -18,7 +18,8 @@ StateBytes plan(const StateDescription& d) {
   return bytes;
 }
 
-const bool registered = StatePlanRegistry::instance().add("shard_grad_op", plan);
+const bool kShardGradOpPlanRegistered =
+    StatePlanRegistry::instance().add("shard_grad_op", plan_shard_grad_op);
 
 }  // namespace
 }  // namespace fastsft

@@ -16,7 +16,7 @@
 namespace fastsft {
 namespace {
 
-constexpr const char* kPrefix = ".fastsft-new-";
+constexpr const char* kNewPrefix = ".fastsft-new-";
 constexpr const char* kOurArguments = "training_args.json";
 constexpr const char* kForeignArguments = "training_args.bin";
 constexpr uint64_t kMaxArgumentBytes = uint64_t{1} << 20;
@@ -28,8 +28,6 @@ std::vector<std::string> names_of(const Manifest& manifest) {
   for (const auto& file : manifest.files) names.push_back(file.name);
   return names;
 }
-
-bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
 
 bool remove_if_there(FileSystem& file_system, const std::string& path) {
   if (!file_system.exists(path)) return false;
@@ -187,7 +185,7 @@ bool is_our_model(const std::string& directory) {
   }
 }
 
-std::string file_set_name() { return kPrefix + random_suffix(); }
+std::string file_set_name() { return kNewPrefix + random_suffix(); }
 
 std::string install_file_set(FileSystem& file_system, const std::string& parent,
                              const std::string& name) {

@@ -24,11 +24,6 @@ uint64_t free_bytes(const std::string& path) {
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
-bool is_there(const std::string& path) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
-}
-
 void sync_path(const std::string& path, int flags) {
   const int descriptor =
       checked_call("open", path, [&] { return ::open(path.c_str(), flags | O_CLOEXEC); });

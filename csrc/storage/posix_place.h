@@ -29,6 +29,7 @@ enum class PathKind { kNothing, kFile, kDirectory, kLink, kOther };
 
 // Of the path itself: a link is kLink, wherever it leads.
 PathKind path_kind(const std::string& path);
+inline bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
 // Whether `name`, which may have folders, is a file in `directory` that is reached through no link.
 bool is_plain_file(const std::string& directory, const std::string& name);
 

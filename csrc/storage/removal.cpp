@@ -72,8 +72,6 @@ std::string stamp() {
   return text.data();
 }
 
-bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
-
 }  // namespace
 
 bool holds_manifest(FileSystem& file_system, const std::string& path) {

@@ -11,11 +11,12 @@
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kCheckpointPrefix = "checkpoint-";
 
 std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kPrefix) || name.size() == kPrefix.size()) return std::nullopt;
-  const char* begin = name.data() + kPrefix.size();
+  if (!name.starts_with(kCheckpointPrefix) || name.size() == kCheckpointPrefix.size())
+    return std::nullopt;
+  const char* begin = name.data() + kCheckpointPrefix.size();
   const char* end = name.data() + name.size();
   int64_t step = 0;
   const auto [stop, error] = std::from_chars(begin, end, step);

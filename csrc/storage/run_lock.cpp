@@ -42,7 +42,7 @@ std::string read_owner(int descriptor) {
 }
 
 // Of the open file, not of the process: closing some other descriptor of it does not give it free.
-bool try_lock(int descriptor, const std::string& path) {
+bool take_lock(int descriptor, const std::string& path) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -100,7 +100,7 @@ RunLock::RunLock(const std::string& directory, const std::string& holder,
   while (descriptor_ < 0) {
     const int opened = open_lock_file(path_);
     descriptor_ = opened;
-    if (!try_lock(opened, path_)) {
+    if (!take_lock(opened, path_)) {
       const std::string owner = read_owner(opened);
       ::close(opened);
       descriptor_ = -1;

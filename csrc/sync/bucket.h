@@ -9,7 +9,7 @@
 namespace fastsft {
 
 // Bytes [begin, begin + bytes) of one tensor of a plan, at `offset` of a bucket.
-struct Piece {
+struct SyncPiece {
   size_t tensor = 0;
   uint64_t begin = 0;
   uint64_t bytes = 0;
@@ -18,7 +18,7 @@ struct Piece {
 
 // What one broadcast carries. Pieces follow each other without gaps, in the order of the plan.
 struct Bucket {
-  std::vector<Piece> pieces;
+  std::vector<SyncPiece> pieces;
   uint64_t bytes = 0;
 };
 

@@ -40,7 +40,7 @@ bool is_plain(const at::Tensor& tensor, at::ScalarType dtype) {
          !tensor.is_conj() && !tensor.is_neg();
 }
 
-void pack_piece(const Piece& piece, const at::Tensor& tensor, at::ScalarType dtype,
+void pack_piece(const SyncPiece& piece, const at::Tensor& tensor, at::ScalarType dtype,
                 const at::Tensor& buffer) {
   if (is_plain(buffer, at::kByte) && is_plain(tensor, dtype)) {
     std::memcpy(buffer.mutable_data_ptr<uint8_t>() + piece.offset,
@@ -51,7 +51,7 @@ void pack_piece(const Piece& piece, const at::Tensor& tensor, at::ScalarType dty
   part(buffer, piece.offset, piece.bytes).copy_(part(bytes_of(wire), piece.begin, piece.bytes));
 }
 
-void unpack_piece(const Piece& piece, const at::Tensor& tensor, at::ScalarType dtype,
+void unpack_piece(const SyncPiece& piece, const at::Tensor& tensor, at::ScalarType dtype,
                   const at::Tensor& buffer) {
   FASTSFT_ASSERT(tensor.is_contiguous() && tensor.scalar_type() == dtype);
   if (is_plain(buffer, at::kByte) && is_plain(tensor, dtype)) {

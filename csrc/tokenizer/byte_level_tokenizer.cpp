@@ -12,8 +12,6 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kMaxText = UINT32_MAX;
-
 ByteLevelRules make_rules(const TokenizerJson& json, const JsonTokenizerSettings& settings) {
   ByteLevelRules rules = parse_byte_level_rules(json);
   const bool is_read = json.pre_tokenizer.value("type", std::string()) == "ByteLevel";

@@ -12,8 +12,8 @@ namespace fastsft {
 namespace {
 
 using Finder = void (*)(const char*, size_t, ByteMasks*);
-constexpr char kSpace = ' ';
-constexpr char kLead = '\xE2';
+constexpr char kSpaceByte = ' ';
+constexpr char kLeadByte = '\xE2';
 
 // The lowest bit of each byte that equals `wanted`, gathered into eight bits.
 uint64_t find_in_word(uint64_t word, char wanted) {
@@ -31,8 +31,8 @@ void find_portably(const char* bytes, size_t count, ByteMasks* masks) {
     for (size_t part = 0; part < 8; ++part) {
       uint64_t word;
       std::memcpy(&word, bytes + block * kBlockSize + part * 8, 8);
-      found.spaces |= find_in_word(word, kSpace) << (8 * part);
-      found.leads |= find_in_word(word, kLead) << (8 * part);
+      found.spaces |= find_in_word(word, kSpaceByte) << (8 * part);
+      found.leads |= find_in_word(word, kLeadByte) << (8 * part);
     }
     masks[block] = found;
   }
@@ -52,7 +52,7 @@ __attribute__((target("avx2"))) void find_avx2(const char* bytes, size_t count, 
     const auto* from = reinterpret_cast<const __m256i*>(bytes + block * kBlockSize);
     const __m256i low = _mm256_loadu_si256(from);
     const __m256i high = _mm256_loadu_si256(from + 1);
-    masks[block] = {compare_avx2(low, high, kSpace), compare_avx2(low, high, kLead)};
+    masks[block] = {compare_avx2(low, high, kSpaceByte), compare_avx2(low, high, kLeadByte)};
   }
 }
 
@@ -60,8 +60,8 @@ __attribute__((target("avx512f,avx512bw"))) void find_avx512(const char* bytes, 
                                                              ByteMasks* masks) {
   for (size_t block = 0; block < count; ++block) {
     const __m512i all = _mm512_loadu_si512(bytes + block * kBlockSize);
-    masks[block] = {_mm512_cmpeq_epi8_mask(all, _mm512_set1_epi8(kSpace)),
-                    _mm512_cmpeq_epi8_mask(all, _mm512_set1_epi8(kLead))};
+    masks[block] = {_mm512_cmpeq_epi8_mask(all, _mm512_set1_epi8(kSpaceByte)),
+                    _mm512_cmpeq_epi8_mask(all, _mm512_set1_epi8(kLeadByte))};
   }
 }
 

@@ -35,7 +35,7 @@ class RunDecoder {
       : model_(&model), strips_space_(strips_space) {}
 
   void add(int32_t id, bool without_mark) {
-    const Piece& piece = model_->pieces[id];
+    const ScoredPiece& piece = model_->pieces[id];
     if (piece.type == PieceType::kByte) {
       bytes_ += byte_of(piece.text);
       return;

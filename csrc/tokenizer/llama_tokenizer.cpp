@@ -9,7 +9,6 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kMaxText = UINT32_MAX;
 constexpr int32_t kMaxId = 1 << 28;
 
 int32_t id_of(const Token& token) { return token.id; }

@@ -11,13 +11,13 @@ namespace fastsft {
 namespace {
 
 // Equal scores get equal ranks: only the score orders merges, then the position.
-std::vector<int32_t> rank_pieces(const std::vector<Piece>& pieces) {
+std::vector<int32_t> rank_pieces(const std::vector<ScoredPiece>& pieces) {
   std::vector<float> scores;
-  for (const Piece& piece : pieces) scores.push_back(piece.score);
+  for (const ScoredPiece& piece : pieces) scores.push_back(piece.score);
   std::sort(scores.begin(), scores.end(), std::greater<>());
   scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
   std::vector<int32_t> ranks;
-  for (const Piece& piece : pieces) {
+  for (const ScoredPiece& piece : pieces) {
     const auto at = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
     ranks.push_back(static_cast<int32_t>(at - scores.begin()));
   }
@@ -40,7 +40,7 @@ class Derivation {
       : pieces_(model.pieces), ids_(model.pieces.size()) {
     rules_.num_pieces = static_cast<int32_t>(pieces_.size());
     for (int32_t id = 0; id < rules_.num_pieces; ++id) {
-      const Piece& piece = pieces_[id];
+      const ScoredPiece& piece = pieces_[id];
       if (piece.type != PieceType::kNormal) continue;
       ids_.add(piece.text, id);
       if (is_character(piece.text)) number(utf8_code_point(piece.text, 0), id);
@@ -51,7 +51,7 @@ class Derivation {
     number_inner_characters();
     const std::vector<int32_t> ranks = rank_pieces(pieces_);
     for (int32_t id = 0; id < rules_.num_pieces; ++id) {
-      const Piece& piece = pieces_[id];
+      const ScoredPiece& piece = pieces_[id];
       if (piece.type == PieceType::kNormal && !is_character(piece.text)) add_splits(id, ranks[id]);
     }
     return std::move(rules_);
@@ -64,7 +64,7 @@ class Derivation {
 
   void number_inner_characters() {
     int32_t next = rules_.num_pieces;
-    for (const Piece& piece : pieces_) {
+    for (const ScoredPiece& piece : pieces_) {
       if (piece.type != PieceType::kNormal || is_character(piece.text)) continue;
       rules_.merged.push_back(piece.text);
       for (size_t at = 0; at < piece.text.size(); at += utf8_char_size(piece.text[at])) {
@@ -91,7 +91,7 @@ class Derivation {
     });
   }
 
-  const std::vector<Piece>& pieces_;
+  const std::vector<ScoredPiece>& pieces_;
   MergeRules rules_;
   CharacterTable table_;
   TextIndex ids_;

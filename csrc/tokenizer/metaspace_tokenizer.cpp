@@ -10,8 +10,6 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kMaxText = UINT32_MAX;
-
 SentencePieceBpe make_bpe(const TokenizerJson& json, WordRule words) {
   SentencePieceModel model = make_metaspace_model(json);
   const MergeRules merges = make_metaspace_merges(json, model);
@@ -46,7 +44,7 @@ int parse_byte(std::string_view text) {
 }
 
 // A run of bytes is text when it is UTF-8, otherwise each byte is one U+FFFD.
-void append_bytes(std::string& bytes, std::string& text) {
+void append_byte_run(std::string& bytes, std::string& text) {
   if (find_invalid_utf8(bytes) == std::string_view::npos) {
     text += bytes;
   } else {
@@ -125,10 +123,10 @@ std::string MetaspaceTokenizer::decode(std::span<const int32_t> ids,
       bytes += static_cast<char>(byte);
       continue;
     }
-    append_bytes(bytes, text);
+    append_byte_run(bytes, text);
     append_with_spaces(piece, text);
   }
-  append_bytes(bytes, text);
+  append_byte_run(bytes, text);
   const auto first = std::min(text.find_first_not_of(' '), text.size());
   return text.substr(std::min<size_t>(first, static_cast<size_t>(rules_.stripped_spaces)));
 }

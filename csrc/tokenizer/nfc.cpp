@@ -11,7 +11,7 @@
 namespace fastsft {
 namespace {
 
-constexpr uint32_t kHangul = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
+constexpr uint32_t kHangul = 0xAC00, kLeadConsonant = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
 constexpr uint32_t kNumLeads = 19, kNumVowels = 21, kNumTails = 28;
 constexpr uint32_t kNumHangul = kNumLeads * kNumVowels * kNumTails;
 
@@ -32,7 +32,7 @@ class NfcTables {
   void decompose(uint32_t code, std::vector<uint32_t>& parts) const {
     if (code - kHangul < kNumHangul) {
       const uint32_t index = code - kHangul;
-      parts.push_back(kLead + index / (kNumVowels * kNumTails));
+      parts.push_back(kLeadConsonant + index / (kNumVowels * kNumTails));
       parts.push_back(kVowel + index % (kNumVowels * kNumTails) / kNumTails);
       if (index % kNumTails != 0) parts.push_back(kTail + index % kNumTails);
       return;
@@ -45,8 +45,8 @@ class NfcTables {
 
   // 0 when the two stay apart.
   uint32_t compose(uint32_t first, uint32_t second) const {
-    if (first - kLead < kNumLeads && second - kVowel < kNumVowels) {
-      return kHangul + ((first - kLead) * kNumVowels + second - kVowel) * kNumTails;
+    if (first - kLeadConsonant < kNumLeads && second - kVowel < kNumVowels) {
+      return kHangul + ((first - kLeadConsonant) * kNumVowels + second - kVowel) * kNumTails;
     }
     const bool has_no_tail = first - kHangul < kNumHangul && (first - kHangul) % kNumTails == 0;
     if (has_no_tail && second > kTail && second - kTail < kNumTails) return first + second - kTail;

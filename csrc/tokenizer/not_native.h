@@ -12,4 +12,7 @@ class NotNative : public std::invalid_argument {
   explicit NotNative(const std::string& what) : std::invalid_argument(what) {}
 };
 
+// The begin of a file's own words, for such a message.
+inline std::string in_quotes(const std::string& text) { return "\"" + text.substr(0, 200) + "\""; }
+
 }  // namespace fastsft

@@ -49,7 +49,7 @@ void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
     proven.add(left, right, {static_cast<uint32_t>(rank), symbol});
   }
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
-    const Piece& piece = model_.pieces[id];
+    const ScoredPiece& piece = model_.pieces[id];
     const bool is_normal = piece.type == PieceType::kNormal && !piece.text.empty();
     if (!is_normal || !proven.contains(id)) continue;
     const std::string word = write_spaces(piece.text);

@@ -28,8 +28,8 @@ struct Settings {
   std::string normalizer;
 };
 
-Piece parse_piece(std::string_view bytes, const std::string& where) {
-  Piece piece;
+ScoredPiece parse_piece(std::string_view bytes, const std::string& where) {
+  ScoredPiece piece;
   uint64_t type = 1;
   ProtobufReader reader(bytes, where);
   while (reader.next()) {
@@ -144,7 +144,7 @@ void index_bytes(SentencePieceModel& model, const std::string& where) {
 void check_sizes(const SentencePieceModel& model, const std::string& where) {
   size_t bytes = 0;
   size_t squares = 0;
-  for (const Piece& piece : model.pieces) {
+  for (const ScoredPiece& piece : model.pieces) {
     bytes += piece.text.size();
     squares += piece.text.size() * piece.text.size();
     require(bytes <= kMaxBytes && squares <= kMaxSquares, where,
@@ -159,7 +159,7 @@ void check_pieces(SentencePieceModel& model, const std::string& where) {
   int num_unknown = 0;
   bool has_space_mark = false;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
-    const Piece& piece = model.pieces[id];
+    const ScoredPiece& piece = model.pieces[id];
     require(seen.add(piece.text, 0), where, ": piece \"", piece.text, "\" appears twice");
     require(piece.type != PieceType::kUserDefined && piece.type != PieceType::kUnused, where,
             ": piece ", id, " (\"", piece.text,

@@ -12,7 +12,7 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-struct Piece {
+struct ScoredPiece {
   std::string text;
   float score = 0;
   PieceType type = PieceType::kNormal;
@@ -20,8 +20,8 @@ struct Piece {
 
 // A SentencePiece BPE vocabulary as its tokenizer.model holds it.
 struct SentencePieceModel {
-  std::vector<Piece> pieces;   // the index is the id
-  std::vector<int32_t> bytes;  // id of each byte's piece; empty without byte fallback
+  std::vector<ScoredPiece> pieces;  // the index is the id
+  std::vector<int32_t> bytes;           // id of each byte's piece; empty without byte fallback
   int32_t unk_id = 0;
   bool add_dummy_prefix = true;
   bool fuses_unknown = true;  // a run of unknown characters is one token

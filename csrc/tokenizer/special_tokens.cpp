@@ -8,7 +8,7 @@
 namespace fastsft {
 namespace {
 
-uint32_t decode_char(std::string_view bytes) {
+uint32_t decode_one(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(bytes[i])); };
   switch (bytes.size()) {
     case 1:
@@ -22,7 +22,7 @@ uint32_t decode_char(std::string_view bytes) {
   }
 }
 
-bool is_space(uint32_t c) {
+bool is_python_space(uint32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
          c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
          c == 0x205F || c == 0x3000;
@@ -68,7 +68,7 @@ std::string_view strip_right(std::string_view text) {
   while (!text.empty()) {
     size_t at = text.size() - 1;
     while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
-    if (!is_space(decode_char(text.substr(at)))) break;
+    if (!is_python_space(decode_one(text.substr(at)))) break;
     text = text.substr(0, at);
   }
   return text;
@@ -77,7 +77,7 @@ std::string_view strip_right(std::string_view text) {
 std::string_view strip_left(std::string_view text) {
   while (!text.empty()) {
     const size_t size = utf8_char_size(static_cast<unsigned char>(text[0]));
-    if (!is_space(decode_char(text.substr(0, size)))) break;
+    if (!is_python_space(decode_one(text.substr(0, size)))) break;
     text.remove_prefix(size);
   }
   return text;

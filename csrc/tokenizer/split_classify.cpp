@@ -12,7 +12,7 @@ namespace {
 enum : uint8_t {
   kLetter = 1,
   kDigit = 2,
-  kSpace = 4,
+  kSpaceBit = 4,
   kNewline = 8,
   kBlank = 16,
   kQuote = 32,
@@ -26,10 +26,10 @@ constexpr std::array<uint8_t, 256> kClasses = [] {
     if (byte >= 128) classes[byte] = kHigh;
     if (byte < 128 && lower >= 'a' && lower <= 'z') classes[byte] = kLetter;
     if (byte >= '0' && byte <= '9') classes[byte] = kDigit;
-    if (byte >= '\t' && byte <= '\r') classes[byte] = kSpace;
+    if (byte >= '\t' && byte <= '\r') classes[byte] = kSpaceBit;
   }
-  classes['\n'] = classes['\r'] = kSpace | kNewline;
-  classes[' '] = kSpace | kBlank;
+  classes['\n'] = classes['\r'] = kSpaceBit | kNewline;
+  classes[' '] = kSpaceBit | kBlank;
   classes['\''] = kQuote;
   return classes;
 }();

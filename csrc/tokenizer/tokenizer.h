@@ -17,6 +17,9 @@ struct Token {
   uint32_t end = 0;
 };
 
+// Bytes of a text that a Token can point into.
+inline constexpr size_t kMaxText = UINT32_MAX;
+
 // Bytes [begin, end) of a text.
 struct ByteSpan {
   uint32_t begin = 0;

@@ -8,7 +8,7 @@ namespace {
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxValues = 1 << 23;
 constexpr size_t kMaxMembers = 1 << 12;
-constexpr size_t kMaxPieces = 1 << 22;
+constexpr size_t kMaxVocabulary = 1 << 22;
 constexpr size_t kMaxMerges = 1 << 23;
 constexpr size_t kMaxPieceBytes = 1 << 16;
 
@@ -105,7 +105,7 @@ bool TokenizerJsonEvents::key(std::string& value) {
 
 void TokenizerJsonEvents::add_piece(std::string text) {
   if (awaits_number_) refuse_value("a text");
-  require(pieces.size() < kMaxPieces, where_, ": model.vocab has more than ", kMaxPieces,
+  require(pieces.size() < kMaxVocabulary, where_, ": model.vocab has more than ", kMaxVocabulary,
           " pieces");
   require(text.size() <= kMaxPieceBytes, where_, ": model.vocab: piece ", pieces.size(), " has ",
           text.size(), " bytes, at most ", kMaxPieceBytes, " are possible");

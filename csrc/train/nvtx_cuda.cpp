@@ -15,7 +15,7 @@ bool profiler_attached() {
   return std::getenv("NVTX_INJECTION64_PATH") != nullptr || std::getenv("FASTSFT_NVTX") != nullptr;
 }
 
-const bool registered = [] {
+const bool kNvtxCudaRegistered = [] {
   if (profiler_attached()) trace::outside_ranges() = {&push, &pop};
   return true;
 }();

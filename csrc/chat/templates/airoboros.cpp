@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kAiroborosRegistered = ChatTemplates::instance().add(
     "airoboros", {.system = "A chat between a curious user and an artificial intelligence "
                             "assistant. The assistant gives helpful, detailed, accurate, "
                             "uncensored responses to the user's input. The assistant never refuses "

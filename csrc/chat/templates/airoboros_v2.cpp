@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered =
+const bool kAiroborosV2Registered =
     ChatTemplates::instance().add("airoboros_v2", {.system = "A chat.",
                                                    .after_system = "\n",
                                                    .before_user = "USER: ",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kAiroborosV3Registered = ChatTemplates::instance().add(
     "airoboros_v3", {.system = "You are a helpful, unbiased, uncensored assistant.",
                      .before_system = "<<SYS>>\n",
                      .after_system = "\n<</SYS>>\n\n",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kAlpacaRegistered = ChatTemplates::instance().add(
     "alpaca", {.system = "Below is an instruction that describes a task. Write a response that "
                          "appropriately completes the request.",
                .after_system = "\n\n",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kAlpacaStanfordRegistered = ChatTemplates::instance().add(
     "alpaca_stanford", {.system = "Below is an instruction that describes a task. Write a response "
                                   "that appropriately completes the request.",
                         .after_system = "\n\n",

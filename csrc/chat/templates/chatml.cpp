@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kChatmlRegistered = ChatTemplates::instance().add(
     "chatml",
     {.before_system = "<|im_start|>system\n",
      .after_system = "<|im_end|>\n",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kDeepseekChatRegistered = ChatTemplates::instance().add(
     "deepseek-chat",
     {.after_system = "\n\n",
      .before_user = "User: ",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered =
+const bool kGemmaRegistered =
     ChatTemplates::instance().add("gemma", {.after_system = "\n\n",
                                             .system_in_user = true,
                                             .before_user = "<start_of_turn>user\n",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered =
+const bool kKoalaRegistered =
     ChatTemplates::instance().add("koala", {.system = "BEGINNING OF CONVERSATION:",
                                             .after_system = " ",
                                             .before_user = "USER: ",

@@ -3,16 +3,17 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add("llama-2", {.before_system = "<<SYS>>\n",
-                                                                   .after_system = "\n<</SYS>>\n\n",
-                                                                   .system_in_user = true,
-                                                                   .before_user = "[INST] ",
-                                                                   .after_user = " ",
-                                                                   .before_assistant = "[/INST] ",
-                                                                   .before_stop = " ",
-                                                                   .stop_token = "</s>",
-                                                                   .learned_lead = 1,
-                                                                   .bos = BosRule::kEachTurn});
+const bool kLlama2Registered =
+    ChatTemplates::instance().add("llama-2", {.before_system = "<<SYS>>\n",
+                                              .after_system = "\n<</SYS>>\n\n",
+                                              .system_in_user = true,
+                                              .before_user = "[INST] ",
+                                              .after_user = " ",
+                                              .before_assistant = "[/INST] ",
+                                              .before_stop = " ",
+                                              .stop_token = "</s>",
+                                              .learned_lead = 1,
+                                              .bos = BosRule::kEachTurn});
 
 }  // namespace
 }  // namespace fastsft

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kLlama3Registered = ChatTemplates::instance().add(
     "llama-3",
     {.before_system = "<|start_header_id|>system<|end_header_id|>\n\n",
      .after_system = "<|eot_id|>",

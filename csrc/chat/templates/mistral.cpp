@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kMistralRegistered = ChatTemplates::instance().add(
     "mistral",
     {.after_system = "\n",
      .system_in_user = true,

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered =
+const bool kPhiRegistered =
     ChatTemplates::instance().add("phi", {.before_system = "<|system|>\n",
                                           .after_system = "<|end|>\n",
                                           .before_user = "<|user|>\n",

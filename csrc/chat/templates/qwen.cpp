@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kQwenRegistered = ChatTemplates::instance().add(
     "qwen",
     {.system = "You are a helpful assistant.",
      .before_system = "<|im_start|>system\n",

@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kVicunaV11Registered = ChatTemplates::instance().add(
     "vicuna_v1.1",
     {.system = "A chat between a curious user and an artificial intelligence assistant. The "
                "assistant gives helpful, detailed, and polite answers to the user's questions.",

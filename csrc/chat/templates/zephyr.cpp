@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-const bool kRegistered = ChatTemplates::instance().add(
+const bool kZephyrRegistered = ChatTemplates::instance().add(
     "zephyr",
     {.before_system = "<|system|>\n",
      .after_system = "</s>\n",

@@ -1,0 +1,27 @@
+# Files of a folder are compiled in groups: most of a file's time goes into the headers that its neighbours
+# include, too. A group never crosses folders, in which names in anonymous namespaces differ. On where pip
+# builds; a build to work with compiles each file alone.
+set(unity OFF)
+if(SKBUILD)
+  set(unity ON)
+endif()
+option(FASTSFT_UNITY "Compile the files of a folder in groups" ${unity})
+
+# fastsft_group_sources(<target> <files a group> <source>...)
+function(fastsft_group_sources target size)
+  if(NOT FASTSFT_UNITY)
+    return()
+  endif()
+  set(group 0)
+  foreach(source IN LISTS ARGN)
+    string(REGEX REPLACE "^${CMAKE_CURRENT_SOURCE_DIR}/([^/]+)/.*" "\\1" folder ${source})
+    if(NOT folder STREQUAL last_folder OR count EQUAL size)
+      math(EXPR group "${group} + 1")
+      set(count 0)
+    endif()
+    set(last_folder ${folder})
+    math(EXPR count "${count} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${group}_${folder})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
