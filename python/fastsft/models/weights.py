@@ -9,7 +9,7 @@ from typing import Any
 
 from fastsft.models.config import has_safetensors
 from fastsft.ranks.agreement import Agreement
-from fastsft.regular_files import check_regular, read_json_object
+from fastsft.regular_files import check_regular, file_inside, read_json_object
 from fastsft.reporting.terminal_text import visible
 
 _PICKLED = "pytorch_model.bin"
@@ -72,11 +72,12 @@ def pickled_files(directory: Path) -> Iterator[Path]:
     """The files of pickled weights, by their index where there is one. ValueError when there are none."""
     from fastsft import _C
 
-    if (directory / _PICKLED).exists():
-        yield Path(_C.path_inside(str(directory), _PICKLED, str(directory)))
+    single = file_inside(directory, _PICKLED)
+    if single is not None:
+        yield single
         return
-    index = directory / _PICKLED_INDEX
-    if not index.exists():
+    index = file_inside(directory, _PICKLED_INDEX)
+    if index is None:
         raise ValueError(
             f"{directory}: expected model.safetensors, model.safetensors.index.json, {_PICKLED} or "
             f"{_PICKLED_INDEX}, found none"
