@@ -134,6 +134,60 @@ def test_files_of_others_with_our_names(model: Path, output: Path) -> None:
     assert sorted(output.glob("previous-*")) == before  # ours are replaced
 
 
+def test_files_of_others_in_a_directory_of_ours(model: Path, output: Path, capsys: Any) -> None:
+    """Where a run has saved before, a file counts as ours only while it is as we wrote it."""
+    small = [name for name in OURS if not name.endswith(".safetensors") and "index" not in name]
+
+    def run_and_save() -> None:
+        trainer = make_trainer(model, output, max_steps=2, plot_loss=True)
+        saved = trainer.train()
+        saving.trainer_save_model_safe(trainer)
+        trainer.save_metrics("train", saved.metrics)
+        trainer.save_metrics("eval", {"eval_loss": 1.0})
+        trainer.save_state()
+        finished_run.record_end(trainer, saved)
+
+    run_and_save()
+    run_and_save()
+    assert not list(output.glob("previous-*.*")), "what is ours was put aside"
+    for name in small:
+        (output / name).write_text(f"precious {name}")
+    capsys.readouterr()
+    run_and_save()
+    told = capsys.readouterr().out
+    for name in small:
+        (found,) = find(output, f"precious {name}")
+        assert found.startswith("previous-") and found.endswith(f"-{name}")
+        assert f"{output / name}, which fastsft did not write, is now called {found}" in told or (
+            found in told and name in ("all_results.json", "train_results.json", "eval_results.json")
+        )
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "text", "types", "huge", "nested"])
+def test_the_record_of_what_was_written_is_a_strangers(output: Path, keep: Path, kind: str) -> None:
+    record = output / ".fastsft-files.json"
+    texts = {"text": "not json", "types": '{"x": [["a", {}]], "y": 7}', "nested": "[" * 100_000}
+    if kind == "fifo":
+        os.mkfifo(record)
+    elif kind == "directory":
+        record.mkdir()
+        (record / "mine").write_text("precious")
+    elif kind == "link":
+        record.symlink_to(keep / "thesis")
+    elif kind == "huge":
+        record.touch()
+        os.truncate(record, 1 << 40)
+    else:
+        record.write_text(texts[kind])
+    (output / "x").write_text("precious x")
+    write_output(output / "x", "new")
+    write_output(output / "x", "newer")
+    assert (output / "x").read_text() == "newer" and (keep / "thesis").read_text() == "mine"
+    assert len(find(output, "precious x")) == 1
+    assert record.is_file() and not record.is_symlink()
+    assert kind != "directory" or len(find(output, "precious")) == 1
+
+
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_no_write_goes_through_what_has_our_names(model: Path, keep: Path, output: Path, kind: str) -> None:
     for name in OURS:
@@ -250,7 +304,7 @@ def test_files_are_written_whole_and_through_no_link(keep: Path, output: Path) -
     assert [path.name for path in output.iterdir()] == ["x"]
     write_output(output / "y", "1")
     write_output(output / "y", "2")
-    assert sorted(path.name for path in output.iterdir()) == ["x", "y"]
+    assert sorted(path.name for path in output.iterdir()) == [".fastsft-files.json", "x", "y"]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "/dev/null", "link to /dev/null"])
