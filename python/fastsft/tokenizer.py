@@ -9,7 +9,7 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.output_files import replace_file
-from fastsft.regular_files import check_regular, file_inside
+from fastsft.regular_files import check_regular, file_inside, read_json_object
 from fastsft.tokenizers.json_tokenizer import load_json_tokenizer
 from fastsft.tokenizers.kept_files import NAMES, TEMPLATES, KeptFiles
 from fastsft.tokenizers.settings import read_chat_template, read_settings
@@ -228,7 +228,7 @@ def _content(token: Any) -> Any:
 
 def _patch(path: Path, changes: dict[str, Any]) -> None:
     """Replace the values that differ; a file without differences keeps its bytes."""
-    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    known = read_json_object(path) if path.exists() else {}
     differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
     if differing:
         replace_file(path, json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n")
