@@ -16,7 +16,7 @@ from fastsft.models.given_library import check_dropout, check_patches
 from fastsft.output_files import replace_file
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.sharding_arguments import warn_of_other_layer_class
-from fastsft.regular_files import file_inside, read_json_object
+from fastsft.regular_files import check_name, file_inside, read_json_object
 
 
 class ModelConfig(dict[str, Any]):
@@ -62,6 +62,7 @@ def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str
     """
     path = Path(name).expanduser()
     if path.is_dir():
+        check_name(path.absolute(), "--model_name_or_path")
         return path
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ValueError(f"model_name_or_path: {name} is not a directory")

@@ -66,12 +66,23 @@ def file_inside(directory: str | Path, name: str) -> Path | None:
     path = Path(directory) / name
     if not os.path.lexists(path):
         return None
+    check_name(path, "a file of a model")
     inside = Path(_C.nested_path_inside(str(directory), name, str(directory)))
     if not inside.exists():
         raise ValueError(
             f"{path}: a link that leads nowhere, to {ascii(os.readlink(path))[1:-1]}; copy the file"
         )
     return inside
+
+
+def check_name(path: str | Path, what: str) -> None:
+    """ValueError, beginning with `what`, for a path that is not UTF-8: the native core takes no others."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{what}: expected a path in UTF-8, got {os.fspath(path)!a}; rename what is not"
+        ) from None
 
 
 def kind_of(mode: int) -> str:

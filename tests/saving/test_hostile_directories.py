@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fastsft import _C, saving
+from fastsft.callbacks import TrainerCallback
 from fastsft.checkpoints import finished_run
 from fastsft.output_files import check_output_file, replace_file, write_output
 from fastsft.ranks.run_lock import check_still_held, run_lock
@@ -293,6 +294,51 @@ def test_a_file_in_the_place_of_the_directory(model: Path, output: Path) -> None
         with pytest.raises(RuntimeError, match="is no longer the directory"):
             saving.save_checkpoint(trainer, output / "checkpoint-2")
     assert output.read_text() == "mine"
+
+
+class Replacing(TrainerCallback):
+    """Somebody who puts a link in the place of the checkpoint of step 2, while the run goes on."""
+
+    def __init__(self, output: Path, target: Path) -> None:
+        self._output, self._target = output, target
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        path = self._output / "checkpoint-2"
+        if state.global_step == 3:  # saves are finished at the end of their step
+            path.rename(self._output / "moved")
+            path.symlink_to(self._target)
+
+
+@pytest.mark.parametrize("target", ["a folder", "its own", "nothing"])
+def test_a_checkpoint_that_is_a_link_since(model: Path, keep: Path, output: Path, target: str) -> None:
+    """Neither rotation nor a later save removes or writes what is behind it."""
+    places = {"a folder": keep, "its own": output / "moved", "nothing": output / "gone"}
+    trainer = make_trainer(model, output, save_total_limit=1, async_save=False)
+    trainer.add_callback(Replacing(output, places[target]))
+    trainer.train()
+    assert [path.name for path in keep.iterdir()] == ["thesis"] and (keep / "thesis").read_text() == "mine"
+    assert _C.verify_directory(str(output / "moved")) == []
+    assert _C.verify_directory(str(output / "checkpoint-6")) == []
+
+
+def test_hard_links_to_what_is_replaced_keep_their_content(model: Path, finished: Path, output: Path) -> None:
+    """As of a backup by `cp -al`."""
+    copy(finished, output, 2, 4)
+    trainer = make_trainer(model, output)
+    saving.trainer_save_model_safe(trainer)
+    trainer.save_state()
+    backup = output.with_name("backup")
+    shutil.copytree(output, backup, copy_function=os.link)
+    before = state(backup)
+    trainer = make_trainer(model, output, save_total_limit=1)
+    saved = trainer.train(resume_from_checkpoint=str(output / "checkpoint-2"))
+    saving.trainer_save_model_safe(trainer)
+    trainer.save_metrics("train", saved.metrics)
+    trainer.save_state()
+    after = state(backup)
+    assert {name: found for name, found in after.items() if name != "."} == {
+        name: found for name, found in before.items() if name != "."
+    }
 
 
 def test_files_are_written_whole_and_through_no_link(keep: Path, output: Path) -> None:
