@@ -11,8 +11,9 @@ import pytest
 from e2e.command_line import TRAINER
 from fastsft.cli.demo import MARK
 from forked_commands import run_commands
+from planted import plant
 
-KINDS = ("fifo", *(pytest.param(kind, marks=pytest.mark.chaos) for kind in ("zero", "directory")))
+KINDS = ("a FIFO", *(pytest.param(kind, marks=pytest.mark.chaos) for kind in ("a device", "a directory")))
 OF_MODEL = (
     "config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",
     "model-00002-of-00002.safetensors", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
@@ -28,17 +29,6 @@ BEGUN_WITH = (
     "checkpoint-2/manifest.json",
     "checkpoint-2/fastsft_state.json",
 )
-
-
-def plant(path: Path, kind: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "zero":
-        path.symlink_to("/dev/zero")
-    else:
-        path.mkdir()
 
 
 def training(model: Path, output: Path, **flags: object) -> list[str]:
@@ -92,7 +82,9 @@ def test_in_a_model_directory(kind: str, tmp_path: Path) -> None:
             places.append((command, name))
     found = {}
     for (command, name), (status, said) in zip(places, run_commands(orders), strict=True):
-        needed = command in ("train", "doctor") and not (name == "generation_config.json" and kind != "zero")
+        needed = command in ("train", "doctor") and not (
+            name == "generation_config.json" and kind != "a device"
+        )
         problem = check(status, said, name, fails=needed)
         if problem:
             found[command, name] = problem
@@ -111,7 +103,7 @@ def test_in_an_output_directory(kind: str, tmp_path: Path) -> None:
     found = {}
     for (command, name), (status, said) in zip(places, run_commands(orders), strict=True):
         refused = command == "train" and (
-            name == ".fastsft-lock" or (name == "checkpoint-2" and kind == "zero")
+            name == ".fastsft-lock" or (name == "checkpoint-2" and kind == "a device")
         )
         problem = check(status, said, name, fails=refused)
         if command == "train" and name in PUT_ASIDE and status != 0:
@@ -130,7 +122,7 @@ def test_files_that_flags_name(kind: str, tmp_path: Path) -> None:
     model, orders, places = TRAINER / "model_untied", [], []
     for flag, name in names.items():
         plant(tmp_path / name, kind)
-        if kind == "fifo" and flag in ("data_path", "eval_data_path"):
+        if kind == "a FIFO" and flag in ("data_path", "eval_data_path"):
             continue  # may be pipes: tests/dataset/test_waiting_pipe.py
         words = training(model, tmp_path / f"out-{flag}", **{flag: tmp_path / name})
         for command in (["train"], ["doctor", "--skip", "communication,disk rate"]):
@@ -138,7 +130,7 @@ def test_files_that_flags_name(kind: str, tmp_path: Path) -> None:
             places.append((command[0], flag, name))
     found = {}
     for (command, flag, name), (status, said) in zip(places, run_commands(orders), strict=True):
-        is_read_by_the_run = command == "doctor" and kind == "zero" and flag.endswith("data_path")
+        is_read_by_the_run = command == "doctor" and kind == "a device" and flag.endswith("data_path")
         problem = check(status, said, name, fails=not is_read_by_the_run)
         if problem:
             found[command, flag] = problem
