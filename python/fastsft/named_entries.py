@@ -1,4 +1,4 @@
-"""What a pickle of strangers gave: a dictionary of entries of one kind by name, or a line that says what else."""
+"""A pickle of strangers: a dictionary of entries of one kind by name, or a line that says what else it is."""
 
 from __future__ import annotations
 

@@ -137,6 +137,24 @@ def test_files_that_flags_name(kind: str, tmp_path: Path) -> None:
     assert not found, "\n\n".join(f"{place}: {problem}" for place, problem in found.items())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_are_written(kind: str, tmp_path: Path) -> None:
+    """They stay as they are."""
+    model, orders = TRAINER / "model_untied", {}
+    for flag in ("profile", "report_bad"):
+        plant(tmp_path / flag, kind)
+        orders[flag] = ["train", *training(model, tmp_path / f"out-{flag}", **{flag: tmp_path / flag})]
+    plant(tmp_path / "html", kind)
+    orders["html"] = [*commands(model, tmp_path / "out")["inspect"], "--html", str(tmp_path / "html")]
+    before = {name: (tmp_path / name).lstat().st_ino for name in orders}
+    for name, (status, said) in zip(
+        orders, run_commands([(words, tmp_path) for words in orders.values()]), strict=True
+    ):
+        assert check(status, said, name, fails=True) == ""
+        assert f"--{name}: " in said and f"got {kind}" in said, said
+    assert before == {name: (tmp_path / name).lstat().st_ino for name in orders}
+
+
 def test_in_the_folder_of_a_demo(tmp_path: Path) -> None:
     """Nothing is written through links, also where the folder has the mark of an earlier demo."""
     keep = tmp_path / "keep"
