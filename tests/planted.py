@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from fastsft import _C
 
 HEX = "0123456789abcdef"  # of a random name
+
+
+KINDS = ("a directory", "a FIFO", "a device")  # what is no regular file, as messages call it
+
+
+def plant(path: Path, kind: str, victim: Path | None = None) -> Path:
+    """Put something in the place of a file: one of KINDS, or a link to `victim` (hard, or dangling)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "a directory":
+        path.mkdir()
+    elif kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        assert victim is not None
+        if kind == "hard link":
+            os.link(victim, path)
+        else:
+            path.symlink_to(victim if kind == "link" else victim.with_name("missing"))
+    return path
 
 
 def state(folder: Path) -> dict[str, object]:

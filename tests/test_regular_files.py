@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,19 @@ from fastsft.models.weights import pickled_files
 from fastsft.regular_files import read_json, read_json_object, read_regular, read_text
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizers.settings import read_chat_template, read_settings
+from planted import KINDS, plant
+
+LEAVES = "is a link that leaves the directory, to /dev/zero"
 
 
-def make(path: Path, kind: str) -> Path:
-    if kind == "a directory":
-        path.mkdir()
-    elif kind == "a FIFO":
-        os.mkfifo(path)
-    elif kind == "a device":
-        path.symlink_to("/dev/zero")
-    return path
-
-
-KINDS = ("a directory", "a FIFO", "a device")
+def got(kind: str, text: str) -> str:
+    """What is said of a file of a model directory: the way to a device is a link, which is refused first."""
+    return LEAVES if kind == "a device" else f"{text}, got {kind}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
-    path = make(tmp_path / "x", kind)
+    path = plant(tmp_path / "x", kind)
     with pytest.raises(ValueError, match=f"x: expected a chat template, got {kind}"):
         read_regular(path, what="a chat template")
     with pytest.raises(ValueError, match=f"x: expected a regular file, got {kind}"):
@@ -98,8 +92,8 @@ def test_newlines_are_those_of_text_mode(tmp_path: Path) -> None:
     "name", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"]
 )
 def test_files_of_a_tokenizer(name: str, kind: str, tmp_path: Path) -> None:
-    make(tmp_path / name, kind)
-    with pytest.raises(ValueError, match=f"{name}: expected .*, got {kind}"):
+    plant(tmp_path / name, kind)
+    with pytest.raises(ValueError, match=got(kind, f"{name}: expected .*")):
         read_settings(tmp_path)
         read_chat_template(tmp_path)
 
@@ -107,7 +101,7 @@ def test_files_of_a_tokenizer(name: str, kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
 def test_vocabularies(name: str, kind: str, tmp_path: Path) -> None:
-    path = make(tmp_path / name, kind)
+    path = plant(tmp_path / name, kind)
     read: Any = _C.load_tokenizer if name.endswith("model") else None
     with pytest.raises(ValueError, match=f"{name}: expected a regular file, got {kind}"):
         if read is not None:
@@ -118,15 +112,19 @@ def test_vocabularies(name: str, kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_generation_config_counts_as_absent(kind: str, tmp_path: Path) -> None:
-    make(tmp_path / "generation_config.json", kind)
+    plant(tmp_path / "generation_config.json", kind)
+    if kind == "a device":
+        with pytest.raises(ValueError, match=LEAVES):
+            model_config.read_generation_config(tmp_path)
+        return
     with pytest.warns(UserWarning, match=f"got {kind}.*not copied"):
         assert model_config.read_generation_config(tmp_path) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_index_of_pickled_weights(kind: str, tmp_path: Path) -> None:
-    make(tmp_path / "pytorch_model.bin.index.json", kind)
-    with pytest.raises(ValueError, match=f"pytorch_model.bin.index.json: expected a JSON file, got {kind}"):
+    plant(tmp_path / "pytorch_model.bin.index.json", kind)
+    with pytest.raises(ValueError, match=got(kind, "pytorch_model.bin.index.json: expected a JSON file")):
         list(pickled_files(tmp_path))
 
 
@@ -134,6 +132,6 @@ def test_the_index_of_pickled_weights(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["merges.txt", "vocab.json", "additional_chat_templates/tool.jinja"])
 def test_what_a_save_copies_is_looked_at_first(name: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
-    make(tmp_path / name, kind)
-    with pytest.raises(ValueError, match=f"expected a file of a tokenizer, got {kind}"):
+    plant(tmp_path / name, kind)
+    with pytest.raises(ValueError, match=got(kind, "expected a file of a tokenizer")):
         Tokenizer.from_pretrained(tmp_path)

@@ -52,7 +52,7 @@ ModelIndex parse_model_index(std::string_view text, const std::string& where) {
 }
 
 ModelIndex read_model_index(const std::string& directory) {
-  const std::string path = join_path(directory, kWeightsIndex);
+  const std::string path = path_inside(directory, kWeightsIndex, directory);
   const MappedFile file(path);
   return parse_model_index(as_text(file.bytes()), path);
 }

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fastsft import _C
-from fastsft.regular_files import read_text
+from fastsft.regular_files import file_inside, read_text
 
 
 def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
@@ -73,7 +73,10 @@ class ChatModel:
         from fastsft.tokenizer import Tokenizer
 
         self.tokenizer = Tokenizer.from_pretrained(str(directory))
-        config = read_text(Path(directory) / "config.json")
+        path = file_inside(directory, "config.json")
+        if path is None:
+            raise ValueError(f"{directory}: expected a model directory, found no config.json")
+        config = read_text(path)
         self.engine = _C.Engine(config, max_positions=max_positions)
         self.max_positions = max_positions
         load_weights(self.engine, str(directory))

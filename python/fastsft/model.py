@@ -16,7 +16,7 @@ from fastsft.models.given_library import check_dropout, check_patches
 from fastsft.output_files import replace_file
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.sharding_arguments import warn_of_other_layer_class
-from fastsft.regular_files import read_json_object
+from fastsft.regular_files import check_name, file_inside, read_json_object
 
 
 class ModelConfig(dict[str, Any]):
@@ -46,7 +46,7 @@ class ModelConfig(dict[str, Any]):
         """
         path = Path(save_directory) / "config.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        saved = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        saved = read_json_object(path) if path.is_file() else {}
         kept = {name: saved[name] for name in _OF_SAVED_MODEL if name in saved}
         replace_file(path, ModelConfig({**self, **kept}).to_json_string())
 
@@ -62,6 +62,7 @@ def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str
     """
     path = Path(name).expanduser()
     if path.is_dir():
+        check_name(path.absolute(), "--model_name_or_path")
         return path
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ValueError(f"model_name_or_path: {name} is not a directory")
@@ -81,11 +82,16 @@ def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str
 
 
 def _read_config(path: Path) -> ModelConfig:
-    if not path.exists():
-        raise ValueError(f"{path.parent}: expected a Hugging Face model directory, found no config.json")
     content = read_json_object(path)
     check_config_types(content, path)
     return ModelConfig(content)
+
+
+def _config_of(directory: Path) -> ModelConfig:
+    path = file_inside(directory, "config.json")
+    if path is None:
+        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json")
+    return _read_config(path)
 
 
 def model_config(name: str) -> ModelConfig:
@@ -93,7 +99,7 @@ def model_config(name: str) -> ModelConfig:
     path = Path(name).expanduser()
     if path.is_file():
         return _read_config(path)
-    return _read_config(model_directory(name, files=["config.json"]) / "config.json")
+    return _config_of(model_directory(name, files=["config.json"]))
 
 
 def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
@@ -138,7 +144,7 @@ class CausalLM:
         """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
-            config = _read_config(directory / "config.json")
+            config = _config_of(directory)
         model = cls(directory, config)
         model.generation_settings()  # what is wrong with them is told before training, and read once
         return model

@@ -6,18 +6,25 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fastsft.notices import tell
 from fastsft.regular_files import kind_of
+from fastsft.written_files import (
+    RECORD_NAME,
+    Digest,
+    digest_of,
+    digest_of_file,
+    is_written,
+    record_with,
+    written_in,
+)
 
 _Content = str | bytes | memoryview
-# By directory: whether a run of fastsft had written there when this process first looked.
-_is_of_runs: dict[str, bool] = {}
-# Paths that this process has written: what has their names since then is its own.
-_written: set[str] = set()
-_ARGUMENTS, _FOREIGN_ARGUMENTS = "training_args.json", "training_args.bin"
+_ARGUMENTS = "training_args.json"  # of every model that fastsft saves
+_lock = threading.Lock()  # of the records of what was written
 
 
 def replace_file(path: str | Path, content: _Content) -> None:
@@ -63,81 +70,77 @@ def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
     replace_file(path, content)
 
 
-def write_output(path: str | Path, content: _Content, is_ours: Callable[[bytes], bool] | None = None) -> None:
+def write_output(path: str | Path, content: _Content) -> None:
     """`replace_file` of a name of ours in an output directory, over nothing that fastsft did not write.
 
-    What else has the name is put aside (`keep_aside`), with a line. is_ours: tells by the content that an
-    earlier run wrote it, where the directory does not say so.
+    What else has the name is put aside (`keep_aside`), with a line.
     """
-    keep_aside(path, content, is_ours)
-    replace_file(path, content)
-    _written.add(_key(path))
+    path, new = Path(path), content.encode() if isinstance(content, str) else bytes(content)
+    digest = digest_of(new)
+    keep_aside(path, digest)
+    note_written(path.parent, {path.name: digest})
+    replace_file(path, new)
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
     """`write_output` of what `write` writes to the path that it is given."""
-    keep_aside(path, None)
+    keep_aside(path)
     with fresh_file(path) as temporary:
         write(temporary)
-    _written.add(_key(path))
+        note_written(path.parent, {path.name: digest_of_file(temporary)})
 
 
-def note_directory(directory: str | Path) -> None:
-    """Before anything is written to an output directory: whether a run of fastsft wrote there before."""
-    key = os.path.realpath(directory)
-    if key not in _is_of_runs:
-        _is_of_runs[key] = _holds_a_run(Path(key))
+def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
+    """Before files of these names get this content: so that a crash in between makes nothing a stranger's.
 
-
-def keep_aside(
-    path: str | Path, content: _Content | None, is_ours: Callable[[bytes], bool] | None = None
-) -> None:
-    """Rename what has the name of one of our files, and is none, to previous-<UTC time>-<name>, with a line.
-
-    Ours is what this process wrote, what a run left where fastsft saved before, what `is_ours` knows, and
-    what is equal to the new `content`. A link is not kept: it is replaced, and its target stays.
+    OSError when the record cannot be written.
     """
     from fastsft import _C
 
-    path = Path(path)
+    path = directory / RECORD_NAME
+    with _lock:
+        text = record_with(directory, digests)
+        if os.path.lexists(path) and not (path.is_symlink() or path.is_file()):
+            _C.put_aside(str(path))
+        replace_file(path, text)
+
+
+def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
+    """`keep_aside` what others have put in the place of small files of our model in `directory`.
+
+    files: what is about to be written there, by name; in folders and weights are not looked at. Nothing where
+    no model of ours is on record, as in a directory of an older version (csrc/storage/file_set.cpp decides).
+    """
+    if _ARGUMENTS in written_in(directory):
+        for name, digest in files.items():
+            if "/" not in name and not name.endswith(".safetensors"):
+                keep_aside(directory / name, digest)
+
+
+def keep_aside(path: Path, fresh: Digest | None = None) -> None:
+    """Rename what has the name of one of our files, and is none, to previous-<UTC time>-<name>, with a line.
+
+    Ours is what fastsft wrote (written_files.py), and what is equal to the new content, `fresh`. A link is
+    not kept: it is replaced, and its target stays.
+    """
+    from fastsft import _C
+
     try:
         mode = path.lstat().st_mode
     except OSError:
         return
     if stat.S_ISLNK(mode):
         return
-    if stat.S_ISREG(mode):
-        note_directory(path.parent)
-        if _key(path) in _written or _is_of_runs[os.path.realpath(path.parent)]:
-            return
-        if _is_alike(path, content, is_ours):
-            return
+    if stat.S_ISREG(mode) and (is_written(path) or (fresh is not None and _is_alike(path, fresh))):
+        return
     aside = _C.put_aside(str(path))
     tell(f"{path}, which fastsft did not write, is now called {Path(aside).name}")
 
 
-def _is_alike(path: Path, content: _Content | None, is_ours: Callable[[bytes], bool] | None) -> bool:
-    if content is None and is_ours is None:
-        return False
-    try:
-        found = path.read_bytes()
-    except OSError:
-        return False
-    new = content.encode() if isinstance(content, str) else content
-    return (new is not None and found == bytes(new)) or (is_ours is not None and is_ours(found))
-
-
-def _key(path: str | Path) -> str:
-    path = Path(path)
-    return os.path.join(os.path.realpath(path.parent), path.name)
-
-
-def _holds_a_run(directory: Path) -> bool:
-    """A checkpoint with our manifest, or a model with our arguments and not those of transformers."""
+def _is_alike(path: Path, fresh: Digest) -> bool:
     from fastsft import _C
 
-    if not directory.is_dir():
+    try:
+        return digest_of_file(path) == fresh
+    except (OSError, _C.FileError):
         return False
-    if any(_C.holds_manifest(str(directory / name)) for name in _C.list_checkpoints(str(directory))):
-        return True
-    return bool(_C.is_our_model(str(directory)))

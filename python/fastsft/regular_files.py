@@ -55,6 +55,36 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
         raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
 
 
+def file_inside(directory: str | Path, name: str) -> Path | None:
+    """The file `name` of a model directory, which may be in a folder of it; None when nothing has the name.
+
+    A link may lead to a file of the directory, or be the Hugging Face cache's own, into the `blobs` of its
+    repository. ValueError for every other link, and for one that leads nowhere.
+    """
+    from fastsft import _C
+
+    path = Path(directory) / name
+    if not os.path.lexists(path):
+        return None
+    check_name(path, "a file of a model")
+    inside = Path(_C.nested_path_inside(str(directory), name, str(directory)))
+    if not inside.exists():
+        raise ValueError(
+            f"{path}: a link that leads nowhere, to {ascii(os.readlink(path))[1:-1]}; copy the file"
+        )
+    return inside
+
+
+def check_name(path: str | Path, what: str) -> None:
+    """ValueError, beginning with `what`, for a path that is not UTF-8: the native core takes no others."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{what}: expected a path in UTF-8, got {os.fspath(path)!a}; rename what is not"
+        ) from None
+
+
 def kind_of(mode: int) -> str:
     """What a file that is not regular is, for messages."""
     return next((name for test, name in _KINDS if test(mode)), "a device")

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.output_files import replace_file
-from fastsft.regular_files import check_regular
+from fastsft.regular_files import check_regular, file_inside, read_json_object
 from fastsft.tokenizers.json_tokenizer import load_json_tokenizer
 from fastsft.tokenizers.kept_files import NAMES, TEMPLATES, KeptFiles
 from fastsft.tokenizers.settings import read_chat_template, read_settings
@@ -63,8 +63,10 @@ class Tokenizer:
         nobody reproduces, or there are none.
         """
         root = Path(directory)
-        for path in [*(root / name for name in NAMES), *(root / TEMPLATES).glob("*.jinja")]:
-            if path.exists():
+        templates = [f"{TEMPLATES}/{path.name}" for path in (root / TEMPLATES).glob("*.jinja")]
+        for name in [*NAMES, *templates]:
+            path = file_inside(root, name)
+            if path is not None:
                 check_regular(path, "a file of a tokenizer")
         if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
             tokenizer = cls._from_model(root)
@@ -226,7 +228,7 @@ def _content(token: Any) -> Any:
 
 def _patch(path: Path, changes: dict[str, Any]) -> None:
     """Replace the values that differ; a file without differences keeps its bytes."""
-    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    known = read_json_object(path) if path.exists() else {}
     differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
     if differing:
         replace_file(path, json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n")

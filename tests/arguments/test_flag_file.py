@@ -93,7 +93,7 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
         ("max_steps: 1\nmax-steps: 2", "a.yaml", "stands there twice"),
         ("- a", "a.yaml", "expected names of flags with values, got a list"),
         ("a: [", "a.yaml", "is not YAML"),
-        ("{", "a.json", "is not JSON"),
+        ("{", "a.json", "not JSON: "),
         ("seed: 1", "a.txt", r"expected a \.yaml, \.yml or \.json file"),
     ],
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from saving_run import make_trainer
 from tiny_models import CONFIGS, write_model
 
 
@@ -20,3 +21,11 @@ def models(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture
 def model(models, kind) -> Path:
     return models[kind]
+
+
+@pytest.fixture(scope="session")
+def finished(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the untied model: checkpoints 2, 4 and 6; to be read only."""
+    output = tmp_path_factory.mktemp("finished")
+    make_trainer(models["untied"], output).train()
+    return output

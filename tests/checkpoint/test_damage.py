@@ -12,20 +12,11 @@ import pytest
 
 from fastsft import _C, saving
 from saving_run import make_trainer
-from tiny_models import write_model
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"), "untied")
-
-
-@pytest.fixture(scope="module")
-def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints 2, 4 and 6."""
-    output = tmp_path_factory.mktemp("finished")
-    make_trainer(model, output).train()
-    return output
+@pytest.fixture
+def model(models: dict[str, Path]) -> Path:
+    return models["untied"]
 
 
 @pytest.fixture

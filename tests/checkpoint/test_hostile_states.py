@@ -12,23 +12,14 @@ from fastsft import saving
 from planted import reseal
 from saved_runs import copy
 from saving_run import make_trainer
-from tiny_models import write_model
 
 DEEP = "[" * 100_000 + "]" * 100_000
 RUN, TRAINER = "fastsft_state.json", "trainer_state.json"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"), "untied")
-
-
-@pytest.fixture(scope="module")
-def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints 2, 4 and 6."""
-    output = tmp_path_factory.mktemp("finished")
-    make_trainer(model, output).train()
-    return output
+@pytest.fixture
+def model(models: dict[str, Path]) -> Path:
+    return models["untied"]
 
 
 class Gone:

@@ -63,6 +63,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (model / f"{name}.py").write_text(
             f"open({str(mark)!r}, 'a').write({name!r} + chr(10))\nraise SystemExit(97)\n"
         )
+    for name in ("sitecustomize", "usercustomize"):  # Python looks for them wherever its path leads
+        (model / f"{name}.py").write_text(f"open({str(folder / 'marks')!r}, 'a').write({name!r} + chr(10))\n")
+    (model / "planted.pth").write_text(f"import os; open({str(folder / 'marks')!r}, 'a').write('pth')\n")
     return model
 
 
@@ -87,8 +90,15 @@ def test_the_plants_work(planted: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [OWN, f":{OWN}", f"{OWN}:"])
-def test_inspect_with_the_models_own_template(path: str, planted: Path) -> None:
-    """Also with an empty entry in PYTHONPATH, which is the working directory."""
+def test_inspect_with_the_models_own_template(path: str, planted: Path, tmp_path: Path) -> None:
+    """Also with an empty entry in PYTHONPATH, which is the working directory.
+
+    There Python itself imports sitecustomize before the first line of fastsft.
+    """
+    if path != OWN:
+        planted = Path(shutil.copytree(planted, tmp_path / "planted" / "model"))
+        for name in ("sitecustomize", "usercustomize"):
+            (planted / f"{name}.py").unlink()
     words = [
         "--model",
         ".",

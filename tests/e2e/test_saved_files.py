@@ -21,6 +21,7 @@ OURS = {
     "training_args.json",
     "fastsft_state.json",
     "fastsft_finished.json",
+    ".fastsft-files.json",
     "manifest.json",
     "optimizer-rank-00000-of-00001.safetensors",
     "random-state-rank-00000.json",

@@ -20,10 +20,12 @@ from fastsft.foreign.names import _renamed
 from fastsft.foreign.state import state_entries
 from fastsft.launcher import Launch
 from fastsft.models.directory import recover_directory
+from fastsft.written_files import RECORD_NAME
 from ranks import run_ranks
 
 # What training_args.bin holds is in training_args.json.
 FILES = {
+    RECORD_NAME,
     "config.json",
     "generation_config.json",
     "model.safetensors",
@@ -115,7 +117,7 @@ def test_files_take_their_names_together(
     assert same(tensors_of(tmp_path), tensors_of(tmp_path / "theirs"))
     (aside,) = tmp_path.glob("previous-*-files")  # of another program: kept
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == old
-    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "theirs", aside.name}
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "theirs", aside.name} - {RECORD_NAME}
 
 
 def test_folders_of_a_tokenizer_arrive(tmp_path: Path, alone: None) -> None:

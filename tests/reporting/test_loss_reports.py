@@ -23,6 +23,7 @@ from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.svg_chart import LEFT, RIGHT, WIDTH
 from fastsft.training.state import TrainerState
+from fastsft.written_files import RECORD_NAME
 
 STEPS_PER_EPOCH = 10
 
@@ -148,7 +149,7 @@ def test_files_at_a_save_at_the_end_and_when_a_run_stops(run, monkeypatch):
     reports, args, state, control, out = run
     reports.on_train_begin(args, state, control)
     reports.on_save(args, state, control)
-    assert sorted(path.name for path in out.iterdir()) == ["loss.html", "loss.png"]
+    assert {path.name for path in out.iterdir()} == {RECORD_NAME, "loss.html", "loss.png"}
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG") and "running" in (
         out / "loss.html"
     ).read_text()
@@ -177,7 +178,7 @@ def test_without_matplotlib_the_page_alone_and_one_line(run, monkeypatch, caplog
     monkeypatch.setattr("fastsft.notices._said", set())
     reports.on_train_end(args, state, control)
     reports.on_train_end(args, state, control)
-    assert [path.name for path in out.iterdir()] == ["loss.html"]
+    assert {path.name for path in out.iterdir()} == {RECORD_NAME, "loss.html"}
     assert [record.getMessage() for record in caplog.records] == [
         "loss.html only: loss.png needs matplotlib; pip install 'fastsft[plot]'"
     ]

@@ -35,7 +35,7 @@ def test_files(tmp_path, combined):
     for split, metrics in (("train", TRAIN), ("eval", EVALUATION), ("eval", {"eval_loss": 1.0})):
         original.save_metrics(trainer, split, metrics, combined)
         write_metrics(ours, split, metrics, combined=combined)
-    assert {p.name: p.read_text() for p in ours.iterdir()} == {
+    assert {p.name: p.read_text() for p in ours.glob("*.json") if not p.name.startswith(".")} == {
         p.name: p.read_text() for p in theirs.iterdir()
     }
     assert (ours / "all_results.json").exists() == combined

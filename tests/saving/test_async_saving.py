@@ -11,6 +11,7 @@ import pytest
 from fastsft import _C, saving
 from fastsft.checkpoints import saver as checkpoint_saver
 from fastsft.ranks.save_place import Sight, choose_way
+from fastsft.written_files import RECORD_NAME
 from saving_run import make_trainer
 from tiny_models import train, write_model
 
@@ -23,6 +24,7 @@ def model(tmp_path_factory):
 
 
 def contents(folder, *, without=("manifest.json", "training_args.json")):
+    without = {*without, RECORD_NAME}
     return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name not in without}
 
 

@@ -13,6 +13,7 @@ import torch
 from fastsft import _C, saving
 from fastsft.checkpoints import random_state
 from fastsft.planning.memory_plan import plan_of_run
+from fastsft.written_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of
@@ -34,7 +35,7 @@ def test_what_a_checkpoint_holds(finished):
         "optimizer-rank-00000-of-00001.safetensors", "random-state-rank-00000.json",
     }  # fmt: skip
     assert _C.verify_directory(str(folder)) == []
-    assert not list(finished.glob(".fastsft*"))
+    assert [path.name for path in finished.glob(".fastsft*")] == [RECORD_NAME]
     state = json.loads((folder / "trainer_state.json").read_text())
     assert state.keys() == STATE_KEYS and state["global_step"] == 4
     own = json.loads((folder / "fastsft_state.json").read_text())
@@ -173,7 +174,8 @@ def test_folders_of_a_tokenizer_belong_to_it(model, tmp_path, way):
     name = "additional_chat_templates/rag.jinja"
     assert (saved / name).read_text() == (tmp_path / name).read_text() == "{{ messages }}"
     assert name in [file.name for file in _C.read_manifest(str(saved)).files]
-    assert _C.verify_directory(str(saved)) == [] and not list(tmp_path.rglob(".*"))
+    assert _C.verify_directory(str(saved)) == [] and not list(saved.rglob(".*"))
+    assert [path.name for path in tmp_path.glob(".*")] == [RECORD_NAME]
     (saved / name).write_text("{{ massages }}")
     (problem,) = _C.verify_directory(str(saved))
     assert problem.startswith(f"{name}: expected CRC32C")

@@ -4,6 +4,7 @@ import json
 
 import saving_run
 from fastsft import _C, saving
+from fastsft.written_files import RECORD_NAME
 from ranks import run_ranks
 from saved_runs import OPTIMIZER, copy, same
 from saving_run import make_trainer
@@ -31,7 +32,7 @@ def test_a_rank_that_fails_fails_the_save_on_all(model, tmp_path):
 
 
 def files_of(folder, *, model_only=False):
-    ignored = {"manifest.json", "training_args.json"}
+    ignored = {"manifest.json", "training_args.json", RECORD_NAME}
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()

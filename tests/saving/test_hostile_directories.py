@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fastsft import _C, saving
+from fastsft.callbacks import TrainerCallback
 from fastsft.checkpoints import finished_run
 from fastsft.output_files import check_output_file, replace_file, write_output
 from fastsft.ranks.run_lock import check_still_held, run_lock
@@ -134,6 +135,60 @@ def test_files_of_others_with_our_names(model: Path, output: Path) -> None:
     assert sorted(output.glob("previous-*")) == before  # ours are replaced
 
 
+def test_files_of_others_in_a_directory_of_ours(model: Path, output: Path, capsys: Any) -> None:
+    """Where a run has saved before, a file counts as ours only while it is as we wrote it."""
+    small = [name for name in OURS if not name.endswith(".safetensors") and "index" not in name]
+
+    def run_and_save() -> None:
+        trainer = make_trainer(model, output, max_steps=2, plot_loss=True)
+        saved = trainer.train()
+        saving.trainer_save_model_safe(trainer)
+        trainer.save_metrics("train", saved.metrics)
+        trainer.save_metrics("eval", {"eval_loss": 1.0})
+        trainer.save_state()
+        finished_run.record_end(trainer, saved)
+
+    run_and_save()
+    run_and_save()
+    assert not list(output.glob("previous-*.*")), "what is ours was put aside"
+    for name in small:
+        (output / name).write_text(f"precious {name}")
+    capsys.readouterr()
+    run_and_save()
+    told = capsys.readouterr().out
+    for name in small:
+        (found,) = find(output, f"precious {name}")
+        assert found.startswith("previous-") and found.endswith(f"-{name}")
+        assert f"{output / name}, which fastsft did not write, is now called {found}" in told or (
+            found in told and name in ("all_results.json", "train_results.json", "eval_results.json")
+        )
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "text", "types", "huge", "nested"])
+def test_the_record_of_what_was_written_is_a_strangers(output: Path, keep: Path, kind: str) -> None:
+    record = output / ".fastsft-files.json"
+    texts = {"text": "not json", "types": '{"x": [["a", {}]], "y": 7}', "nested": "[" * 100_000}
+    if kind == "fifo":
+        os.mkfifo(record)
+    elif kind == "directory":
+        record.mkdir()
+        (record / "mine").write_text("precious")
+    elif kind == "link":
+        record.symlink_to(keep / "thesis")
+    elif kind == "huge":
+        record.touch()
+        os.truncate(record, 1 << 40)
+    else:
+        record.write_text(texts[kind])
+    (output / "x").write_text("precious x")
+    write_output(output / "x", "new")
+    write_output(output / "x", "newer")
+    assert (output / "x").read_text() == "newer" and (keep / "thesis").read_text() == "mine"
+    assert len(find(output, "precious x")) == 1
+    assert record.is_file() and not record.is_symlink()
+    assert kind != "directory" or len(find(output, "precious")) == 1
+
+
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_no_write_goes_through_what_has_our_names(model: Path, keep: Path, output: Path, kind: str) -> None:
     for name in OURS:
@@ -241,6 +296,51 @@ def test_a_file_in_the_place_of_the_directory(model: Path, output: Path) -> None
     assert output.read_text() == "mine"
 
 
+class Replacing(TrainerCallback):
+    """Somebody who puts a link in the place of the checkpoint of step 2, while the run goes on."""
+
+    def __init__(self, output: Path, target: Path) -> None:
+        self._output, self._target = output, target
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        path = self._output / "checkpoint-2"
+        if state.global_step == 3:  # saves are finished at the end of their step
+            path.rename(self._output / "moved")
+            path.symlink_to(self._target)
+
+
+@pytest.mark.parametrize("target", ["a folder", "its own", "nothing"])
+def test_a_checkpoint_that_is_a_link_since(model: Path, keep: Path, output: Path, target: str) -> None:
+    """Neither rotation nor a later save removes or writes what is behind it."""
+    places = {"a folder": keep, "its own": output / "moved", "nothing": output / "gone"}
+    trainer = make_trainer(model, output, save_total_limit=1, async_save=False)
+    trainer.add_callback(Replacing(output, places[target]))
+    trainer.train()
+    assert [path.name for path in keep.iterdir()] == ["thesis"] and (keep / "thesis").read_text() == "mine"
+    assert _C.verify_directory(str(output / "moved")) == []
+    assert _C.verify_directory(str(output / "checkpoint-6")) == []
+
+
+def test_hard_links_to_what_is_replaced_keep_their_content(model: Path, finished: Path, output: Path) -> None:
+    """As of a backup by `cp -al`."""
+    copy(finished, output, 2, 4)
+    trainer = make_trainer(model, output)
+    saving.trainer_save_model_safe(trainer)
+    trainer.save_state()
+    backup = output.with_name("backup")
+    shutil.copytree(output, backup, copy_function=os.link)
+    before = state(backup)
+    trainer = make_trainer(model, output, save_total_limit=1)
+    saved = trainer.train(resume_from_checkpoint=str(output / "checkpoint-2"))
+    saving.trainer_save_model_safe(trainer)
+    trainer.save_metrics("train", saved.metrics)
+    trainer.save_state()
+    after = state(backup)
+    assert {name: found for name, found in after.items() if name != "."} == {
+        name: found for name, found in before.items() if name != "."
+    }
+
+
 def test_files_are_written_whole_and_through_no_link(keep: Path, output: Path) -> None:
     link = output / "x"
     link.symlink_to(keep / "thesis")
@@ -250,7 +350,7 @@ def test_files_are_written_whole_and_through_no_link(keep: Path, output: Path) -
     assert [path.name for path in output.iterdir()] == ["x"]
     write_output(output / "y", "1")
     write_output(output / "y", "2")
-    assert sorted(path.name for path in output.iterdir()) == ["x", "y"]
+    assert sorted(path.name for path in output.iterdir()) == [".fastsft-files.json", "x", "y"]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "/dev/null", "link to /dev/null"])

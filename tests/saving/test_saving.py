@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from fastsft import _C, saving
 from fastsft.models import directory as model_directory
+from fastsft.written_files import RECORD_NAME
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of, write_model
 
@@ -29,7 +30,7 @@ def model(tmp_path_factory):
 
 
 def names(directory):
-    return {path.name for path in directory.iterdir()}
+    return {path.name for path in directory.iterdir()} - {RECORD_NAME}
 
 
 def same(left, right):

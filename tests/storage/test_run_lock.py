@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from fastsft import _C
+from planted import plant
 
 HOLDER = """
 import sys, time
@@ -52,23 +53,8 @@ def test_a_directory_that_takes_no_files(tmp_path):
         _C.RunLock(str(tmp_path / "missing"))
 
 
-def plant(path, kind, victim):
-    if kind == "link":
-        path.symlink_to(victim)
-    elif kind == "dangling link":
-        path.symlink_to(victim.with_name("missing"))
-    elif kind == "hard link":
-        os.link(victim, path)
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.write_text("my thesis")
-
-
 @pytest.mark.parametrize(
-    "kind", ["link", "dangling link", "hard link", "fifo", "directory", "a file of mine"]
+    "kind", ["link", "dangling link", "hard link", "a FIFO", "a directory", "a file of mine"]
 )
 def test_what_no_run_wrote_is_no_lock(tmp_path, kind):
     """Refused by name, at once; neither it nor what it leads to is written, cut or removed."""
@@ -76,7 +62,10 @@ def test_what_no_run_wrote_is_no_lock(tmp_path, kind):
     output.mkdir()
     victim = tmp_path / "victim"
     victim.write_text("my thesis")
-    plant(output / ".fastsft-lock", kind, victim)
+    if kind == "a file of mine":
+        (output / ".fastsft-lock").write_text("my thesis")
+    else:
+        plant(output / ".fastsft-lock", kind, victim)
     before = (output / ".fastsft-lock").lstat()
     with pytest.raises(
         ValueError, match=r"\.fastsft-lock: expected the lock file of a run, got .*left as it is"

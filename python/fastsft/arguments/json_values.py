@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fastsft.regular_files import read_json
+
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
@@ -14,7 +16,7 @@ def json_object(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = with_values(json.loads(value))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"--{name}: expected a JSON object, got {value!r}: {error}") from None
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"--{name}: expected a JSON object, got {value!r}")
@@ -41,9 +43,9 @@ def json_file_or_object(name: str, value: Any) -> dict[str, Any]:
         if not path.is_file():
             raise ValueError(f"--{name}: expected a JSON file or object, got {value!r}: no such file")
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"--{name}: {path} is not JSON: {error}") from None
+            value = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"--{name}: {error}") from None
     return json_object(name, value)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastsft.arguments.meaning import inert, used
+from fastsft.regular_files import check_name
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments
@@ -42,6 +43,9 @@ class RunArguments:
 def settle_run(args: TrainingArguments) -> None:
     """The directory; the words True (the newest checkpoint) and False (none) instead of a checkpoint."""
     args.output_dir = os.path.expanduser(args.output_dir or "trainer_output")
+    for name in ("output_dir", "resume_from_checkpoint"):
+        if isinstance(path := getattr(args, name), str):
+            check_name(path, f"--{name}")
     if args.max_steps <= 0 and args.num_train_epochs < 0:
         raise ValueError(
             f"--num_train_epochs: expected 0 or more, got {args.num_train_epochs}; or give "

@@ -89,7 +89,7 @@ def forget_end(output_dir: str | Path) -> None:
     if path.is_symlink() or _read(path) is not None:
         path.unlink()
     else:
-        keep_aside(path, None)
+        keep_aside(path)
 
 
 def _labelled_here(dataset: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.output_files import replace_file
 from fastsft.search_path import child_environment
 
 MARK = ".fastsft-demo"
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     data = folder / "conversations.json"
-    data.write_text(packaged_conversations(), encoding="utf-8")
+    replace_file(data, packaged_conversations())
     parameters = make_model(folder / "untrained", data, args.seed, args.model_type)
     size = f"{parameters / 1e6:.1f} million random weights"
     print(f"A model of the {args.model_type} family with {size}: {folder / 'untrained'}")
@@ -77,9 +79,11 @@ def prepare(folder: Path) -> None:
             f"{folder} exists and was not made by fastsft demo; move it away, or choose another --output_dir"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).write_text("Made by fastsft demo, which may replace untrained/ and trained/.\n")
-    for part in ("untrained", "trained"):
-        shutil.rmtree(folder / part, ignore_errors=True)
+    replace_file(folder / MARK, "Made by fastsft demo, which may replace untrained/ and trained/.\n")
+    for part in (folder / "untrained", folder / "trained"):
+        if part.is_symlink() or (os.path.lexists(part) and not part.is_dir()):
+            part.unlink()  # never what a link leads to
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def packaged_conversations() -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.notices import tell
 from fastsft.phase_timeouts import note_progress
+from fastsft.regular_files import check_name
 
 _LOCK_PAUSE = 0.2  # seconds
 _DAY = 24 * 3600.0
@@ -32,6 +33,7 @@ def cache_directory(choice: str | None) -> Path | None:
         return None
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     directory = Path(choice or f"{home}/fastsft").expanduser()
+    check_name(directory, "--data_cache")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):

@@ -33,7 +33,7 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
         if (dataset := data_module.get(f"{name}_dataset")) is not None
     }
     path = Path(directory) / REPORT_NAME
-    write_output(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n", _is_report)
+    write_output(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return path
 
 
@@ -46,19 +46,6 @@ def _described(dataset: Any) -> dict[str, Any]:
     kind = type(dataset)
     rows = len(dataset) if hasattr(dataset, "__len__") else None
     return {"dataset": f"{kind.__module__}.{kind.__qualname__}", "rows": rows}
-
-
-def _is_report(content: bytes) -> bool:
-    """Whether a file holds what `write_data_report` writes."""
-    try:
-        report = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return (
-        isinstance(report, dict)
-        and set(report) <= {"train", "eval"}
-        and all(isinstance(part, dict) and "mask_policy" in part for part in report.values())
-    )
 
 
 def show_data(

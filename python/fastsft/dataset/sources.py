@@ -18,7 +18,7 @@ from fastsft.dataset.json_lines import JsonArray, JsonLines
 from fastsft.dataset.packed_files import GzipStream, ZstandardStream
 from fastsft.dataset.parquet_lines import ParquetLines
 from fastsft.dataset.waiting_pipe import open_data
-from fastsft.regular_files import open_regular
+from fastsft.regular_files import check_name, open_regular
 
 __all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "data_files", "open_input",
            "open_reader", "read_records"]  # fmt: skip
@@ -50,8 +50,11 @@ def data_files(spec: str) -> list[DataFile]:
     not exist.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
+        check_name(spec, "a file of data")
         return [DataFile(spec)]
     files = [file for item in spec.split(",") for file in _expand(item.strip())]
+    for file in files:
+        check_name(file.path, "a file of data")
     if sum(file.path == _STANDARD_INPUT for file in files) > 1:
         raise ValueError("standard input (-) is named twice; it can be read once")
     return files

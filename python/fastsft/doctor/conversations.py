@@ -12,6 +12,7 @@ from fastsft.dataset.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.regular_files import open_regular
 
 _SECONDS = 3.0
 
@@ -71,7 +72,7 @@ def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
         if time.monotonic() < end:
             heads.append(head_of(file, run.records))
         else:
-            with open(file.path, "rb") as opened:
+            with open_regular(file.path, "a file of data") as opened:
                 opened.read(1)
     return heads
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import struct
@@ -14,6 +13,7 @@ from pathlib import Path
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.planning.device_memory import size_text
+from fastsft.regular_files import read_json_object
 
 _LOCK_NAME = ".fastsft-lock"
 _TESTED_BYTES, _TESTED_SECONDS = 1 << 26, 2.0
@@ -68,9 +68,13 @@ def check_output(run: Run) -> str:
 def lock_holder(folder: Path) -> str | None:
     """Host, process and start of the run that holds `folder`; None when none does. The lock is not taken."""
     try:
-        descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR)
+        descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ValueError(
+            f"{folder / _LOCK_NAME}: expected the lock file of a run, cannot be opened: {error.strerror}"
+        ) from None
     try:
         asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
@@ -132,8 +136,8 @@ def _finished(folder: Path) -> str:
     from fastsft.checkpoints.finished_run import RECORD_NAME
 
     try:
-        step = json.loads((folder / RECORD_NAME).read_text("utf-8"))["step"]
-    except (OSError, ValueError, KeyError, TypeError):
+        step = int(read_json_object(folder / RECORD_NAME)["step"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return ""
     return f"a run ended there at step {step}, and the same run would return at once; another one "
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastsft.regular_files import read_json_object
+from fastsft.regular_files import file_inside, read_json_object
 
 # transformers' defaults of what belongs into generation_config.json; other values move there.
 _GENERATION_DEFAULTS: dict[str, Any] = {
@@ -53,7 +54,9 @@ def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
 def has_safetensors(directory: str | Path) -> bool:
     """Whether a model directory holds safetensors weights, single or with an index."""
     folder = Path(directory)
-    return any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json"))
+    return any(
+        os.path.lexists(folder / name) for name in ("model.safetensors", "model.safetensors.index.json")
+    )
 
 
 def resolve_save_dtype(trainer: Any) -> str:
@@ -119,10 +122,10 @@ def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
     """generation_config.json of a model directory; None when it has none.
 
     None with a warning when it is no JSON object, or its token ids are none: a finished run is not lost over
-    it.
+    it. ValueError for a link that leaves the directory (`file_inside`).
     """
-    path = Path(directory) / "generation_config.json"
-    if not path.exists():
+    path = file_inside(directory, "generation_config.json")
+    if path is None:
         return None
     try:
         content = read_json_object(path)

@@ -17,7 +17,7 @@ from fastsft.models.config import (
     resolve_save_dtype,
 )
 from fastsft.notices import tell
-from fastsft.output_files import note_directory
+from fastsft.output_files import keep_changed, note_written
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
@@ -152,7 +152,6 @@ def _try_writing(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
-        note_directory(directory)
     except OSError as error:
         got = "a file" if os.path.isfile(directory) else error.strerror
         raise ValueError(
@@ -297,6 +296,10 @@ def install_file_set(directory: str | Path, name: str) -> None:
     """Give the files of a committed set their names; a line says where files of other programs went."""
     from fastsft import _C
 
+    files = _C.read_manifest(str(Path(directory) / name)).files
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    keep_changed(Path(directory), digests)
+    note_written(Path(directory), digests)
     if kept := _C.install_file_set(str(directory), name):
         tell(
             f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"

@@ -6,33 +6,39 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fastsft.dataset.sampled_digest import sampled_digest
 from fastsft.models.config import has_safetensors
 from fastsft.models.weights import pickled_files
+from fastsft.ranks.common_files import common_digests
+
+
+def place_of_weights(model: Any) -> str:
+    """Where the weights that training starts from are: "an engine", "memory" or "a directory"."""
+    if getattr(model, "engine", None) is not None:
+        return "an engine"
+    return "a directory" if getattr(model, "module", None) is None else "memory"
 
 
 def weight_digests(model: Any) -> dict[str, str]:
-    """Of a `model` in memory every tensor, of a directory its weight files, by name.
+    """Of a model in memory every tensor, of a directory its weight files, by name.
 
-    {} where an engine holds the weights already, which its ranks share.
+    Collective, on models whose weights are in the same place on all ranks. {} where engines hold the weights
+    already, which they share. Raises as `common_digests`.
     """
-    if getattr(model, "engine", None) is not None:
+    place = place_of_weights(model)
+    if place == "memory":
+        return tensor_digests(model.module.named_parameters())
+    if place == "an engine":
         return {}
-    module = getattr(model, "module", None)
-    if module is not None:
-        return tensor_digests(module.named_parameters())
-    return file_digests(model.source_directory)
+    return common_digests("comparing weights", lambda: weight_files(model.source_directory))
 
 
-def file_digests(directory: str | Path) -> dict[str, str]:
-    """Of the weight files of a model directory, by name (`sampled_digest`); {} where there are none."""
+def weight_files(directory: str | Path) -> list[Path]:
+    """The weight files of a model directory. ValueError as of its readers."""
     from fastsft import _C
 
     if has_safetensors(directory):
-        paths = [Path(path) for path in _C.weight_files(str(directory))]
-    else:
-        paths = list(pickled_files(Path(directory)))
-    return {path.name: sampled_digest(path) for path in paths}
+        return [Path(path) for path in _C.weight_files(str(directory))]
+    return list(pickled_files(Path(directory)))
 
 
 def tensor_digests(named: Iterable[tuple[str, Any]]) -> dict[str, str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.models.config import has_safetensors
+from fastsft.named_entries import check_named
 from fastsft.ranks.agreement import Agreement
-from fastsft.regular_files import check_regular, read_json_object
+from fastsft.regular_files import check_regular, file_inside, read_json_object
 from fastsft.reporting.terminal_text import visible
 
 _PICKLED = "pytorch_model.bin"
@@ -72,11 +73,12 @@ def pickled_files(directory: Path) -> Iterator[Path]:
     """The files of pickled weights, by their index where there is one. ValueError when there are none."""
     from fastsft import _C
 
-    if (directory / _PICKLED).exists():
-        yield Path(_C.path_inside(str(directory), _PICKLED, str(directory)))
+    single = file_inside(directory, _PICKLED)
+    if single is not None:
+        yield single
         return
-    index = directory / _PICKLED_INDEX
-    if not index.exists():
+    index = file_inside(directory, _PICKLED_INDEX)
+    if index is None:
         raise ValueError(
             f"{directory}: expected model.safetensors, model.safetensors.index.json, {_PICKLED} or "
             f"{_PICKLED_INDEX}, found none"
@@ -101,11 +103,5 @@ def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
         raise ValueError(
             f"{path}: not plain weights ({type(error).__name__}); convert the model to safetensors"
         ) from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a dictionary of tensors, got {type(content).__name__}")
-    for name, tensor in content.items():
-        if not isinstance(name, str):
-            raise ValueError(f"{path}: expected names of tensors, got {type(name).__name__}")
-        if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{path}: {name}: expected a tensor, got {type(tensor).__name__}")
-        yield name, tensor
+    check_named(path, content, torch.Tensor, "a tensor")
+    yield from content.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import types
 from argparse import Action
 from collections.abc import Mapping
@@ -10,23 +10,20 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from fastsft.parsing import near_flags
+from fastsft.regular_files import read_json, read_text
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
     """The object in a .yaml, .yml or .json file. ValueError when it is not there, or holds something else."""
     file = Path(path).expanduser()
-    if not file.is_file():
+    if not os.path.lexists(file):
         raise ValueError(f"--config: {path}: no such file")
-    text = file.read_text(encoding="utf-8")
-    if file.suffix == ".json":
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"--config: {path} is not JSON: {error}") from None
-    elif file.suffix in (".yaml", ".yml"):
-        content = _read_yaml(text, path)
-    else:
+    if file.suffix not in (".yaml", ".yml", ".json"):
         raise ValueError(f"--config: expected a .yaml, .yml or .json file, got {path}")
+    try:
+        content = read_json(file) if file.suffix == ".json" else _read_yaml(read_text(file), path)
+    except ValueError as error:
+        raise ValueError(f"--config: {str(error).removeprefix('--config: ')}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -39,7 +36,7 @@ def _read_yaml(text: str, path: str | Path) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"--config: {path} is not YAML: {error}") from None
 
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, get_type_hints
 
 from fastsft.parsing.flag_file import flag_defaults, read_flag_file
 from fastsft.parsing.parser_options import nearest, options_of, spellings, word_type
+from fastsft.regular_files import read_text
 
 _CONFIG = "config"
 
@@ -110,7 +111,7 @@ class DataclassParser(ArgumentParser):
         if args_file_flag:
             named, words = _named_files(words, args_file_flag)
             files = [*files, *named]
-        words = [word for file in files if file.exists() for word in file.read_text("utf-8").split()] + words
+        words = [word for file in files if file.exists() for word in read_text(file).split()] + words
         if self._reads_config:
             configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
             if configs:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from fastsft.launcher import Launch
 from fastsft.notices import warn_once
+from fastsft.regular_files import read_json
 
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
 _STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", *_HYBRID)
@@ -97,9 +97,7 @@ def fsdp_settings(value: Any) -> dict[str, Any]:
     if value is None:
         value = {}
     if isinstance(value, str):
-        value = json.loads(
-            value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
-        )
+        value = json.loads(value) if value.lstrip().startswith("{") else read_json(value)
     if not isinstance(value, dict):
         raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
     settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}

@@ -71,7 +71,7 @@ def write_loss_files(directory: Path, state: Any, title: str, outcome: str, seco
     history = LossHistory.of(state.log_history)
     page = loss_page(history, title, facts(state, history, outcome, seconds), state.max_steps)
     directory.mkdir(parents=True, exist_ok=True)
-    write_output(directory / PAGE_NAME, page, lambda content: b'id="curves"' in content)
+    write_output(directory / PAGE_NAME, page)
     if has_matplotlib():
         write_with(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
     else:

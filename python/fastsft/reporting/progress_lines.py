@@ -9,6 +9,7 @@ from fastsft.planning.device_memory import size_text
 from fastsft.reporting.console_line import console_line
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.status import Run, Status
+from fastsft.reporting.terminal_text import visible
 from fastsft.standard_streams import say
 
 _SECONDS_BETWEEN_PHASE_LINES = 30.0
@@ -38,7 +39,7 @@ class ProgressLines:
     def say(self, text: str, status: Status) -> None:
         """What goes on now."""
         self._said_at = time.monotonic()
-        say(f"# {_place(status)}, {text}")
+        say(f"# {_place(status)}, {visible(text)}")
 
     def end(self) -> None:
         """Nothing to close."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastsft import _C
 from fastsft.output_files import replace_file
-from fastsft.regular_files import MOST_TOKENIZER_BYTES, open_regular, read_regular
+from fastsft.regular_files import MOST_TOKENIZER_BYTES, file_inside, open_regular, read_regular
 
 # What a saved directory takes over from the one that was read (trainer_semantics.md, section 23).
 NAMES = (
@@ -53,9 +51,9 @@ class KeptFiles:
         """
         folder = Path(directory)
         contents = {
-            name: read_regular(_inside(folder, name), MOST_TOKENIZER_BYTES, "a file of a tokenizer")
+            name: read_regular(path, MOST_TOKENIZER_BYTES, "a file of a tokenizer")
             for name in (*NAMES, *_template_names(folder))
-            if os.path.lexists(folder / name)
+            if (path := file_inside(folder, name)) is not None
         }
         digests = {
             name: hashlib.sha256(contents[name]).hexdigest() if name in contents else _digest(folder / name)
@@ -70,12 +68,6 @@ class KeptFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
                 replace_file(path, content)
-
-
-def _inside(folder: Path, name: str) -> str:
-    if name not in NAMES:
-        return str(_C.nested_path_inside(str(folder), name, str(folder)))
-    return str(_C.path_inside(str(folder), name, str(folder)))
 
 
 def _template_names(folder: Path) -> list[str]:

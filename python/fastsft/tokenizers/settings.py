@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.regular_files import read_json_object, read_text
+from fastsft.regular_files import file_inside, read_json_object, read_text
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _END = "<|endoftext|>"
@@ -95,10 +95,9 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
     ValueError for a name that is not there and for a config that cannot be read.
     """
     folder, wanted = Path(directory), name or "default"
-    beside = folder / "chat_template.jinja"
-    if wanted != "default":
-        beside = folder / "additional_chat_templates" / f"{name}.jinja"
-    if beside.exists():
+    in_folder = f"additional_chat_templates/{name}.jinja"
+    beside = file_inside(folder, "chat_template.jinja" if wanted == "default" else in_folder)
+    if beside is not None:
         return read_text(beside, what="a chat template")
     found = read_config(folder).get("chat_template")
     if isinstance(found, list):
@@ -114,8 +113,9 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object, empty when there is no file."""
-    return read_json_object(path) if path.exists() else {}
+    """A JSON object of a model directory, empty when there is no file. ValueError as `file_inside`."""
+    found = file_inside(path.parent, path.name)
+    return {} if found is None else read_json_object(found)
 
 
 def read_config(directory: Path) -> dict[str, Any]:

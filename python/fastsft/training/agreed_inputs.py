@@ -8,15 +8,19 @@ from typing import Any
 
 from fastsft import launcher
 from fastsft.dataset.cache_directory import cache_directory
+from fastsft.dataset.item_digest import digest_of_items, fingerprint_of
 from fastsft.dataset.sampled_digest import sampled_digest
 from fastsft.dataset.sources import data_files
 from fastsft.dataset.token_cache import tokenizer_digest
 from fastsft.launcher import launch
-from fastsft.models.weight_digests import weight_digests
+from fastsft.models.weight_digests import place_of_weights, weight_digests
+from fastsft.notices import tell
+from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import Facts, compare
 from fastsft.ranks.settled import start_facts
 
 _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
+_told: set[tuple[str, str]] = set()  # data sets of which a line was said
 
 
 def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any) -> None:
@@ -89,12 +93,34 @@ def agree_on_model(model: Any, tokenizer: Any = None) -> None:
     """Configuration, weights and tokenizer; collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
+        agree_on_weights(model)
+
+
+def agree_on_weights(model: Any) -> None:
+    """Every byte of the weights that training starts from; collective, after `model_facts` were compared."""
+    agreement = Agreement("comparing weights")
+    digests: Any = agreement.attempt(lambda: weight_digests(model))
+    agreement.settle(None)
+    compare("comparing weights", lambda: {"weights": digests})
 
 
 def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
-    """Labelled rows, by number and checksum; of a data set that is not fastsft's by number; collective."""
-    if launch().world_size > 1:
-        compare(f"comparing {what}", lambda: row_facts(what, dataset, rows))
+    """Labelled rows, and items of others' data sets where these can be compared; collective.
+
+    Of data sets whose items somebody's code makes, the number alone, which a line says.
+    """
+    if launch().world_size == 1:
+        return
+    agreement = Agreement(f"comparing {what}")
+    prints = agreement.settle(agreement.attempt(lambda: fingerprint_of(dataset)))
+    is_told_alike = prints[0] is not None and len(set(prints)) == 1
+    facts: Any = agreement.attempt(lambda: row_facts(what, dataset, rows, digest=not is_told_alike))
+    agreement.settle(None)
+    compare(f"comparing {what}", lambda: facts)
+    kind = type(dataset).__qualname__
+    if not is_told_alike and len(facts) == 1 and (what, kind) not in _told:
+        _told.add((what, kind))
+        tell(f"{what} ({kind}): ranks have compared the number of rows, and cannot compare their content")
 
 
 def agree_on_plan(trainer: Any) -> None:
@@ -107,12 +133,13 @@ def agree_on_plan(trainer: Any) -> None:
     compare("comparing plans", lambda: facts)
 
 
-def row_facts(what: str, dataset: Any, rows: Any) -> Facts:
-    """For `agree_on_rows`."""
+def row_facts(what: str, dataset: Any, rows: Any, *, digest: bool) -> Facts:
+    """For `agree_on_rows`. digest: of the items, where no rows are known before they are read."""
     facts: dict[str, Any] = {f"rows of {what}": len(rows)}
-    native: Any = getattr(dataset, "native", None)
-    if native is not None and rows.native is native and not rows.is_read:
-        facts[f"checksum of the rows of {what}"] = f"{native.checksum():08x}"
+    if rows.native is not None:
+        facts[f"checksum of the rows of {what}"] = rows.checksum()
+    elif digest and (found := digest_of_items(dataset)) is not None:
+        facts[f"digest of the items of {what}"] = found
     return facts
 
 
@@ -126,6 +153,6 @@ def tokenizer_facts(tokenizer: Any) -> Facts:
 
 
 def model_facts(model: Any) -> Facts:
-    """config.json as it stands, and the weights that training starts from."""
+    """config.json as it stands, and where the weights are that training starts from."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
-    return {"config.json": config, "weights": weight_digests(model)}
+    return {"config.json": config, "the model's weights are in": place_of_weights(model)}

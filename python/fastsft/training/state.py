@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 from fastsft.arguments import TrainingArguments
 from fastsft.output_files import write_output
+from fastsft.regular_files import MOST_TOKENIZER_BYTES, read_json_object
+
+_MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # long runs that log every step have long histories
 
 
 class TrainOutput(NamedTuple):
@@ -61,7 +64,7 @@ class TrainerState:
     @classmethod
     def load_from_json(cls, path: str | Path) -> TrainerState:
         """Read trainer_state.json. ValueError names keys that do not belong there."""
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = read_json_object(path, _MOST_BYTES)
         unknown = set(values) - {item.name for item in dataclasses.fields(cls)}
         if unknown:
             raise ValueError(f"{path}: unknown keys {sorted(unknown)}")

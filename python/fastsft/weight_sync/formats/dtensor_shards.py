@@ -12,6 +12,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft.named_entries import check_named
+
 if TYPE_CHECKING:
     import torch
 
@@ -51,12 +53,9 @@ def read_shard(path: Path) -> dict[str, Part]:
         raise ValueError(
             f"{path}: not a file of shards: {next(iter(str(error).splitlines()), type(error).__name__)}"
         ) from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a dictionary of DTensors, got {type(content).__name__}")
-    for name, part in content.items():
-        if not isinstance(name, str) or not isinstance(part, Part):
-            raise ValueError(f"{path}: {name!r}: expected a DTensor, got {type(part).__name__}")
-    return content
+    check_named(path, content, Part, "a DTensor")
+    parts: dict[str, Part] = content
+    return parts
 
 
 class _Unpickler(pickle.Unpickler):

@@ -1,0 +1,117 @@
+"""Commands of fastsft in processes of limited memory and time, forked from one that has imported everything.
+
+Reads a list of {"words", "folder"} from stdin, the first word "train" or a command of the command line.
+Answers on stdout with [status, text] for each; the status is null for one that had to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+MEMORY = 2 << 30  # bytes of address space beyond those of the imports
+CPU_SECONDS = 30
+WALL_SECONDS = 150.0  # a wait without end; machines that run tests are slow
+
+
+def run_commands(orders: list[tuple[list[str], Path]]) -> list[tuple[int | None, str]]:
+    """Of each command its status and all that it printed, both streams."""
+    import fastsft
+
+    paths = os.pathsep.join([str(Path(fastsft.__file__).parents[1]), str(Path(__file__).parent)])
+    hidden = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+    env = {name: value for name, value in os.environ.items() if name not in hidden}
+    given = [{"words": words, "folder": str(folder)} for words, folder in orders]
+    done = subprocess.run(
+        [sys.executable, __file__], input=json.dumps(given), capture_output=True, text=True,
+        env={**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [(status, text) for status, text in json.loads(done.stdout)]
+
+
+def limit() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    seconds = int(time.process_time()) + CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run_forked(order: dict[str, Any], file: int) -> None:
+    """In the child."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(order["folder"])
+    name, *words = order["words"]
+    limit()
+    if name == "train":
+        import fastsft.train
+        from fastsft.entry import run_script
+
+        sys.argv = ["train.py", *words]
+        run_script(fastsft.train.train)
+        sys.exit(0)
+    from fastsft.cli import main as cli
+
+    sys.exit(cli.main([name, *words]))
+
+
+def run(order: dict[str, Any]) -> tuple[int | None, str]:
+    with tempfile.TemporaryFile() as said:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                run_forked(order, said.fileno())
+            except SystemExit as error:
+                os._exit(error.code if isinstance(error.code, int) else 1)
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        status = wait(pid)
+        said.seek(0)
+        return status, said.read()[-20_000:].decode(errors="replace")
+
+
+def wait(pid: int) -> int | None:
+    deadline = time.monotonic() + WALL_SECONDS
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def main() -> None:
+    import torch
+
+    import fastsft.cli.doctor
+    import fastsft.cli.inspect
+    import fastsft.cli.plan
+    import fastsft.train  # noqa: F401
+
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    json.dump([run(order) for order in json.load(sys.stdin)], answers)
+    answers.close()
+
+
+if __name__ == "__main__":
+    main()
