@@ -2,6 +2,7 @@
 
 #include "bindings/bind.h"
 #include "core/phase_deadline.h"
+#include "core/start_threads.h"
 #include "core/whereabouts.h"
 
 namespace fastsft::bindings {
@@ -23,6 +24,7 @@ void translate(std::exception_ptr pointer) {
 
 void bind_core(pybind11::module_& module) {
   pybind11::register_exception_translator(&translate);
+  pybind11::register_exception<ThreadDenied>(module, "ThreadDeniedError", PyExc_RuntimeError);
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
   pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);
   module.def("whereabouts", [] { return Whereabouts::instance().text(); });

@@ -18,6 +18,7 @@ from fastsft.training.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
 EXIT_PEER_LOST = 3
+_OUT_OF_MEMORY = "error: out of memory; give the run more, or smaller records and batches"
 
 
 def run_script(script: Callable[[], object]) -> None:
@@ -31,8 +32,11 @@ def run_script(script: Callable[[], object]) -> None:
     cleaning up, which would wait for the others.
     """
     make_best_effort()
-    with StartGuard() as guard, launcher_watch():
+    guard = StartGuard()
+    with contextlib.ExitStack() as watching:
         try:
+            watching.enter_context(guard)
+            watching.enter_context(launcher_watch())
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)
             script()
@@ -41,9 +45,7 @@ def run_script(script: Callable[[], object]) -> None:
         except KeyboardInterrupt:
             os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
         except MemoryError:
-            _leave(
-                EXIT_ERROR, f"{_who()}error: out of memory; give the run more, or smaller records and batches"
-            )
+            _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}")
         except RunStoppedError as error:
             first = launcher.launch_or_alone().rank == 0
             _leave(error.exit_status, f"error: {error}" if first else "")
@@ -53,7 +55,9 @@ def run_script(script: Callable[[], object]) -> None:
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, f"error: {error}"))
-            if _is_of_files(error):
+            if _is_of_memory(error):
+                _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
+            if _is_refusal(error):
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
             _fail()
         except OSError as error:
@@ -100,7 +104,13 @@ def _is_of_peers(error: RuntimeError) -> bool:
     return isinstance(error, _C.CollectiveError | _C.PeerFailedError)
 
 
-def _is_of_files(error: RuntimeError) -> bool:
+def _is_refusal(error: RuntimeError) -> bool:
+    """Of the disk or the kernel."""
     from fastsft import _C
 
-    return isinstance(error, _C.FileError)
+    return isinstance(error, _C.FileError | _C.ThreadDeniedError)
+
+
+def _is_of_memory(error: RuntimeError) -> bool:
+    """torch's on the CPU have no type of their own."""
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fastsft.needed_threads import start_needed
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.standard_streams import say
 
@@ -60,7 +61,8 @@ class RollCall:
         began = said = time.monotonic()
         pause = _FIRST_WORD_S
         # A daemon: connecting can wait without a limit, and keeps no process from its end.
-        threading.Thread(target=self._run, name="fastsft-meeting", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="fastsft-meeting", daemon=True)
+        start_needed(thread, "the meeting of the ranks")
         while not self._met.wait(_PAUSE_S):
             check()
             now = time.monotonic()
