@@ -39,6 +39,8 @@ void bind_core(pybind11::module_& module) {
         PhaseDeadline::instance().enter(phase, timeout_seconds);
       },
       pybind11::arg("phase"), pybind11::kw_only(), pybind11::arg("timeout_seconds"));
+  module.def("require_threads", &require_threads, pybind11::arg("count"), pybind11::arg("what"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("note_progress", [] { PhaseDeadline::instance().progress(); });
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);

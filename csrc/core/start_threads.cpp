@@ -1,5 +1,7 @@
 #include "core/start_threads.h"
 
+#include <cerrno>
+#include <latch>
 #include <new>
 #include <system_error>
 
@@ -18,14 +20,29 @@ std::vector<std::jthread> start_threads(size_t count, const std::function<void()
   return threads;
 }
 
+namespace {
+
+[[noreturn]] void refuse(const std::string& name, const std::string& reason) {
+  throw ThreadDenied(concat("cannot start a thread for ", name, ": ", reason,
+                            "; allow more processes (ulimit -u, pids of the container) or more "
+                            "memory (ulimit -v)"));
+}
+
+}  // namespace
+
 std::thread start_needed_thread(const char* name, const std::function<void()>& body) {
   try {
     return std::thread(body);
   } catch (const std::system_error& error) {
-    throw ThreadDenied(concat("cannot start a thread for ", name, ": ", error.code().message(),
-                              "; allow more processes (ulimit -u, pids of the container) or more "
-                              "memory (ulimit -v)"));
+    refuse(name, error.code().message());
   }
+}
+
+void require_threads(size_t count, const std::string& name) {
+  std::latch release(1);
+  const auto threads = start_threads(count, [&] { release.wait(); });
+  release.count_down();
+  if (threads.size() < count) refuse(name, std::generic_category().message(EAGAIN));
 }
 
 }  // namespace fastsft

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -21,5 +22,9 @@ class ThreadDenied : public std::runtime_error {
 
 // A thread that is needed. ThreadDenied, with `name`, where the system gives none.
 std::thread start_needed_thread(const char* name, const std::function<void()>& body);
+
+// ThreadDenied, with `name`, unless the system gives `count` threads at once now. For code of
+// others that ends the process where it does not get them.
+void require_threads(size_t count, const std::string& name);
 
 }  // namespace fastsft
