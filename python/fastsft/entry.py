@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 from fastsft import launcher
 from fastsft.ranks.launcher_watch import launcher_watch
@@ -40,6 +43,10 @@ def run_script(script: Callable[[], object]) -> None:
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)
             script()
+        except SystemExit as error:
+            if launcher.launch_or_alone().world_size > 1:
+                _end_process(error.code)
+            raise
         except ValueError as error:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")
         except KeyboardInterrupt:
@@ -75,6 +82,20 @@ def _leave(status: int, line: str) -> None:
     if line:
         say(visible(line), to_stderr=True)
     raise SystemExit(status) from None
+
+
+def _end_process(code: object) -> NoReturn:
+    """As the interpreter ends, but for taking itself apart.
+
+    Threads of gloo let go of tensors a moment after a collective; one that asks for an interpreter that
+    is no more ends the process with SIGABRT.
+    """
+    if isinstance(code, str):
+        say(visible(code), to_stderr=True)
+    # As the children of multiprocessing end.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    os._exit(_flushed(code if isinstance(code, int) else int(code is not None), ""))
 
 
 def _fail() -> None:
