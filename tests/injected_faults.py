@@ -197,7 +197,7 @@ def replace(rank: int, only_rank: int, target: str, value: Any) -> None:
         return
     module, _, name = target.partition(":")
     holder = importlib.import_module(module)
-    setattr(holder, name, (lambda: value) if callable(getattr(holder, name)) else value)
+    setattr(holder, name, (lambda *_: value) if callable(getattr(holder, name)) else value)
 
 
 def drop_last_row(rank: int, only_rank: int) -> None:
@@ -238,3 +238,13 @@ def stay_away(rank: int, only_rank: int) -> None:
     """One rank ends before it has met the others."""
     if rank == only_rank:
         os._exit(7)
+
+
+def limit_memory(rank: int, only_rank: int, mib: int) -> None:
+    """No more than `mib` MiB of further address space, on one rank or (-1) all."""
+    import resource
+
+    if only_rank in (-1, rank):
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (mib << 20),) * 2)

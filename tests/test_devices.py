@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.devices import use_device
+from fastsft.devices import _check_local_rank, use_device
 
 
 @pytest.fixture
@@ -37,3 +37,17 @@ def test_the_cpu_needs_no_choice(chosen: list[object]) -> None:
 
 def test_the_flag_is_off_unless_given() -> None:
     assert not TrainingArguments(output_dir="", use_cpu=True).full_determinism
+
+
+def test_ranks_that_do_not_know_their_gpu_are_refused() -> None:
+    message = "LOCAL_RANK: expected the number of this rank on its machine, which has 4 GPUs, got nothing"
+    with pytest.raises(ValueError, match=message):
+        _check_local_rank(2, 4, {"RANK": "1", "WORLD_SIZE": "2"})
+    for env in (
+        {"RANK": "1", "LOCAL_RANK": "1"},
+        {"SLURM_PROCID": "1"},
+        {"RANK": "1", "LOCAL_WORLD_SIZE": "1"},
+    ):
+        _check_local_rank(2, 4, env)
+    _check_local_rank(2, 1, {"RANK": "1"})
+    _check_local_rank(1, 4, {"RANK": "0"})

@@ -2,6 +2,7 @@
 
 #include "bindings/bind.h"
 #include "core/phase_deadline.h"
+#include "core/start_threads.h"
 #include "core/whereabouts.h"
 
 namespace fastsft::bindings {
@@ -23,6 +24,7 @@ void translate(std::exception_ptr pointer) {
 
 void bind_core(pybind11::module_& module) {
   pybind11::register_exception_translator(&translate);
+  pybind11::register_exception<ThreadDenied>(module, "ThreadDeniedError", PyExc_RuntimeError);
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
   pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);
   module.def("whereabouts", [] { return Whereabouts::instance().text(); });
@@ -37,6 +39,8 @@ void bind_core(pybind11::module_& module) {
         PhaseDeadline::instance().enter(phase, timeout_seconds);
       },
       pybind11::arg("phase"), pybind11::kw_only(), pybind11::arg("timeout_seconds"));
+  module.def("require_threads", &require_threads, pybind11::arg("count"), pybind11::arg("what"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("note_progress", [] { PhaseDeadline::instance().progress(); });
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);

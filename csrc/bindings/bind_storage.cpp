@@ -159,7 +159,7 @@ void bind_checkpoint_directories(py::module_& module) {
       .def_readonly("layout_hash", &Manifest::layout_hash)
       .def_readonly("files", &Manifest::files)
       .def("json", &manifest_json);
-  module.def("read_manifest", &read_manifest, "directory"_a, Unlocked());
+  module.def("read_manifest", &read_manifest, "directory"_a, "name"_a = kManifest, Unlocked());
   module.def(
       "verify_directory",
       [](const std::string& directory, bool checksums) {
@@ -235,6 +235,12 @@ void bind_rotation(py::module_& module) {
       "delete_directory",
       [](const std::string& path) { return delete_directory(posix_file_system(), path); }, "path"_a,
       Unlocked());
+  module.def(
+      "remove_named",
+      [](const std::string& path, const std::vector<std::string>& names) {
+        return remove_named(posix_file_system(), path, names);
+      },
+      "directory"_a, "names"_a, Unlocked());
   module.def(
       "holds_manifest",
       [](const std::string& path) { return holds_manifest(posix_file_system(), path); }, "path"_a,

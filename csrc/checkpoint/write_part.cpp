@@ -4,12 +4,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <exception>
 #include <functional>
-#include <thread>
 
 #include "checkpoint/model_ranges.h"
 #include "checkpoint/training_state.h"
+#include "core/start_threads.h"
 
 namespace fastsft {
 namespace {
@@ -24,17 +25,21 @@ void lower_priority() {
 
 void run_all(const std::vector<std::function<void()>>& jobs, Priority priority) {
   std::vector<std::exception_ptr> failures(jobs.size());
-  std::vector<std::jthread> threads;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    threads.emplace_back([&, i] {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < jobs.size();) {
       try {
-        if (priority == Priority::kLow) lower_priority();
         jobs[i]();
       } catch (...) {
         failures[i] = std::current_exception();
       }
-    });
-  }
+    }
+  };
+  auto threads = start_threads(jobs.size(), [&] {
+    if (priority == Priority::kLow) lower_priority();
+    work();
+  });
+  if (threads.empty()) work();
   threads.clear();
   for (const auto& failure : failures) {
     if (failure) std::rethrow_exception(failure);

@@ -4,10 +4,9 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 #include "core/run_in_parts.h"
+#include "core/start_threads.h"
 
 namespace fastsft {
 namespace {
@@ -119,8 +118,7 @@ class Line {
 void run_in_order(OrderedWork& work, int num_threads) {
   const int count = choose_threads(num_threads);
   Line line(work, count);
-  std::vector<std::jthread> threads;
-  for (int i = 1; i < count; ++i) threads.emplace_back([&] { line.run(false); });
+  auto threads = start_threads(static_cast<size_t>(count - 1), [&] { line.run(false); });
   line.run(true);
   threads.clear();
   line.finish();

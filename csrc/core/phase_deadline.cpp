@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/exit_status.h"
+#include "core/start_threads.h"
 #include "core/stopped_time.h"
 #include "core/whereabouts.h"
 
@@ -22,7 +23,9 @@ void PhaseDeadline::enter(const std::string& phase, double seconds) {
   phase_ = phase;
   last_ns_.store(steady_ns());
   limit_ns_.store(static_cast<int64_t>(seconds * 1e9));
-  if (seconds > 0 && !thread_.joinable()) thread_ = std::thread([this] { watch(); });
+  if (seconds > 0 && !thread_.joinable()) {
+    thread_ = start_needed_thread("the limits of phases", [this] { watch(); });
+  }
   changed_.notify_all();
 }
 

@@ -5,7 +5,8 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <vector>
+
+#include "core/start_threads.h"
 
 namespace fastsft {
 namespace {
@@ -37,8 +38,7 @@ void run_in_parts(size_t count, int num_threads, const std::function<void(size_t
   };
   const size_t parts = (count + kGrain - 1) / kGrain;
   const size_t wanted = std::min<size_t>(choose_threads(num_threads), parts);
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+  auto threads = start_threads(wanted > 0 ? wanted - 1 : 0, work);
   work();
   threads.clear();
   if (error) std::rethrow_exception(error);

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/exit_status.h"
+#include "core/start_threads.h"
 #include "core/stopped_time.h"
 #include "core/whereabouts.h"
 
@@ -24,7 +25,8 @@ namespace {
 
 Watchdog::Watchdog(double timeout_seconds)
     : timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)) {
-  if (timeout_ns_ > 0) thread_ = std::thread([this] { watch(); });
+  if (timeout_ns_ > 0)
+    thread_ = start_needed_thread("the watch over other ranks", [this] { watch(); });
 }
 
 Watchdog::~Watchdog() {

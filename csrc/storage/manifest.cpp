@@ -111,9 +111,9 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   return manifest;
 }
 
-Manifest read_manifest(const std::string& directory) {
-  const std::string path = join_path(directory, kManifest);
-  require(posix_file_system().exists(path), directory, ": no ", kManifest,
+Manifest read_manifest(const std::string& directory, const std::string& name) {
+  const std::string path = join_path(directory, name);
+  require(posix_file_system().exists(path), directory, ": no ", name,
           "; it is unfinished, or was not written by fastsft");
   const FileBytes file(path);
   require(file.size() <= kMaxManifestBytes, path, ": not a manifest: ", file.size(), " bytes");

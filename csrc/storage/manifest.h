@@ -28,7 +28,7 @@ void write_manifest(FileSystem& file_system, const std::string& directory,
                     const Manifest& manifest);
 // Throws std::invalid_argument when it is no manifest or damaged.
 Manifest parse_manifest(std::string_view text, const std::string& where);
-Manifest read_manifest(const std::string& directory);
+Manifest read_manifest(const std::string& directory, const std::string& name = kManifest);
 
 enum class VerifyDepth { kSizes, kChecksums };
 

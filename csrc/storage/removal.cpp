@@ -27,40 +27,33 @@ void remove_entries(Directory& directory, bool with_marks) {
   }
 }
 
-// Files and folders of a manifest, as paths below its directory.
+// Files by their paths below a directory, and the folders that these need.
 struct Written {
   std::set<std::string> files, folders;
 
-  explicit Written(const Manifest& manifest) {
-    for (const auto& file : manifest.files) {
-      files.insert(file.name);
-      for (size_t end = file.name.find('/'); end != std::string::npos;
-           end = file.name.find('/', end + 1)) {
-        folders.insert(file.name.substr(0, end));
-      }
+  void add(const std::string& name) {
+    files.insert(name);
+    for (size_t end = name.find('/'); end != std::string::npos; end = name.find('/', end + 1)) {
+      folders.insert(name.substr(0, end));
     }
   }
 };
 
-// Whether nothing but a manifest is left. `prefix`: of `directory` below the manifest's.
-bool remove_listed(Directory& directory, const std::string& prefix, const Written& written) {
-  bool is_empty = true;
+// Adds what is not of `written` to `left`. `prefix`: of `directory` below the first one.
+void remove_listed(Directory& directory, const std::string& prefix, const Written& written,
+                   std::vector<std::string>& left) {
   for (const auto& entry : directory.list()) {
     const std::string name = prefix + entry.name;
     if (entry.is_directory && written.folders.contains(name)) {
-      if (remove_listed(*directory.enter(entry.name), name + "/", written)) {
-        directory.remove_directory(entry.name);
-        continue;
-      }
+      const size_t before = left.size();
+      remove_listed(*directory.enter(entry.name), name + "/", written, left);
+      if (left.size() == before) directory.remove_directory(entry.name);
     } else if (!entry.is_directory && written.files.contains(name)) {
       directory.remove_file(entry.name);
-      continue;
-    } else if (name == kManifest) {
-      continue;
+    } else {
+      left.push_back(name);
     }
-    is_empty = false;
   }
-  return is_empty;
 }
 
 std::string stamp() {
@@ -106,8 +99,12 @@ std::string remove_written(FileSystem& file_system, const std::string& path,
                            const std::string& name) {
   auto directory = file_system.open_directory(path);
   if (holds_manifest(file_system, path)) {
-    const Written written(read_manifest(path));
-    if (!remove_listed(*directory, "", written)) {
+    Written written;
+    for (const auto& file : read_manifest(path).files) written.add(file.name);
+    written.files.erase(kManifest);  // it says what is ours until nothing else is left
+    std::vector<std::string> left;
+    remove_listed(*directory, "", written, left);
+    if (left != std::vector<std::string>{kManifest}) {
       const std::string kept = put_aside(file_system, path, name);
       file_system.remove_file(join_path(kept, kManifest));
       return kept;
@@ -117,6 +114,15 @@ std::string remove_written(FileSystem& file_system, const std::string& path,
   directory.reset();
   file_system.remove_directory(path);
   return "";
+}
+
+std::vector<std::string> remove_named(FileSystem& file_system, const std::string& path,
+                                      const std::vector<std::string>& names) {
+  Written written;
+  for (const auto& name : names) written.add(name);
+  std::vector<std::string> left;
+  remove_listed(*file_system.open_directory(path), "", written, left);
+  return left;
 }
 
 std::string put_aside(FileSystem& file_system, const std::string& path, const std::string& name) {

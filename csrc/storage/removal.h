@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "storage/file_system.h"
 
@@ -25,6 +26,12 @@ void remove_whole(FileSystem& file_system, const std::string& path);
 // "" when nothing was kept.
 std::string remove_written(FileSystem& file_system, const std::string& path,
                            const std::string& name);
+
+// Removes those of `names` that lie in the directory, and the folders that this empties. `names`
+// are paths below it, each of a file (of a link the link itself). Nothing is reached through a
+// link. Returns what else lies there; of a folder that no name has, its own name alone.
+std::vector<std::string> remove_named(FileSystem& file_system, const std::string& path,
+                                      const std::vector<std::string>& names);
 
 // Renames `path`, be it a link, a file or a directory, to `previous-<UTC time>-<name>` in its
 // directory, a name that nothing has. Durable on return. Returns the new path.

@@ -70,6 +70,7 @@ __all__: list[str] = [
     "SyncPlan",
     "TensorEntry",
     "TensorSpec",
+    "ThreadDeniedError",
     "TokenCache",
     "TokenCacheWriter",
     "TokenDataset",
@@ -148,7 +149,9 @@ __all__: list[str] = [
     "recompute_policies",
     "reference_group",
     "remove_leftovers",
+    "remove_named",
     "replace_file",
+    "require_threads",
     "restore_replaced",
     "rotate_checkpoints",
     "save_model",
@@ -171,6 +174,9 @@ __all__: list[str] = [
     "write_file",
     "write_part",
 ]
+
+class ThreadDeniedError(RuntimeError):
+    pass
 
 class CollectiveError(RuntimeError):
     pass
@@ -1386,7 +1392,7 @@ def rank_micro_batches(
     drop_last: bool = False,
 ) -> list[numpy.typing.NDArray[numpy.int64]]: ...
 def read_json_tokenizer(path: str, settings: JsonTokenizerSettings) -> Tokenizer: ...
-def read_manifest(directory: str) -> Manifest: ...
+def read_manifest(directory: str, name: str = "manifest.json") -> Manifest: ...
 def read_weight_map(directory: str) -> dict[str, str]: ...
 def recompute_policies() -> list[str]: ...
 def reference_group(
@@ -1398,7 +1404,9 @@ def reference_group(
     drop_last: bool = False,
 ) -> list[list[list[int]]]: ...
 def remove_leftovers(parent: str) -> list[str]: ...
+def remove_named(directory: str, names: collections.abc.Sequence[str]) -> list[str]: ...
 def replace_file(path: str, content: str) -> None: ...
+def require_threads(count: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
 def restore_replaced(parent: str) -> None: ...
 def rotate_checkpoints(
     output_directory: str,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from fastsft.launcher import launch
 from fastsft.notices import warn_once
 
@@ -9,7 +12,8 @@ from fastsft.notices import warn_once
 def choose_device(use_cpu: bool) -> str:
     """`cuda:<local rank>` when a GPU is here and `use_cpu` does not say otherwise, else `cpu`.
 
-    ValueError when this machine has GPUs, but fewer than ranks. Makes no context on a GPU.
+    ValueError when this machine has GPUs, but fewer than ranks, or nobody says which one is this
+    rank's. Makes no context on a GPU.
     """
     if use_cpu:
         return "cpu"
@@ -26,12 +30,23 @@ def choose_device(use_cpu: bool) -> str:
         )
         return "cpu"
     place, count = launch(), torch.cuda.device_count()
+    _check_local_rank(place.world_size, count, os.environ)
     if place.local_rank >= count:
         raise ValueError(
             f"rank {place.rank} is number {place.local_rank + 1} on a machine with {count} GPUs; start "
             f"{count} ranks on it (torchrun --nproc_per_node {count}), or use --use_cpu True"
         )
     return f"cuda:{place.local_rank}"
+
+
+def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:
+    """Else all ranks of a machine would take its first GPU."""
+    told = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
+    if world_size > 1 and gpus > 1 and not told:
+        raise ValueError(
+            f"LOCAL_RANK: expected the number of this rank on its machine, which has {gpus} GPUs, got "
+            "nothing; torchrun sets it for the ranks it starts, with LOCAL_WORLD_SIZE"
+        )
 
 
 def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> None:

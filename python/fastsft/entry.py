@@ -6,8 +6,10 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 from fastsft import launcher
 from fastsft.ranks.launcher_watch import launcher_watch
@@ -19,6 +21,7 @@ from fastsft.training.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
 EXIT_PEER_LOST = 3
+_OUT_OF_MEMORY = "error: out of memory; give the run more, or smaller records and batches"
 
 
 def run_script(script: Callable[[], object]) -> None:
@@ -32,19 +35,24 @@ def run_script(script: Callable[[], object]) -> None:
     cleaning up, which would wait for the others.
     """
     make_best_effort()
-    with StartGuard() as guard, launcher_watch():
+    guard = StartGuard()
+    with contextlib.ExitStack() as watching:
         try:
+            watching.enter_context(guard)
+            watching.enter_context(launcher_watch())
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)
             script()
+        except SystemExit as error:
+            if launcher.launch_or_alone().world_size > 1:
+                _end_process(error.code)
+            raise
         except ValueError as error:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")
         except KeyboardInterrupt:
             os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
         except MemoryError:
-            _leave(
-                EXIT_ERROR, f"{_who()}error: out of memory; give the run more, or smaller records and batches"
-            )
+            _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}")
         except RunStoppedError as error:
             first = launcher.launch_or_alone().rank == 0
             _leave(error.exit_status, f"error: {error}" if first else "")
@@ -54,15 +62,15 @@ def run_script(script: Callable[[], object]) -> None:
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, f"error: {error}"))
-            if _is_of_files(error):
+            if _is_of_memory(error):
+                _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
+            if _is_refusal(error):
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
             _fail()
         except OSError as error:
             if error.errno is None or error.filename is None:
                 _fail()
             _leave(EXIT_ERROR, f"{_who()}error: {os.fsdecode(error.filename)}: {error.strerror}")
-        except SystemExit as end:
-            _end_among_ranks(end)
         except Exception:
             _fail()
     launcher.leave()
@@ -76,19 +84,18 @@ def _leave(status: int, line: str) -> None:
     raise SystemExit(status) from None
 
 
-def _end_among_ranks(end: SystemExit) -> None:
-    """sys.exit on one of several ranks, after a signal or by a script: the exit functions run, then it ends.
+def _end_process(code: object) -> NoReturn:
+    """sys.exit on one of several ranks, by a signal or a script: as the interpreter ends, but not finalized.
 
-    The interpreter is not finalized: a thread of gloo that lets a tensor go then would abort the process. The
-    groups are not closed: that would wait for ranks that may go on.
+    A thread of gloo lets go of a tensor a moment after a collective; one that asks a finalized interpreter for
+    its lock aborts the process. The groups are not closed: that would wait for ranks that may go on.
     """
-    if launcher.launch_or_alone().world_size == 1:
-        raise end
-    line = "" if end.code is None or isinstance(end.code, int) else str(end.code)
-    status = end.code if isinstance(end.code, int) else int(bool(line))
+    line = "" if code is None or isinstance(code, int) else str(code)
     launcher.stay()
+    # As the children of multiprocessing end.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    os._exit(_flushed(status & 0xFF, line))
+    os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), line))
 
 
 def _fail() -> None:
@@ -118,7 +125,13 @@ def _is_of_peers(error: RuntimeError) -> bool:
     return isinstance(error, _C.CollectiveError | _C.PeerFailedError)
 
 
-def _is_of_files(error: RuntimeError) -> bool:
+def _is_refusal(error: RuntimeError) -> bool:
+    """Of the disk or the kernel."""
     from fastsft import _C
 
-    return isinstance(error, _C.FileError)
+    return isinstance(error, _C.FileError | _C.ThreadDeniedError)
+
+
+def _is_of_memory(error: RuntimeError) -> bool:
+    """torch's on the CPU have no type of their own."""
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)

@@ -23,6 +23,7 @@ from fastsft.ranks.store import (
     meeting_store,
     open_own_store,
     serves_store,
+    visitors_store,
 )
 
 
@@ -137,6 +138,7 @@ def meet(timeout_seconds: float = 1800) -> None:
     with host_collective("meeting of the ranks"):
         store = _roll_call(place, timeout_seconds)
         timeout = timedelta(seconds=timeout_seconds)
+        _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
         dist.init_process_group(
             "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, store=store
         )
@@ -154,6 +156,7 @@ def _leave_at_exit() -> None:
 
 
 _meetings = itertools.count()
+_THREADS_OF_A_GROUP, _GROUPS = 4, "a process group"  # torch 2.11 calls std::terminate where one is denied
 _REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
 
 
@@ -173,6 +176,8 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Any:
         serves=place.rank == 0 and not of_launcher,
         refusals_s=_REFUSALS_S if of_launcher else None,
         round=next(_meetings),
+        knock=functools.partial(visitors_store, "127.0.0.1" if here else host, port, place.world_size),
+        restarts="TORCHELASTIC_RUN_ID" in os.environ,
     )  # fmt: skip
     return call.hold(timeout_seconds)
 
@@ -183,6 +188,8 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
         return Groups()
     import torch.distributed as dist
 
+    from fastsft import _C
+
     meet(timeout_seconds)
     timeout = timedelta(seconds=timeout_seconds)
     backend = "gloo" if device == "cpu" else "nccl"
@@ -190,6 +197,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     slack = timedelta(seconds=0 if backend == "gloo" else 20)
 
     def group(ranks: list[int]) -> str:
+        _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
         made = dist.new_group(ranks, backend=backend, timeout=timeout + slack)
         return str(getattr(made, "group_name", ""))  # a group without this rank has none
 
@@ -267,6 +275,8 @@ def host_collective(what: str) -> Iterator[None]:
     except RuntimeError as error:
         from fastsft import _C
 
+        if isinstance(error, _C.ThreadDeniedError):  # no rank but this one has anything to do with it
+            raise
         reason = str(error).splitlines()[0]
         raise _C.CollectiveError(
             f"{_C.whereabouts()}: {what} failed: {reason}; another rank died or is stuck: look for the "

@@ -136,6 +136,12 @@ class Store:
     def check(self, keys: list[str]) -> bool:
         return all(key in self.values for key in keys)
 
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        with self._lock:
+            if self.values.get(key, b"").decode() == expected:
+                self.values[key] = desired.encode()
+            return self.values[key]
+
     def add(self, key: str, amount: int) -> int:
         with self._lock:
             self.values[key] = b"%d" % (int(self.values.get(key, b"0")) + amount)

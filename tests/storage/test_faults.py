@@ -18,6 +18,7 @@ STORAGE = [
 SOURCES = [
     "csrc/core/json.cpp",
     "csrc/core/phase_deadline.cpp",
+    "csrc/core/start_threads.cpp",
     "csrc/core/regular_file.cpp",
     "csrc/core/utf8.cpp",
     "csrc/core/whereabouts.cpp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,44 @@ def test_files_of_others_are_moved_aside(tmp_path: Path) -> None:
         assert not (tmp_path / name).exists()
         assert (tmp_path / f"{name}.aside").read_text() == strangers[name]
     assert read_state_dict(tmp_path, checksums=True)
+
+
+@pytest.mark.parametrize("place", ["huggingface", "huggingface/config.json", "fsdp_config.json", SHARD])
+@pytest.mark.parametrize("saved_before", [False, True])
+def test_nothing_behind_a_planted_link_is_written_or_removed(
+    tmp_path: Path, place: str, saved_before: bool
+) -> None:
+    job, keep = tmp_path / "actor", tmp_path / "keep"
+    job.mkdir()
+    keep.mkdir()
+    if saved_before:
+        save(job)
+        shutil.rmtree(job / place) if (job / place).is_dir() else (job / place).unlink()
+    for name in ("config.json", "tokenizer_config.json"):
+        (keep / name).write_text("thesis")
+    (job / place).parent.mkdir(exist_ok=True)
+    (job / place).symlink_to(keep if place == "huggingface" else keep / "config.json")
+    if place == "huggingface":
+        with pytest.raises(RuntimeError, match="huggingface is a link or a file: expected a folder"):
+            save(job, step=2)
+        assert (job / place).is_symlink()
+    else:
+        save(job, step=2)
+        assert read_state_dict(job, checksums=True) and not (job / place).is_symlink()
+    assert {path.name: path.read_text() for path in keep.iterdir()} == {
+        "config.json": "thesis",
+        "tokenizer_config.json": "thesis",
+    }
+
+
+def test_an_outdated_file_is_not_removed_through_a_link(tmp_path: Path) -> None:
+    """The manifest before lists a file in a folder that a link has taken the place of."""
+    job, keep = tmp_path / "actor", tmp_path / "keep"
+    save(job)
+    keep.mkdir()
+    (keep / "old.json").write_text("thesis")
+    (job / "extra").symlink_to(keep)
+    files = [*_C.read_manifest(str(job)).files, _C.FileDigest("extra/old.json", 6, _C.crc32c(b"thesis"))]
+    _C.replace_file(str(job / "manifest.json"), _C.Manifest(1, 1, "hash", files).json())
+    save(job, step=2)
+    assert (keep / "old.json").read_text() == "thesis" and (job / "extra").is_symlink()

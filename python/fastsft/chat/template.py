@@ -18,6 +18,7 @@ from datetime import date
 from typing import Any
 
 from fastsft.isolated_python import isolated_command, isolated_environment
+from fastsft.needed_threads import denied, start_needed
 from fastsft.notices import tell
 
 SECONDS = 10.0
@@ -81,7 +82,10 @@ class ModelTemplate:
         size = -(-len(dialogues) // count)
         shares = [dialogues[at : at + size] for at in range(0, len(dialogues), size)]
         with ThreadPoolExecutor(len(shares)) as pool:
-            answers = pool.map(_Worker.ask_all, self._workers, shares)
+            try:
+                answers = pool.map(_Worker.ask_all, self._workers, shares)
+            except RuntimeError as error:
+                raise denied("rendering the chat template", error) from error
             return [self._checked(answer) for share in answers for answer in share]
 
     def close(self) -> None:
@@ -136,7 +140,7 @@ class _Worker:
             process = self._start()
             lines = "".join(json.dumps(request) + "\n" for request in requests[len(answers) :]).encode()
             writer = threading.Thread(target=_write, args=(process, lines), daemon=True)
-            writer.start()
+            start_needed(writer, "rendering the chat template")
             while len(answers) < len(requests):
                 answer = self._read(process)
                 answers.append(answer)

@@ -50,8 +50,11 @@ class CheckpointSave:
         self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
 
     def start(self) -> None:
-        """Write behind the training."""
-        self._thread.start()
+        """Write behind the training; before it goes on where the system gives no thread."""
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._run()
 
     def run_here(self) -> None:
         """Write now, on this thread; in one of its own only what cannot be interrupted."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from fastsft.needed_threads import start_needed
+
 _CLOSING_S, _GRACE_S = 0.5, 1.0
 
 T = TypeVar("T")
@@ -46,7 +48,7 @@ class BoundedStore:
         self._connected: Future[Any] = Future()
         # A daemon: a process that ends does not wait for a server that is silent.
         self._thread = threading.Thread(target=self._work, args=(connect,), name="fastsft-store", daemon=True)
-        self._thread.start()
+        start_needed(self._thread, "the store of the ranks")
 
     def open(self, limit_s: float) -> None:
         """Wait for the connection. RuntimeError when there is none within `limit_s`."""

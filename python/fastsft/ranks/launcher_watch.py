@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 
+from fastsft.needed_threads import start_needed
 from fastsft.standard_streams import say
 
 _PAUSE_S = 1.0
@@ -35,7 +36,8 @@ def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
         yield
         return
     ended = threading.Event()
-    threading.Thread(target=_watch, args=(env, ended), name="fastsft-launcher", daemon=True).start()
+    thread = threading.Thread(target=_watch, args=(env, ended), name="fastsft-launcher", daemon=True)
+    start_needed(thread, "the watch over the launcher")
     try:
         yield
     finally:

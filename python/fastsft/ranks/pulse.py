@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from fastsft.launcher import host_collective, launch
+from fastsft.needed_threads import start_needed
 from fastsft.phase_timeouts import heard_by, note_progress
 
 _WAIT_SECONDS = 1
@@ -55,7 +56,7 @@ def _heartbeat() -> Iterator[None]:
             note_progress()
 
     thread = threading.Thread(target=beat, name="fastsft-heartbeat", daemon=True)
-    thread.start()
+    start_needed(thread, "signs of life to other ranks")
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -9,12 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fastsft.needed_threads import start_needed
+from fastsft.ranks.claims import Claim
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.standard_streams import say
 
 _FORM = 1  # of the record; raised with every change of what is in it
 _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0
-_PAUSE_S, _LINGER_S, _PROBE_S = 0.05, 1.0, 2.0
+_PAUSE_S, _LINGER_S, _PROBE_S, _KNOCK_S = 0.05, 1.0, 2.0, 5.0
 
 
 class RollCall:
@@ -22,7 +25,8 @@ class RollCall:
 
     where: host and port. version: of the program, which all must have. serves: this rank makes the store.
     refusals_s: how long nobody may listen there; None without a limit. round: how often this process has met
-    others before; the ranks of one meeting agree on it.
+    others before; the ranks of one meeting agree on it. knock: connects as one who does not make the store,
+    without waiting long: who cannot make it finds out whether another process has. restarts: see `Claim`.
     """
 
     def __init__(
@@ -36,10 +40,13 @@ class RollCall:
         serves: bool,
         refusals_s: float | None = None,
         round: int = 0,
+        knock: Callable[[], Any] | None = None,
+        restarts: bool = False,
     ) -> None:
         self._connect, self._rank, self._world_size, self._where = connect, rank, world_size, where
         self._serves, self._refusals_s = serves, refusals_s
-        self._name = f"fastsft/meeting/{round}"
+        self._name, self._knock = f"fastsft/meeting/{round}", knock
+        self._claim = Claim(self._name, rank, world_size, restarts=restarts)
         self._mine = {
             "form": _FORM,
             "ranks of the run (WORLD_SIZE)": world_size,
@@ -55,12 +62,14 @@ class RollCall:
         """Wait until all ranks are here, and return the store; `check` is called all the while.
 
         After 15 seconds, and then each minute, the lowest rank that is here says on stderr who is missing.
-        ValueError where a rank has another version or number of ranks; RuntimeError after `limit_s`.
+        ValueError where a rank has another version or number of ranks, and where two processes are the same
+        rank, on all that still wait; RuntimeError after `limit_s`.
         """
         began = said = time.monotonic()
         pause = _FIRST_WORD_S
         # A daemon: connecting can wait without a limit, and keeps no process from its end.
-        threading.Thread(target=self._run, name="fastsft-meeting", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="fastsft-meeting", daemon=True)
+        start_needed(thread, "the meeting of the ranks")
         while not self._met.wait(_PAUSE_S):
             check()
             now = time.monotonic()
@@ -96,22 +105,48 @@ class RollCall:
                 raise RuntimeError(f"the launcher's store is gone: {self._missing()}")
             time.sleep(_PAUSE_S * 4)
         self._state = "connecting"
-        return self._connect()
+        try:
+            return self._connect()
+        except RuntimeError:
+            if self._serves and self._knock is not None:
+                self._ask_who_serves(self._knock)
+            raise
+
+    def _ask_who_serves(self, knock: Callable[[], Any]) -> None:
+        """ValueError where that is another process with this rank; nothing where it is no store of ours."""
+        with contextlib.suppress(RuntimeError):
+            store, end = knock(), time.monotonic() + _KNOCK_S
+            while time.monotonic() < end:
+                if store.check([self._claim.key]):
+                    self._take_place(store)
+                    return
+                time.sleep(_PAUSE_S)
+
+    def _take_place(self, store: Any) -> None:
+        try:
+            self._claim.take(store, met=store.add(f"{self._name}/here", 0) >= self._world_size)
+        except ValueError as error:
+            store.set(f"{self._name}/differs", json.dumps({"told": str(error)}))
+            raise
 
     def _wait_for_all(self, store: Any) -> None:
         """A rank counts as here once its record is that of rank 0."""
         self._state, looked = "waiting", time.monotonic()
+        self._take_place(store)
         store.set(self._key(self._rank), json.dumps(self._mine))
         first: dict[str, Any] | None = None
         while first != self._mine or store.add(f"{self._name}/here", 0) < self._world_size:
             if first is None and store.check([self._key(0)]):
                 first = _read(store.get(self._key(0)))
                 if first == self._mine:
-                    store.add(f"{self._name}/here", 1)
+                    # A rank that was started again has been counted.
+                    again = store.add(f"{self._name}/here/{self._rank}", 1) > 1
+                    store.add(f"{self._name}/here", 0 if again else 1)
                 else:
                     store.set(f"{self._name}/differs", json.dumps([self._rank, self._mine]))
             if store.check([f"{self._name}/differs"]):
                 self._refuse(store)
+            self._claim.answer(store)
             if time.monotonic() - looked > _LOOK_S:
                 self._absent, looked = self._look(store), time.monotonic()
             time.sleep(_PAUSE_S)
@@ -124,9 +159,12 @@ class RollCall:
 
     def _refuse(self, store: Any) -> None:
         first = _read(store.get(self._key(0)))
-        rank, other = json.loads(store.get(f"{self._name}/differs"))
+        found = json.loads(store.get(f"{self._name}/differs"))
         if self._rank == 0:
             time.sleep(_LINGER_S)  # the store may go with this process, and the others read it
+        if isinstance(found, dict):
+            raise ValueError(found["told"])
+        rank, other = found
         if first.get("form") != other.get("form"):
             raise ValueError(
                 f"rank {rank} runs another version of fastsft than rank 0; install the same on all"

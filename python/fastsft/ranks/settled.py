@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ RANK_LOCAL = {
     "profile_steps": "the same",
 }  # fmt: skip
 
+# They make the orders of rows, tokens, and what is read of a model's directory.
+_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "numpy", "safetensors", "accelerate", "datasets")
+
 # Variables that change results, or what ranks send each other. Threads (OMP_NUM_THREADS) do neither.
 _VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
@@ -58,7 +62,7 @@ def start_facts(args: Any, *others: Any) -> Facts:
 
 
 def versions() -> Facts:
-    """Of fastsft, its code, torch and Python."""
+    """Of fastsft, its code, torch, the libraries that read and order data and models, and Python."""
     import torch
 
     import fastsft
@@ -66,9 +70,18 @@ def versions() -> Facts:
     return {
         "version of fastsft": fastsft.__version__,
         "version of torch": str(torch.__version__),
+        **{f"version of {name}": _installed(name) for name in _LIBRARIES},
         "version of Python": ".".join(platform.python_version_tuple()[:2]),
         "build of fastsft (checksum of its code)": code_checksum(),
     }
+
+
+def _installed(name: str) -> str | None:
+    """Without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @cache

@@ -89,6 +89,14 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
     )  # fmt: skip
 
 
+def visitors_store(host: str, port: int, world_size: int) -> Any:
+    """The store that somebody serves there. RuntimeError where there is none, within seconds."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    timeout = timedelta(seconds=_PAUSES_SECONDS)
+    return TCPStore(host, port, world_size, is_master=False, timeout=timeout, wait_for_workers=False)
+
+
 def own_store() -> BoundedStore:
     """This process's second connection to the store of its process group, for threads behind the training.
 

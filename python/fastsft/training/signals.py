@@ -9,6 +9,7 @@ import time
 from types import FrameType, TracebackType
 
 from fastsft import launcher
+from fastsft.needed_threads import start_needed
 from fastsft.standard_streams import say
 
 EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
@@ -97,7 +98,8 @@ class StartGuard:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, args=(self._read,), name="signals", daemon=True).start()
+        thread = threading.Thread(target=self._watch, args=(self._read,), name="signals", daemon=True)
+        start_needed(thread, "signals")
         return self
 
     def __exit__(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastsft.weight_sync.formats import TEMPORARY, WrittenFile, save_formats, temporary_name
 from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems
+from fastsft.weight_sync.own_folders import remove_file, rename_into
 from fastsft.weight_sync.staging import Snapshot
 
 _LOGGER = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class Commit:
         begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
         ours = {*self._before, *begun} - self._names - {self._staged.name}
         for name in ours:
-            (self._directory / name).unlink(missing_ok=True)
+            remove_file(self._directory, name)
         for name in {*weights, _INDEX}.intersection(there) - ours - self._names:
             self._move_aside(name)
 
@@ -133,6 +134,5 @@ def rename_all(directory: Path, files: list[WrittenFile]) -> None:
     from fastsft import _C
 
     for file in files:
-        os.replace(directory / file.temporary, directory / file.name)
-    for folder in {directory, *[(directory / file.name).parent for file in files]}:
-        _C.sync_directory(str(folder))
+        rename_into(directory, file.temporary, file.name)
+    _C.sync_directory(str(directory))

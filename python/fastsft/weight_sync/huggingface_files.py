@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.weight_sync.engine_state import state_of
 from fastsft.weight_sync.formats import WrittenFile, temporary_name
+from fastsft.weight_sync.own_folders import make_folders
 
 _FOLDER = "huggingface"
 
@@ -40,7 +41,7 @@ def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) 
     written = []
     for relative, content in files.items():
         name = f"{_FOLDER}/{relative}"
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        make_folders(directory, name)
         temporary = temporary_name(name, tag)
         (directory / temporary).write_bytes(content)
         _C.sync_file(str(directory / temporary))

@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import json
-import shutil
+import logging
 from collections.abc import Collection
 from pathlib import Path
 
 from fastsft.weight_sync import layout
+from fastsft.weight_sync.written_steps import remove_written, what_was_written
 
 _TRASH = ".fastsft-trash-"
 _OPTIMIZER = ("optim", "training_state")
+_LOGGER = logging.getLogger(__name__)
 
 
 def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
     """See `CheckpointMonitor.prune`. ValueError when `keep` is less than 1: one complete step stays."""
     if keep < 1:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
-    for trash in job.glob(f"{_TRASH}global_step_*"):  # of a prune that was killed
-        _discard(trash)
+    for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # of a prune that was killed
+        if (written := what_was_written(trash, half_removed=True)) is not None:
+            _discard(trash, written)
     steps = layout.step_directories(job)
     complete = [step for step, path in steps.items() if layout.is_complete(path)]
     if not complete:
         return []
     kept = set(complete[-keep:]) | set(leased)
-    removed = [
+    old = [
         step
         for step, path in steps.items()
-        if step < complete[-1]
-        and step not in kept
-        and not (path / layout.FULL_MARKER).exists()
-        and _is_ours(path)
+        if step < complete[-1] and step not in kept and not (path / layout.FULL_MARKER).exists()
     ]
-    for step in removed:
-        _remove(steps[step])
-    return removed
-
-
-def _is_ours(step_directory: Path) -> bool:
-    """Whether every part has, or had until a save replaced it, a manifest of fastsft: others' steps stay."""
-    parts = layout.components(step_directory)
-    return bool(parts) and all(
-        (part / layout.MANIFEST).exists() or (part / layout.REPLACED_MANIFEST).exists() for part in parts
-    )
+    return [step for step in old if _remove(steps[step])]
 
 
 def has_optimizer(step_directory: Path) -> bool:
@@ -58,16 +48,29 @@ def _listed(part: Path) -> list[str]:
     return [str(file["name"]) for file in content["files"]]
 
 
-def _remove(directory: Path) -> None:
-    """Gone at once for readers, whatever happens while its files are removed."""
+def _remove(directory: Path) -> bool:
+    """Gone at once for readers, whatever happens while its files are removed. False where it is not ours."""
+    written = what_was_written(directory)
+    if written is None:
+        return False
     trash = directory.with_name(f"{_TRASH}{directory.name}")
+    if trash.is_symlink() or trash.exists():  # of somebody else: ours are gone by now
+        _LOGGER.warning("%s: expected nothing of this name; move it away: %s stays", trash, directory.name)
+        return False
     directory.rename(trash)
-    _discard(trash)
+    _discard(trash, written)
+    return True
 
 
-def _discard(trash: Path) -> None:
-    """Of a link only the link: what it leads to lies elsewhere, and is somebody's."""
-    if trash.is_symlink():
-        trash.unlink()
-    else:
-        shutil.rmtree(trash)
+def _discard(trash: Path, written: list[str]) -> None:
+    """Files of others stay, in a step directory that has no manifest any more."""
+    left = remove_written(trash, written)
+    if not left:
+        return
+    directory = trash.with_name(trash.name.removeprefix(_TRASH))
+    if not (directory.is_symlink() or directory.exists()):
+        trash = trash.rename(directory)
+    remove_written(trash, written, with_manifests=True)
+    _LOGGER.warning(
+        "%s: the step was removed, but not what fastsft did not write: %s", trash, ", ".join(left[:5])
+    )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 2048
 _BACKENDS = ("gloo", "nccl", "shared_memory")
+_THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process where gloo is denied one
 _SLACK_S = 5.0  # a backend's own error comes first, which says more
 # torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
 # fault). Enqueuing never waits.
@@ -60,6 +61,10 @@ class WeightGroup:
     def _make(self) -> Any:
         let_go()
         dist: Any = importlib.import_module("torch.distributed")
+        if self._backend == "gloo":
+            from fastsft import _C
+
+            _C.require_threads(_THREADS_OF_A_GROUP, "a group for weights")
         store = dist.PrefixStore(f"weights/{self.generation}", self._store)
         calls = BoundedStore(lambda: store, self._timeout.total_seconds())
         try:

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fastsft {
+
+// Threads that share work with their caller: as many of `count` as the system gives, each of which
+// runs `body`. A limit (of processes, of memory) makes fewer of them and is no error: the caller
+// does its share, and theirs.
+std::vector<std::jthread> start_threads(size_t count, const std::function<void()>& body);
+
+// The system gives no thread; the message is for people.
+class ThreadDenied : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A thread that is needed. ThreadDenied, with `name`, where the system gives none.
+std::thread start_needed_thread(const char* name, const std::function<void()>& body);
+
+// ThreadDenied, with `name`, unless the system gives `count` threads at once now. For code of
+// others that ends the process where it does not get them.
+void require_threads(size_t count, const std::string& name);
+
+}  // namespace fastsft

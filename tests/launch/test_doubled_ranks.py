@@ -1,0 +1,149 @@
+"""Two processes with one RANK are named within seconds; a rank that was started again is none of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastsft.ranks import claims
+from fastsft.ranks.claims import Claim
+from fastsft.ranks.store import HeldPort, loopback_store
+
+PACKAGE = Path(claims.__file__).parents[2]
+LIMIT_S = 60.0  # far below --ddp_timeout, which both would wait for
+PROGRAM = """
+import sys
+from fastsft import launcher
+from fastsft.entry import run_script
+def script():
+    launcher.meet(600)
+    print("met", flush=True)
+    sys.stdin.readline()
+run_script(script)
+"""
+
+
+class Ranks:
+    """Processes that meet, with the variables that each is given."""
+
+    def __init__(self) -> None:
+        self._port = HeldPort()
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def start(self, rank: int, ranks: int, **variables: str) -> subprocess.Popen[str]:
+        place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port.number, "PYTHONPATH": PACKAGE}
+        env = {**os.environ, **{name: str(value) for name, value in place.items()}, **variables}
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        self._port.close()
+
+
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    started = Ranks()
+    yield started
+    started.close()
+
+
+def refused(*processes: subprocess.Popen[str]) -> list[str]:
+    """The line that each of them ends with, status 1."""
+    began, lines = time.monotonic(), []
+    for process in processes:
+        _, text = process.communicate(timeout=LIMIT_S - (time.monotonic() - began))
+        assert process.returncode == 1 and "Traceback" not in text, text[-3000:]
+        lines.append(next(line for line in text.splitlines() if "error: " in line))
+    return lines
+
+
+def test_a_second_rank_1_is_named_on_all_that_wait(ranks: Ranks) -> None:
+    started = [ranks.start(rank, 3) for rank in (0, 1, 1)]
+    lines = refused(*started)
+    for line, rank in zip(lines, (0, 1, 1), strict=True):
+        assert line.startswith(f"rank {rank}: error: RANK: two processes say they are rank 1 of 3: process ")
+        assert all(str(process.pid) in line for process in started[1:])
+
+
+def test_a_second_rank_0_is_named_on_both(ranks: Ranks) -> None:
+    started = [ranks.start(0, 2), ranks.start(0, 2)]
+    for line in refused(*started):
+        assert line.startswith("rank 0: error: RANK: two processes say they are rank 0 of 2: process ")
+        assert all(str(process.pid) in line for process in started)
+
+
+def test_one_that_comes_when_all_have_met_is_refused_alone(ranks: Ranks) -> None:
+    started = [ranks.start(rank, 2) for rank in (0, 1)]
+    for process in started:
+        assert process.stdout and process.stdout.readline() == "met\n"
+    (line,) = refused(ranks.start(1, 2))
+    assert line.startswith("rank 1: error: RANK: two processes say they are rank 1 of 2: process ")
+    for process in started:
+        process.communicate("\n", timeout=LIMIT_S)
+        assert process.returncode == 0
+
+
+def test_a_rank_that_ended_may_come_again(ranks: Ranks) -> None:
+    first, lost = ranks.start(0, 3), ranks.start(1, 3)
+    time.sleep(8)  # it may or may not have come: both must do
+    lost.kill()
+    lost.wait()
+    others = [ranks.start(rank, 3) for rank in (1, 2)]
+    for process in (first, *others):
+        assert process.stdout and process.stdout.readline() == "met\n"
+
+
+def test_other_places_that_make_no_sense(ranks: Ranks) -> None:
+    assert refused(ranks.start(2, 2))[0].startswith("error: RANK: expected a number from 0 to 1, got '2'")
+    lines = refused(ranks.start(0, 2), ranks.start(1, 3))
+    for rank, line in enumerate(lines):
+        expected = "ranks of the run (WORLD_SIZE): rank 0 has 2, rank 1 has 3; all ranks need the same"
+        assert line.startswith(f"rank {rank}: error: {expected}")
+
+
+def test_one_on_another_machine_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = HeldPort()
+    store: Any = loopback_store(0, 2, timedelta(seconds=30), port.number)
+    try:
+        waiting = Claim("m", 1, 2, restarts=True)
+        waiting.take(store, met=False)
+        far = {**json.loads(store.get(waiting.key)), "namespace": "of another machine", "host": "far"}
+        store.set(waiting.key, json.dumps(far))
+        ended = threading.Event()
+
+        def answer() -> None:
+            while not ended.wait(0.02):
+                waiting.answer(store)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with pytest.raises(ValueError, match=r"rank 1 of 2: process \d+ on far, and process"):
+                Claim("m", 1, 2, restarts=True).take(store, met=False)
+        finally:
+            ended.set()
+            thread.join()
+        monkeypatch.setattr(claims, "_ANSWER_S", 0.2)
+        with pytest.raises(ValueError, match="two processes"):
+            Claim("m", 1, 2, restarts=False).take(store, met=True)
+        Claim("m", 1, 2, restarts=True).take(store, met=True)  # a launcher's new one after a silent one
+    finally:
+        port.close()

@@ -1,0 +1,68 @@
+"""Where the system gives no thread, work goes on with those there are, and what needs one says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent
+TRAINER = TESTS / "golden" / "trainer"
+DATA = TRAINER / "data" / "first48.json"
+
+
+def run(when: str, what: str, *words: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.run(
+        [sys.executable, str(TESTS / "denied_threads.py"), when, what, *words],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, cwd=TRAINER,
+    )  # fmt: skip
+
+
+def said(when: str, what: str, *words: str) -> Any:
+    done = run(when, what, *words)
+    assert done.returncode == 0, (done.returncode, done.stderr[-3000:])
+    return json.loads(done.stdout)
+
+
+def test_rows_are_labelled_on_one_thread() -> None:
+    found = said("now", "label", str(DATA))
+    assert found == said("never", "label", str(DATA)) and found[0] == 48
+
+
+def test_a_thread_that_is_needed_is_an_error() -> None:
+    kind, text = said("now", "limit_a_phase", "")
+    assert kind == "ThreadDeniedError"
+    assert text.startswith(
+        "cannot start a thread for the limits of phases: Resource temporarily unavailable; "
+    )
+    assert said("never", "limit_a_phase", "") == "started"
+
+
+def train(when: str, output: Path) -> subprocess.CompletedProcess[str]:
+    flags = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
+    flags |= {"max_steps": 4, "save_steps": 2, "plot_loss": False, "phase_timeouts": "", "data_cache": "none"}
+    words = [f"--{name}={value}" for name, value in flags.items() if value != ""]
+    return run(when, "run", "--output_dir", str(output), *words)
+
+
+def test_a_run_that_loses_its_threads_gives_the_same_model(tmp_path: Path) -> None:
+    """Checkpoints are written before the training goes on, by one thread."""
+    for when in ("training", "never"):
+        done = train(when, tmp_path / when)
+        assert done.returncode == 0, done.stderr[-3000:]
+    names = ["model.safetensors", "checkpoint-2/model.safetensors", "checkpoint-4/model.safetensors"]
+    for name in names:
+        assert (tmp_path / "training" / name).read_bytes() == (tmp_path / "never" / name).read_bytes()
+
+
+def test_a_run_without_any_says_so_in_one_line(tmp_path: Path) -> None:
+    done = train("now", tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: cannot start a thread for signals: can't start new thread; allow more")
+    assert not list(tmp_path.glob("*.safetensors"))
