@@ -106,6 +106,7 @@ class Trainer(
         check_metrics(args, compute_metrics)
         self._data_collator, self.compute_metrics = data_collator, compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
+        self._check_libraries("", training=train_dataset is not None)
         self.model = as_model(model)
         check_before_training(self.model, args, eval_dataset)
         self.model.check_as_given("Trainer", train_dataset is not None)
