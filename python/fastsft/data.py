@@ -22,6 +22,7 @@ from fastsft.dataset.label_files import FileOptions, label_files
 from fastsft.dataset.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
 from fastsft.dataset.lazy_rows import LazyRows
 from fastsft.dataset.record_sources import sources_of
+from fastsft.dataset.row_cache import RowCache
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell, warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
@@ -119,11 +120,15 @@ class SupervisedDataset(Dataset[Tensors]):
 
         label: has no effect here (LazySupervisedDataset).
         """
+        return self._rows.native if self.still_has(None) else None
+
+    def still_has(self, rows: Any) -> bool:
+        """Whether the items are those of `native`; rows: their numbers that are looked at, None: all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
-            return None
+            return False
         made = self.__dict__.get("_tensors")
-        return self._rows.native if made is None or made.is_untouched() else None
+        return made is None or made.is_untouched(rows)
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
@@ -140,7 +145,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         _say("Formatting inputs...Skip in lazy mode")
         self.tokenizer = tokenizer
         self.raw_data = raw_data
-        self.cached_data_dict: dict[int, Tensors] = {}
+        self.cached_data_dict: dict[int, Tensors] = RowCache()
 
     @classmethod
     def from_rows(
@@ -200,14 +205,12 @@ class LazySupervisedDataset(Dataset[Tensors]):
     def untouched_rows(self, *, label: bool = True) -> Any:
         """Native rows where the items are those; None where class, methods or contents are others.
 
-        label: label again what was changed since; else None for it, as of a run that goes on.
+        label: label again what was changed since; else None for it. Items that were read stay.
         """
-        if type(self) is not LazySupervisedDataset or not _has_own_methods(self):
-            return None
-        if is_rebound("preprocess"):
+        if not self._is_read_by_own_code():
             return None
         lazy = self.__dict__.get("_lazy")
-        if lazy is None or not lazy.is_of(self, whole=label):
+        if lazy is None or not lazy.is_of(self):
             if not label or type(self.raw_data) not in (list, tuple):
                 return None
             alike = _label_sources if lazy is None else lazy.rows.label_alike or _label_sources
@@ -215,7 +218,35 @@ class LazySupervisedDataset(Dataset[Tensors]):
                 alike(sources_of(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
             )
             self._lazy = lazy
-        return lazy.rows.native if lazy.are_rows(self.cached_data_dict) else None
+        if lazy.can_change_unseen or not lazy.are_rows(self.cached_data_dict):
+            return None
+        if isinstance(self.cached_data_dict, RowCache):
+            self.cached_data_dict.move(lazy.rows)
+        return lazy.rows.native
+
+    def still_has(self, rows: Any) -> bool:
+        """Whether the items are those of `native`; rows: their numbers that are looked at."""
+        lazy = self.__dict__.get("_lazy")
+        return (
+            lazy is not None
+            and self._is_read_by_own_code()
+            and lazy.is_of(self, rows)
+            and lazy.are_rows(self.cached_data_dict, rows)
+        )
+
+    def note_read(self, rows: Any) -> None:
+        """A loader of this process would have read these rows of `native` by now: they stay as they are."""
+        cache = self.cached_data_dict
+        if isinstance(cache, RowCache):
+            cache.note(self._lazy.rows, rows)
+            return
+        for row in map(int, rows):
+            if row not in cache:
+                cache[row] = self._lazy.rows.row(row)
+
+    def _is_read_by_own_code(self) -> bool:
+        is_own = type(self) is LazySupervisedDataset and _has_own_methods(self)
+        return is_own and not is_rebound("preprocess")
 
 
 _READ_BY = ("__getitem__", "__len__", "__getattr__", "__getattribute__", "__getitems__")

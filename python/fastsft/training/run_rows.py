@@ -72,8 +72,11 @@ class RunRows:
         """Those that are planned with; the items, where a script has changed fastsft's own data set since."""
         trainer = self._trainer
         rows: TokenRows = trainer.train_rows
-        changed = not rows.is_read and untouched_rows(rows.source, label=False) is not rows.native
-        if not rows.is_read and any(launcher.gather_objects(changed)):
+        # Worker processes that stay have the copy of the first epoch.
+        copied = trainer.args.dataloader_persistent_workers and self._source is not None
+        looked_at = not rows.is_read and not copied
+        changed = looked_at and untouched_rows(rows.source, label=False) is not rows.native
+        if looked_at and any(launcher.gather_objects(changed)):
             rows = trainer.train_rows = rows.as_items()
             trainer.open_train_reader()
             self.tell_epoch(epoch)
