@@ -152,7 +152,7 @@ def _found(place: str, name: str) -> Any:
     """What is there now; None for a module that nobody has imported, or a release without the name."""
     value: Any = sys.modules.get(place)
     for part in name.split("."):
-        value = getattr(value, part, None)
+        value = None if value is None else getattr(value, part, None)
     return value
 
 
@@ -186,7 +186,8 @@ def _functions_inside(function: FunctionType) -> Iterator[FunctionType]:
 
 def _described(value: Any) -> str:
     value = plain(value)
-    kind = value if hasattr(value, "__qualname__") else type(value)
+    named = hasattr(value, "__qualname__") and hasattr(value, "__module__")
+    kind = value if named else type(value)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,15 @@ def test_the_libraries_as_they_are_hold_every_name(tmp_path: Path) -> None:
         args = fastsft.TrainingArguments(str(tmp_path), use_cpu=True)
         args.lr_scheduler_type = kind.value
         patched_functions._check_schedule(args, "Trainer")
+
+
+def test_libraries_that_nobody_imported_have_nothing_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("transformers", "accelerate")]:
+        monkeypatch.delitem(sys.modules, name)
+    args = fastsft.TrainingArguments(str(tmp_path), use_cpu=True)
+    patched_functions.check_patched_functions(args, "Trainer", training=True, has_collator=False)
 
 
 def counted(rows: list[Any]) -> Any:
