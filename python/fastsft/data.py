@@ -13,25 +13,21 @@ from typing import Any, cast
 import torch
 from torch.utils.data import Dataset
 
-from fastsft import _C
-from fastsft.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.chat.labelling import LabelSettings
 from fastsft.dataset.called_rows import called_columns, refuse_label_flags
-from fastsft.dataset.errors import DataError, raise_first
-from fastsft.dataset.json_lines import write_conversations
-from fastsft.dataset.label_files import FileOptions, label_files
+from fastsft.dataset.conversation_labels import check_tokenizer as check_tokenizer
+from fastsft.dataset.conversation_labels import label_conversation_file, label_sources
+from fastsft.dataset.errors import DataError
+from fastsft.dataset.label_files import FileOptions
 from fastsft.dataset.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
 from fastsft.dataset.lazy_rows import LazyRows
 from fastsft.dataset.record_sources import sources_of
+from fastsft.dataset.row_cache import RowCache
 from fastsft.dataset.sources import data_files, read_records
-from fastsft.notices import rank0_print, tell, warn_once
-from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
-from fastsft.script_names.rebound import current, is_rebound, refuse_unused, remember_own
-from fastsft.tokenizers.called_tokenizer import called_tokenizer
-from fastsft.tokenizers.native_tokenizer import native_of, why_called
+from fastsft.notices import rank0_print, tell
+from fastsft.script_names.rebound import current, is_rebound, remember_own
 
 IGNORE_TOKEN_ID = -100
-
-_MAX_MATERIALISED = 1 << 20
 
 
 def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
@@ -43,7 +39,7 @@ def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
     Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError, AssertionError or
     RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or no pad token.
     """
-    rows = _label_sources(sources, tokenizer)
+    rows = label_sources(sources, tokenizer)
     for line in rows.report.warnings:
         _say(line)
     return rows.tensors(0, len(rows.native))
@@ -67,7 +63,7 @@ class SupervisedDataset(Dataset[Tensors]):
         if is_rebound("preprocess"):
             self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
-        self._rows = _label_sources(sources_of(raw_data), tokenizer)
+        self._rows = label_sources(sources_of(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             _say(line)
         if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
@@ -120,11 +116,15 @@ class SupervisedDataset(Dataset[Tensors]):
 
         label: has no effect here (LazySupervisedDataset).
         """
+        return self._rows.native if self.still_has(None) else None
+
+    def still_has(self, rows: Any) -> bool:
+        """Whether the items are those of `native`; rows: their numbers that are looked at, None: all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
-            return None
+            return False
         made = self.__dict__.get("_tensors")
-        return self._rows.native if made is None or made.is_untouched() else None
+        return made is None or made.is_untouched(rows)
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
@@ -141,7 +141,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         _say("Formatting inputs...Skip in lazy mode")
         self.tokenizer = tokenizer
         self.raw_data = raw_data
-        self.cached_data_dict: dict[int, Tensors] = {}
+        self.cached_data_dict: dict[int, Tensors] = RowCache()
 
     @classmethod
     def from_rows(
@@ -155,7 +155,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @cached_property
     def _lazy(self) -> LazyRows:
-        rows = _label_sources(sources_of(self.raw_data), self.tokenizer)
+        rows = label_sources(sources_of(self.raw_data), self.tokenizer)
         return LazyRows.of(rows, self.tokenizer, self.raw_data)
 
     @property
@@ -201,22 +201,48 @@ class LazySupervisedDataset(Dataset[Tensors]):
     def untouched_rows(self, *, label: bool = True) -> Any:
         """Native rows where the items are those; None where class, methods or contents are others.
 
-        label: label again what was changed since; else None for it, as of a run that goes on.
+        label: label again what was changed since; else None for it. Items that were read stay.
         """
-        if type(self) is not LazySupervisedDataset or not _has_own_methods(self):
-            return None
-        if is_rebound("preprocess"):
+        if not self._is_read_by_own_code():
             return None
         lazy = self.__dict__.get("_lazy")
-        if lazy is None or not lazy.is_of(self, whole=label):
+        if lazy is None or not lazy.is_of(self):
             if not label or type(self.raw_data) not in (list, tuple):
                 return None
-            alike = _label_sources if lazy is None else lazy.rows.label_alike or _label_sources
+            alike = label_sources if lazy is None else lazy.rows.label_alike or label_sources
             lazy = LazyRows.of(
                 alike(sources_of(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
             )
             self._lazy = lazy
-        return lazy.rows.native if lazy.are_rows(self.cached_data_dict) else None
+        if lazy.can_change_unseen or not lazy.are_rows(self.cached_data_dict):
+            return None
+        if isinstance(self.cached_data_dict, RowCache):
+            self.cached_data_dict.move(lazy.rows)
+        return lazy.rows.native
+
+    def still_has(self, rows: Any) -> bool:
+        """Whether the items are those of `native`; rows: their numbers that are looked at."""
+        lazy = self.__dict__.get("_lazy")
+        return (
+            lazy is not None
+            and self._is_read_by_own_code()
+            and lazy.is_of(self, rows)
+            and lazy.are_rows(self.cached_data_dict, rows)
+        )
+
+    def note_read(self, rows: Any) -> None:
+        """A loader of this process would have read these rows of `native` by now: they stay as they are."""
+        cache = self.cached_data_dict
+        if isinstance(cache, RowCache):
+            cache.note(self._lazy.rows, rows)
+            return
+        for row in map(int, rows):
+            if row not in cache:
+                cache[row] = self._lazy.rows.row(row)
+
+    def _is_read_by_own_code(self) -> bool:
+        is_own = type(self) is LazySupervisedDataset and _has_own_methods(self)
+        return is_own and not is_rebound("preprocess")
 
 
 _READ_BY = ("__getitem__", "__len__", "__getattr__", "__getattribute__", "__getitems__")
@@ -258,7 +284,7 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
             return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
     options = FileOptions.from_arguments(data_args)
-    rows = _label_file(path, tokenizer, settings, options)
+    rows = label_conversation_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             _say(line)
@@ -291,88 +317,6 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
     raise DataError(f"{path}: {reason}; {report.summary()}")
-
-
-def _label_file(path: str, tokenizer: Any, settings: LabelSettings, options: FileOptions) -> LabelledRows:
-    refuse_unused()
-    native = native_of(tokenizer)
-    spans = settings.mask_policy == "spans"
-    refuse_reader()
-    if not spans:
-        refuse_template()
-    if native is None and not spans:
-        records = read_records(data_files(str(path)), options.max_record_bytes)
-        return _label_sources(sources_of(records), tokenizer)
-    if native is None:
-        raise ValueError(
-            f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
-            "tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
-        )
-    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
-    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
-    labelled = label_files(str(path), tokenizer, labeller, options)
-    labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
-    return LabelledRows(
-        labelled, width, pad_id, spans, labelling,
-        label_alike=lambda sources, other: _label_by(settings, sources, other),
-    )  # fmt: skip
-
-
-def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
-    """Conversations as a file with these settings is labelled."""
-    native, spans = native_of(tokenizer), settings.mask_policy == "spans"
-    if native is None and not spans:
-        return _label_sources(sources, tokenizer)
-    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
-    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
-    labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
-    raise_first(labelled.faults)
-    return LabelledRows(labelled, width, pad_id, spans, describe(labeller))
-
-
-def _label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
-    refuse_unused()
-    refuse_template()
-    native = native_of(tokenizer)
-    width, pad_id = check_tokenizer(tokenizer)
-    if native is None:
-        warn_once(f"{why_called(tokenizer)}: the object itself is called, as FastChat does, which is slow")
-        labeller = make_labeller(called_tokenizer(tokenizer), width, pad_id, num_threads=1)
-    else:
-        labeller = make_labeller(native, width, pad_id)
-    labelled = None if native is None else _C.label_lists(sources, labeller)
-    if labelled is None:
-        labelled = _C.label_text(write_conversations(sources), labeller)
-    raise_first(labelled.faults)
-    return LabelledRows(labelled, width, pad_id)
-
-
-def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
-    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
-
-    any_pad: EOS, or 0, fills rows up where there is no pad token (fastchat_labels.md, 7.2).
-    """
-    if getattr(tokenizer, "padding_side", "right") != "right":
-        raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
-    if getattr(tokenizer, "truncation_side", "right") != "right":
-        raise ValueError(
-            "labels need conversations cut on the right, got truncation_side left; set "
-            'tokenizer.truncation_side = "right"'
-        )
-    width, pad_id = tokenizer.model_max_length, tokenizer.pad_token_id
-    if not 0 < width <= _MAX_MATERIALISED:
-        raise ValueError(
-            f"model_max_length must lie between 1 and {_MAX_MATERIALISED}, got {width}; "
-            "give --model_max_length, or model_max_length= to from_pretrained"
-        )
-    if pad_id is None and any_pad:
-        pad_id = tokenizer.eos_token_id or 0
-    if pad_id is None:
-        raise ValueError(
-            "the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token). "
-            "--mask_policy spans needs neither"
-        )
-    return int(width), int(pad_id)
 
 
 def _say(*words: Any) -> None:

@@ -87,8 +87,8 @@ def _leave(status: int, line: str) -> None:
 def _end_process(code: object) -> NoReturn:
     """sys.exit on one of several ranks, by a signal or a script: as the interpreter ends, but not finalized.
 
-    A thread of gloo lets go of a tensor a moment after a collective; one that asks a finalized interpreter for
-    its lock aborts the process. The groups are not closed: that would wait for ranks that may go on.
+    A thread of gloo lets go of a tensor a moment after a collective; one that asks a finalized interpreter
+    for its lock aborts the process. The groups are not closed: that would wait for ranks that may go on.
     """
     line = "" if code is None or isinstance(code, int) else str(code)
     launcher.stay()

@@ -16,7 +16,7 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
-from fastsft.data import check_tokenizer
+from fastsft.dataset.conversation_labels import check_tokenizer
 from fastsft.dataset.sources import MAX_RECORD_BYTES, JsonArray, data_files, open_input
 from fastsft.inspected_record import InspectedRecord
 from fastsft.reporting.label_progress import LabelProgress

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from fastsft import launcher
-from fastsft.accelerator import Accelerator
 from fastsft.arguments.adopt import as_arguments
 from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.checkpoints.aside import put_abandoned_aside
@@ -53,12 +52,20 @@ from fastsft.training.trainer_callbacks import TrainerCallbacks
 from fastsft.training.trainer_data import TrainerData
 from fastsft.training.trainer_evaluation import TrainerEvaluation
 from fastsft.training.trainer_files import TrainerFiles
+from fastsft.training.trainer_model import TrainerModel
 from fastsft.training.trainer_names import TrainerNames
 from fastsft.training.trainer_plan import TrainerPlan
 
 
 class Trainer(
-    StartDirectory, TrainerPlan, TrainerEvaluation, TrainerCallbacks, TrainerFiles, TrainerData, TrainerNames
+    StartDirectory,
+    TrainerPlan,
+    TrainerEvaluation,
+    TrainerCallbacks,
+    TrainerFiles,
+    TrainerData,
+    TrainerModel,
+    TrainerNames,
 ):
     """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
 
@@ -106,7 +113,8 @@ class Trainer(
         check_metrics(args, compute_metrics)
         self._data_collator, self.compute_metrics = data_collator, compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
-        self.model = as_model(model)
+        self._check_libraries("", training=train_dataset is not None)
+        self._model = as_model(model)
         check_before_training(self.model, args, eval_dataset)
         self.model.check_as_given("Trainer", train_dataset is not None)
         use_device(str(args.device), args.tf32, args.full_determinism)
@@ -140,39 +148,6 @@ class Trainer(
         self._set_evaluation(eval_dataset)
         self._planned = args.settled_values()
         self.callbacks.fire("on_init_end", self.state, **self._references())
-
-    @property
-    def engine(self) -> Any:
-        """The native engine of the model, which a later Trainer on the same model replaces."""
-        return self.model.engine
-
-    @property
-    def accelerator(self) -> Accelerator:
-        """The part of accelerate's object that is there: place of the rank, a barrier."""
-        return Accelerator(launcher.launch(), self.args.device, self.is_fsdp_enabled)
-
-    @property
-    def model_wrapped(self) -> Any:
-        """The model: nothing is wrapped around it."""
-        return self.model
-
-    @property
-    def is_deepspeed_enabled(self) -> bool:
-        """Whether a DeepSpeed file is given; the engine is fastsft's own."""
-        return self.args.deepspeed_plan is not None
-
-    @property
-    def is_fsdp_enabled(self) -> bool:
-        """Whether --fsdp asks for sharding."""
-        return bool(self.args.fsdp)
-
-    def is_world_process_zero(self) -> bool:
-        """Whether this is global rank 0, which writes and prints."""
-        return self.args.process_index == 0
-
-    def is_local_process_zero(self) -> bool:
-        """Whether this is the first rank of its machine."""
-        return self.args.local_process_index == 0
 
     def train(
         self,

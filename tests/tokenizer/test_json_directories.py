@@ -11,6 +11,7 @@ import pytest
 
 from byte_level_files import content, json_text, write_directory
 from fastsft import data
+from fastsft.dataset import conversation_labels
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizers.native_tokenizer import native_of
 from golden_text import CONVERSATIONS, read_records, read_texts
@@ -188,7 +189,7 @@ def test_preprocess_of_a_fast_object_equals_calling_it(name: str, tmp_path: Path
     sources = [record["conversations"] for record in read_records(CONVERSATIONS[0])[:60]]
     assert native_of(theirs) is not None
     native = data.preprocess(sources, theirs)
-    monkeypatch.setattr(data, "native_of", lambda tokenizer: None)
+    monkeypatch.setattr(conversation_labels, "native_of", lambda tokenizer: None)
     called = data.preprocess(sources, theirs)
     for key in ("input_ids", "labels", "attention_mask"):
         assert native[key].equal(called[key]), key

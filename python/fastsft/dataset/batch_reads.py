@@ -24,6 +24,8 @@ from fastsft.arguments import TrainingArguments
 from fastsft.checkpoints.random_state import RandomState
 from fastsft.dataset.collators import BatchItem, BatchItems, Collation
 
+# Where torch's loader reads items one by one.
+_FETCH = "torch.utils.data._utils.fetch"
 Order = Callable[[int], npt.NDArray[np.int64]]
 
 
@@ -153,9 +155,12 @@ class EpochReads:
 
     def _next(self) -> ReadBatch | None:
         self._ahead_state = None if self._workers else RandomState.now()
-        items: BatchItems | None = next(self._reads, None)
-        if items is None:
-            return None
+        try:
+            items: BatchItems = next(self._reads)
+        except StopIteration as error:
+            if not self._batches.sent:
+                return None
+            raise ValueError(_ended_within(self._batches.sent[0], error)) from error
         if isinstance(items, ValueError):
             raise items
         return ReadBatch(self._batches.sent.popleft(), items)
@@ -191,6 +196,22 @@ class _RankBatches(Sampler[list[int]]):
         for batch in self._settled:
             self.sent.append(batch)
             yield list(batch)
+
+
+def _ended_within(batch: list[int], error: StopIteration) -> str:
+    """What the user is told of a data set that raised StopIteration when an item of `batch` was read."""
+    rows = batch
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == _FETCH and "idx" in trace.tb_frame.f_locals:
+            rows = [trace.tb_frame.f_locals["idx"]]
+        trace = trace.tb_next
+    which = "row" if len(rows) == 1 else "one of the rows"
+    return (
+        f"{which} {', '.join(map(str, rows))} of the data set: reading it raised StopIteration, at which "
+        "transformers' Trainer leaves out the rest of the epoch without a word; let __getitem__ return an "
+        "item, or raise IndexError"
+    )
 
 
 def _loader(

@@ -25,6 +25,7 @@ OF_FORWARD = (
     "cache_position", "logits_to_keep", "kwargs", "label", "label_ids",
 )  # fmt: skip
 _COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
+_COUNTED = "num_items_in_batch"  # transformers' Trainer puts its own count in its place
 _TAKEN = "a key"  # in the place of what loaders drop: it is there
 
 
@@ -99,7 +100,8 @@ class Collation:
             got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
             return self._refusal(f"gives {got}, expected input_ids and labels")
         try:
-            others = [name for name in batch if name not in _COLUMNS and batch[name] is not None]
+            known = (*_COLUMNS, _COUNTED)
+            others = [name for name in batch if name not in known and batch[name] is not None]
             check_inputs(others, f"data_collator {collator_name(self._collator)}", removed=False)
         except ValueError as error:
             return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ from fastsft import _C
 Tensors = dict[str, torch.Tensor]
 COLUMNS = ("input_ids", "labels", "attention_mask")
 
-# So many rows that somebody has in hand are compared with the native ones; of more, the items are read.
-_MAX_COMPARED = 32
 _CHUNK = 1024  # rows that are padded at once
+_COMPARED_TOKENS = 1 << 20  # and tokens of rows that are compared at once
 
 
 class LabelledRows:
@@ -61,14 +60,48 @@ class LabelledRows:
             raise IndexError(f"row {index} is not in a data set of {size} rows")
         return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
 
-    def is_row(self, index: Any, item: Any) -> bool:
-        """Whether `item` is row `index`, value by value."""
-        if not isinstance(index, int) or not isinstance(item, dict) or not 0 <= index < len(self.native):
+    def are_rows(self, items: Mapping[Any, Any]) -> bool:
+        """Whether the items are the rows of their numbers, value by value."""
+        size = len(self.native)
+        if not all(type(row) is int and 0 <= row < size for row in items):
             return False
-        row = self.row(index)
-        return row.keys() == item.keys() and all(
-            isinstance(item[name], torch.Tensor) and torch.equal(row[name], item[name]) for name in row
+        return all(
+            _is_item(items[row], {name: part[row - begin] for name, part in tensors.items()})
+            for begin, end, tensors in self._runs(np.asarray(sorted(items), dtype=np.int64))
+            for row in range(begin, end)
         )
+
+    def are_alike(self, other: LabelledRows, numbers: npt.NDArray[np.int64]) -> bool:
+        """Whether the rows `numbers` (ascending) are those of `other`."""
+        size = min(len(self.native), len(other.native))
+        if not len(numbers):
+            return True
+        return int(numbers[-1]) < size and all(
+            _is_item(other.tensors(begin, end), tensors) for begin, end, tensors in self._runs(numbers)
+        )
+
+    def are_parts(self, whole: Tensors, numbers: npt.NDArray[np.int64]) -> bool:
+        """Whether the rows `numbers` (ascending) of `whole` are these."""
+        return all(
+            _is_item({name: part[begin:end] for name, part in whole.items()}, tensors)
+            for begin, end, tensors in self._runs(numbers)
+        )
+
+    def _runs(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, Tensors]]:
+        """Rows that stand next to each other, a few at a time: from, to, and their tensors."""
+        most = max(1, _COMPARED_TOKENS // self.width)
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else ():
+            for first in range(0, len(run), most):
+                begin, end = int(run[first]), int(run[min(first + most, len(run)) - 1]) + 1
+                yield begin, end, self.tensors(begin, end)
+
+
+def _is_item(item: Any, row: Tensors) -> bool:
+    return (
+        isinstance(item, dict)
+        and row.keys() == item.keys()
+        and all(isinstance(item[name], torch.Tensor) and torch.equal(row[name], item[name]) for name in row)
+    )
 
 
 class RowTensors:
@@ -97,13 +130,12 @@ class RowTensors:
         self._make(None)
         return self._tensors
 
-    def is_untouched(self) -> bool:
-        """Whether the few rows that were handed out are as they were made; False for many."""
+    def is_untouched(self, rows: Any = None) -> bool:
+        """Whether the rows that were handed out are as they were made. rows: those looked at; None: all."""
         handed = np.flatnonzero(self._made)
-        return len(handed) <= _MAX_COMPARED and all(
-            self._rows.is_row(int(row), {name: tensor[row] for name, tensor in self._tensors.items()})
-            for row in handed
-        )
+        if rows is not None:
+            handed = np.intersect1d(handed, rows)
+        return self._rows.are_parts(self._tensors, handed)
 
     def _make(self, rows: npt.NDArray[np.int64] | None) -> None:
         missing = np.flatnonzero(~self._made) if rows is None else rows[~self._made[rows]]

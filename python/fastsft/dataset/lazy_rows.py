@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fastsft.dataset.labelled_rows import LabelledRows
+from fastsft.dataset.row_cache import RowCache
 from fastsft.tokenizers.tokenizer_state import tokenizer_state
 
-_MAX_COMPARED = 32  # items of a cache; of more, the items are read
+_DIGEST_BYTES = 16
 
 
 class LazyRows:
@@ -25,7 +30,7 @@ class LazyRows:
         self.rows, self._labelled_by = rows, (tokenizer, tokenizer_state(tokenizer))
         self._read = read_raw_data
         self._raw_data: Sequence[Any] | None = None
-        self._digest: bytes | None = None
+        self._digests: npt.NDArray[np.uint64] | None = None
 
     @classmethod
     def of(cls, rows: LabelledRows, tokenizer: Any, raw_data: Sequence[Any]) -> LazyRows:
@@ -45,52 +50,67 @@ class LazyRows:
         """Whether it is the one that labelled, with the same settings."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
-    def is_of(self, dataset: Any, *, whole: bool) -> bool:
-        """Whether `dataset` has the records and the tokenizer that labelled; whole: also their content."""
+    @property
+    def can_change_unseen(self) -> bool:
+        """Whether the records are objects whose content cannot be compared."""
+        return self._raw_data is not None and self._digests is None
+
+    def is_of(self, dataset: Any, rows: Any = None) -> bool:
+        """Whether `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
+
+        rows: the records that are looked at; None: all.
+        """
         if not self.has_tokenizer(dataset.tokenizer):
             return False
         if "raw_data" not in dataset.__dict__:
             return self._read is not None
-        is_same = dataset.raw_data is self._raw_data
-        if not is_same or len(dataset.raw_data) != len(self.rows.native):
+        records = dataset.raw_data
+        if self._digests is None or len(records) != len(self.rows.native):
             return False
-        if not whole:
-            return True
-        return self._digest is not None and _digest(dataset.raw_data) == self._digest
+        if rows is not None and records is not self._raw_data:
+            return False
+        cached = dataset.cached_data_dict
+        looked_at = [row for row in (range(len(records)) if rows is None else rows) if row not in cached]
+        found = _digests([records[row] for row in looked_at] if type(records) in (list, tuple) else records)
+        if found is None or not np.array_equal(found, self._digests[looked_at]):
+            return False
+        self._raw_data = records
+        return True
 
-    def are_rows(self, cache: Any) -> bool:
-        """Whether the few items of `cache` are the rows of their numbers; False for many."""
-        return (
-            isinstance(cache, Mapping)
-            and len(cache) <= _MAX_COMPARED
-            and all(self.rows.is_row(row, item) for row, item in cache.items())
-        )
+    def are_rows(self, cache: Any, rows: Any = None) -> bool:
+        """Whether the items of `cache` are the rows of their numbers; rows: those that are looked at."""
+        if not isinstance(cache, Mapping):
+            return False
+        made = cache.made() if isinstance(cache, RowCache) else cache
+        if rows is not None:
+            made = {row: made[row] for row in rows if row in made}
+        noted = not isinstance(cache, RowCache) or rows is not None or cache.noted_are(self.rows)
+        return noted and self.rows.are_rows(made)
 
     def _remember(self, raw_data: Sequence[Any]) -> None:
-        self._raw_data, self._digest = raw_data, _digest(raw_data)
+        self._raw_data, self._digests = raw_data, _digests(raw_data)
 
 
-class _Hasher:
-    """A file that keeps the digest of what is written."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def write(self, data: Any) -> int:
-        self._hash.update(data)
-        return len(data)
-
-    def digest(self) -> bytes:
-        return self._hash.digest()
-
-
-def _digest(raw_data: Sequence[Any]) -> bytes | None:
-    """Of lists of records by value; None for what may give something else each time it is asked."""
-    if type(raw_data) not in (list, tuple):
+def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
+    """Of each record by value, 16 bytes; None for what may give something else each time it is asked."""
+    if type(records) not in (list, tuple):
         return None
-    hasher = _Hasher()
+    found = []
+    for record in records:
+        content = _content(record)
+        if content is None:
+            return None
+        found.append(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
+    return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, _DIGEST_BYTES // 8)
+
+
+def _content(record: Any) -> bytes | None:
+    """By value: without marks of which texts are the same object."""
     try:
-        pickle.Pickler(hasher, protocol=5).dump(raw_data)
+        return marshal.dumps(record, 0)
+    except ValueError:  # not of Python's own types alone
+        pass
+    try:
+        return pickle.dumps(record, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
-    return hasher.digest()

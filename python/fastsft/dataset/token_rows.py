@@ -91,12 +91,7 @@ class TokenRows:
         )  # fmt: skip
 
     def as_items(self) -> TokenRows:
-        """The same data set, read item by item from now on. ValueError for one whose old items are gone."""
-        if hasattr(self.source, "cached_data_dict"):
-            raise ValueError(
-                "LazySupervisedDataset: its class, methods or contents were changed while train() runs, and "
-                "rows that were trained on stay as they were labelled; change it before train()"
-            )
+        """The same data set, read item by item from now on."""
         return TokenRows(
             None, self.padded_length, self.source, is_read=True, bound=self.longest, count=len(self),
             rules=self.rules,
@@ -119,16 +114,26 @@ class TokenRows:
             return len(self.source) == len(self) and untouched_rows(self.source) is None
         return self.source is None or untouched_rows(self.source) is self.native
 
-    def check_unchanged(self) -> None:
-        """ValueError when a script has changed fastsft's own data set since the run began with its rows."""
-        if not self.is_read and self.source is not None:
-            if untouched_rows(self.source, label=False) is self.native:
-                return
+    def take(self, numbers: Any) -> None:
+        """A loader of this process would read these rows now: they are what the engine takes.
+
+        ValueError when a script has changed them in fastsft's own data set since the run began with them.
+        """
+        still_has = getattr(self.source, "still_has", None)
+        if self.is_read or still_has is None:
+            return
+        if not still_has(numbers):
             raise ValueError(
                 f"{type(self.source).__name__}: its class, methods or contents were changed while train() "
                 "runs in the middle of an epoch, and fastsft has read its rows before; change it before "
                 "train(), or at on_epoch_begin"
             )
+        self.note_read(numbers)
+
+    def note_read(self, numbers: Any) -> None:
+        """A loader of this process has read these rows by now."""
+        if hasattr(self.source, "note_read") and not self.is_read:
+            self.source.note_read(numbers)
 
     @classmethod
     def of(

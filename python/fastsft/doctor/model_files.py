@@ -117,7 +117,7 @@ def _listed(problems: list[str]) -> str:
 
 def check_tokenizer_files(run: Run) -> str:
     """The tokenizer loads, and the model has a row for each of its ids."""
-    from fastsft.data import check_tokenizer
+    from fastsft.dataset.conversation_labels import check_tokenizer
     from fastsft.tokenizer import Tokenizer
 
     model, args = run.need("model", "a readable model"), run.args
@@ -144,7 +144,7 @@ def check_tokenizer_files(run: Run) -> str:
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
     from fastsft.chat.labelling import LabelSettings, describe, make_labeller
-    from fastsft.data import check_tokenizer
+    from fastsft.dataset.conversation_labels import check_tokenizer
     from fastsft.dataset.pages import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")

@@ -8,6 +8,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.dataset.batch_reads import BatchReader
 from fastsft.dataset.joined_batches import check_ids, join_batches
 from fastsft.dataset.token_rows import TokenRows
+from fastsft.ranks.agreement import Agreement
 from fastsft.training.step_rows import gather_batches
 
 
@@ -28,7 +29,10 @@ def read_evaluation(
     args: TrainingArguments, reader: BatchReader, rows: TokenRows, vocab_size: int
 ) -> EvaluationRows:
     """All rows as they are read now, on every rank; collective. ValueError names a row that is faulty."""
-    reads = reader.read()
+    agreement = Agreement("reading the data")  # the first batch is read here
+    reads = agreement.attempt(reader.read)
+    agreement.settle(None)
+    assert reads is not None
     batches = gather_batches(reads.rest)
     if not args.dataloader_persistent_workers:
         reads.close()

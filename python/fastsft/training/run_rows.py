@@ -10,6 +10,7 @@ from fastsft.dataset.batch_reads import ReadPosition
 from fastsft.dataset.known_lengths import untouched_rows
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, step_source
+from fastsft.ranks.agreement import Agreement
 from fastsft.training.step_rows import NativeEpoch, ReadEpoch, StepCut
 
 
@@ -52,7 +53,9 @@ class RunRows:
         cut = StepCut(trainer.token_budget, cost, trainer.engine.vocab_size, trainer.make_room)
         position, self._position = self._position if first else None, None
         skip = first * trainer.args.gradient_accumulation_steps
-        trainer.epoch_reads = trainer.train_reader.read(skip, position)
+        agreement = Agreement("reading the data")  # the first batch is read here
+        trainer.epoch_reads = agreement.attempt(lambda: trainer.train_reader.read(skip, position))
+        agreement.settle(None)
         return ReadEpoch(trainer.args, groups, trainer.epoch_reads, cut, rows.rules)
 
     def close(self) -> None:
@@ -72,8 +75,11 @@ class RunRows:
         """Those that are planned with; the items, where a script has changed fastsft's own data set since."""
         trainer = self._trainer
         rows: TokenRows = trainer.train_rows
-        changed = not rows.is_read and untouched_rows(rows.source, label=False) is not rows.native
-        if not rows.is_read and any(launcher.gather_objects(changed)):
+        # Worker processes that stay have the copy of the first epoch.
+        copied = trainer.args.dataloader_persistent_workers and self._source is not None
+        looked_at = not rows.is_read and not copied
+        changed = looked_at and untouched_rows(rows.source, label=False) is not rows.native
+        if looked_at and any(launcher.gather_objects(changed)):
             rows = trainer.train_rows = rows.as_items()
             trainer.open_train_reader()
             self.tell_epoch(epoch)

@@ -36,15 +36,28 @@ class NativeEpoch:
     def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: Any) -> None:
         self._args, self._rows = args, rows
         self.groups = EpochGroups(args, rows, epoch, source)
+        self._taken: int | None = None
         draw_loader_seed()
 
     def take(self, step: int) -> StepRows:
         """Those of `step`. ValueError when a script has changed the data set meanwhile."""
-        self._rows.check_unchanged()
+        if not self._args.dataloader_num_workers:  # worker processes have a copy of their own
+            self._rows.take(self._read_by(step))
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
         tokens = self.groups.input_tokens(step) if is_counted else 0
         return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
+
+    def _read_by(self, step: int) -> list[int]:
+        """Rows of this rank that a loader reads until it gives `step`: of the batch after it too."""
+        rank, groups = self._args.process_index, self.groups
+        batches = groups.reference(step)[rank]
+        if self._taken == step - 1:
+            batches = batches[1:]
+        self._taken = step
+        if groups.size_of(step + 1) > 0:
+            batches = [*batches, groups.reference(step + 1)[rank][0]]
+        return [row for batch in batches for row in batch]
 
 
 class StepCut(NamedTuple):

@@ -67,11 +67,14 @@ class TrainerData:
         rows = agreement.attempt(
             lambda: TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
         )
-        are_read = agreement.settle(rows is not None and rows.is_read)
+        known = agreement.settle(None if rows is None else (rows.is_read, rows.is_exact, rows.longest))
         assert rows is not None
-        # Rows that one rank reads item by item are read so by all: it was looked into or changed there.
-        by_item = any(are_read) or self.args.train_sampling_strategy == "group_by_length"
-        return rows.read_by_item() if by_item else rows
+        # Rows that one rank reads item by item are read so by all: they were changed there.
+        are_read, are_exact, longest = zip(*filter(None, known), strict=True)
+        if not any(are_read) and self.args.train_sampling_strategy != "group_by_length":
+            return rows
+        rows = rows.read_by_item()
+        return rows if all(are_exact) or not any(are_exact) else rows.with_bound(max(longest))
 
     def open_train_reader(self) -> None:
         """Begin to read train_dataset, where its rows are not native; counts its tokens if asked for.

@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fastsft import _C
+import numpy as np
+import numpy.typing as npt
+
+from fastsft import _C, launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.dataset.batch_reads import BatchReader, draw_loader_seed
 from fastsft.dataset.token_rows import TokenRows
@@ -147,10 +150,12 @@ class TrainerEvaluation:
 
     def _read_now(self, rows: TokenRows, name: str | None) -> TokenRows:
         """The rows as they are now: read, where they are not native. name: as `_evaluation_reader`."""
-        if not rows.is_current():
+        if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
             draw_loader_seed()
+            if not self.args.dataloader_num_workers:
+                rows.note_read(_read_here(self.args, len(rows)))
             return rows
         with deadline(self.args, "evaluation"):
             reader = self._evaluation_reader(rows.source, name)
@@ -212,3 +217,12 @@ class TrainerEvaluation:
             name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": as_number(value)
             for name, value in found.items()
         }
+
+
+def _read_here(args: TrainingArguments, num_rows: int) -> npt.NDArray[np.int64]:
+    """Rows that a loader of this rank reads in an evaluation."""
+    order = np.arange(num_rows, dtype=np.int64)
+    batches = _C.rank_micro_batches(
+        order, args.eval_batch_size, args.process_index, args.world_size, args.dataloader_drop_last
+    )
+    return np.concatenate([order[:0], *batches])

@@ -15,6 +15,7 @@ from fastsft.callbacks import CallbackHandler
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.models.directory import prepare_output_directory
 from fastsft.notices import tell
+from fastsft.patched_functions import check_patched_functions
 from fastsft.planning.device_memory import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan, Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
@@ -53,6 +54,7 @@ class TrainerPlan:
     _keep_paths: Callable[[], None]
     _read_rows: Callable[[Any], TokenRows]
     _train_dataset: Any
+    _data_collator: Any
     _agreed_rows: TokenRows | None = None
 
     @property
@@ -185,6 +187,7 @@ class TrainerPlan:
         if self._train_dataset is not None:
             self._agree_on_rows()
         as_arguments(self.args)
+        self._check_libraries(method, training=method == "train")
         self._keep_paths()
         self.model.check_as_given(f"Trainer.{method}", method == "train")
         self.model.take_changed_weights()
@@ -206,6 +209,12 @@ class TrainerPlan:
         if self._train_dataset is not None:
             self._plan_again(self.train_rows)
         self._planned = values
+
+    def _check_libraries(self, method: str, *, training: bool) -> None:
+        """ValueError for functions of libraries that a script replaced, and that nothing calls here."""
+        has_collator = self._data_collator is not None
+        caller = f"Trainer.{method}" if method else "Trainer"
+        check_patched_functions(self.args, caller, training=training, has_collator=has_collator)
 
 
 def check_not_training(trainer: Any, name: str) -> None:
