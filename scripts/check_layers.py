@@ -144,17 +144,17 @@ def check_bindings(source: Source) -> Iterator[Violation]:
 def check_ops(source: Source) -> Iterator[Violation]:
     """Kernels begin with check_<op>(...), because the dispatcher goes straight to them."""
     blocks = list(registrations(source))
-    device_file = re.fullmatch(r"ops/(\w+)_(cpu|cuda)\.(cpp|cu)", source.relative.as_posix())
+    device_file = re.fullmatch(r"ops/(\w+)/\1_(cpu|cuda)\.(cpp|cu)", source.relative.as_posix())
     for offset, key, body in blocks:
         if key in {"CPU", "CUDA"} and (device_file is None or device_file[2] != key.lower()):
             yield source.violation(
-                offset, f"{key} kernels are registered in ops/<op>_{key.lower()}.cpp or .cu only"
+                offset, f"{key} kernels are registered in ops/<op>/<op>_{key.lower()}.cpp or .cu only"
             )
         yield from check_kernels(source, offset, body)
     if device_file and blocks:
         for sibling in (f"{device_file[1]}.h", f"{device_file[1]}.cpp"):
             if not (source.path.parent / sibling).is_file():
-                yield source.violation(0, f"an op has four siblings; {sibling} is missing beside its kernel")
+                yield source.violation(0, f"an op is a folder of four files; {sibling} is missing next to its kernel")
 
 
 def registrations(source: Source) -> Iterator[tuple[int, str, str]]:

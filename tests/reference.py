@@ -205,7 +205,7 @@ def philox(counter: np.ndarray, key: int) -> np.ndarray:
 
 
 def element_words(seed: int, step: int, first: int, count: int) -> np.ndarray:
-    """The random word of each of `count` elements from `first` on, as csrc/ops/adamw.h says."""
+    """The random word of each of `count` elements from `first` on, as csrc/ops/adamw/adamw.h says."""
     elements = np.arange(first, first + count, dtype=np.uint64)
     blocks = elements // np.uint64(4)
     mask = np.uint64(0xFFFFFFFF)

@@ -23,10 +23,10 @@ CLEAN = {
     "bindings/module.cpp": "#include <pybind11/pybind11.h>\nPYBIND11_MODULE(_C, m) {}\n",
     "bindings/bind_core.cpp": '#include <pybind11/pybind11.h>\nvoid f(m) { m.def("g", &g); }\n',
     "bindings/python_records.cpp": "#include <pybind11/pybind11.h>\nint convert(py::list list);\n",
-    "ops/swiglu.h": "#pragma once\nnamespace fastsft { void check_swiglu(const at::Tensor& x); }\n",
-    "ops/swiglu.cpp": '#include "ops/swiglu.h"\n'
+    "ops/swiglu/swiglu.h": "#pragma once\nnamespace fastsft { void check_swiglu(const at::Tensor& x); }\n",
+    "ops/swiglu/swiglu.cpp": '#include "ops/swiglu/swiglu.h"\n'
     'TORCH_LIBRARY_FRAGMENT(fastsft, m) { m.def("swiglu(Tensor x) -> Tensor"); }\n',
-    "ops/swiglu_cpu.cpp": """#include "ops/swiglu.h"
+    "ops/swiglu/swiglu_cpu.cpp": """#include "ops/swiglu/swiglu.h"
 namespace {
 at::Tensor swiglu_cpu(const at::Tensor& x) {
   // what the dispatcher does not do: "{"
@@ -36,7 +36,7 @@ at::Tensor swiglu_cpu(const at::Tensor& x) {
 }
 TORCH_LIBRARY_IMPL(fastsft, CPU, m) { m.impl("swiglu", TORCH_FN(swiglu_cpu)); }
 """,
-    "ops/swiglu_cuda.cpp": """at::Tensor swiglu_cuda(const at::Tensor& x, bool b = f()) {
+    "ops/swiglu/swiglu_cuda.cpp": """at::Tensor swiglu_cuda(const at::Tensor& x, bool b = f()) {
   const auto shape = check_swiglu(x);
 }
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) { m.impl("swiglu", &swiglu_cuda); }
@@ -71,31 +71,31 @@ BROKEN = [
     ("core/x.h", "int a;\n", 1, "#pragma once"),
     ("core/x.cpp", "int a;\n" * 351, 1, "351 lines, at most 350"),
     (
-        "ops/swiglu_cpu.cpp",
+        "ops/swiglu/swiglu_cpu.cpp",
         "void f(int a) { g(a); check_swiglu(a); }\n" + KERNEL % 'm.impl("swiglu", f);',
         3,
         "first statement",
     ),
     (
-        "ops/swiglu_cpu.cpp",
+        "ops/swiglu/swiglu_cpu.cpp",
         "void f(int a) { check_rope(a); }\n" + KERNEL % 'm.impl("swiglu", f);',
         3,
         "check_swiglu",
     ),
     (
-        "ops/swiglu_cpu.cpp",
+        "ops/swiglu/swiglu_cpu.cpp",
         "void f(int a) { if (a) { check_swiglu(a); } }\n" + KERNEL % 'm.impl("swiglu", f);',
         3,
         "first",
     ),
     (
-        "ops/swiglu_cpu.cpp",
+        "ops/swiglu/swiglu_cpu.cpp",
         "void f(int a) { // check_swiglu(a);\n}\n" + KERNEL % 'm.impl("swiglu", f);',
         4,
         "first",
     ),
-    ("ops/swiglu_cpu.cpp", KERNEL % 'm.impl("swiglu", [](int a) {});', 2, "named function"),
-    ("ops/swiglu_cpu.cpp", KERNEL % 'm.impl("swiglu", elsewhere);', 2, "not defined in this file"),
+    ("ops/swiglu/swiglu_cpu.cpp", KERNEL % 'm.impl("swiglu", [](int a) {});', 2, "named function"),
+    ("ops/swiglu/swiglu_cpu.cpp", KERNEL % 'm.impl("swiglu", elsewhere);', 2, "not defined in this file"),
     (
         "model/llama.cpp",
         "void f(int a) { check_swiglu(a); }\n" + KERNEL % 'm.impl("swiglu", f);',
@@ -103,7 +103,7 @@ BROKEN = [
         "registered in ops/",
     ),
     (
-        "ops/rope_cpu.cpp",
+        "ops/rope/rope_cpu.cpp",
         "void f(int a) { check_rope(a); }\n" + KERNEL % 'm.impl("rope", f);',
         1,
         "rope.h is missing",

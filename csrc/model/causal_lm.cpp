@@ -12,11 +12,11 @@
 #include "core/trace.h"
 #include "core/whereabouts.h"
 #include "ops/cpu/scratch.h"
-#include "ops/embedding.h"
-#include "ops/gemm.h"
-#include "ops/linear_cross_entropy.h"
-#include "ops/logits_workspace.h"
-#include "ops/rms_norm.h"
+#include "ops/embedding/embedding.h"
+#include "ops/gemm/gemm.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/linear_cross_entropy/logits_workspace.h"
+#include "ops/rms_norm/rms_norm.h"
 
 namespace fastsft {
 namespace {

@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "model/masked_attention.h"
-#include "ops/attention.h"
-#include "ops/bias.h"
-#include "ops/gemm.h"
-#include "ops/qk_norm.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
-#include "ops/swiglu.h"
+#include "ops/attention/attention.h"
+#include "ops/bias/bias.h"
+#include "ops/gemm/gemm.h"
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rope/rope.h"
+#include "ops/swiglu/swiglu.h"
 
 namespace fastsft {
 namespace {

@@ -1,6 +1,6 @@
 #include "optim/clip.h"
 
-#include "ops/norm_squared.h"
+#include "ops/norm_squared/norm_squared.h"
 
 namespace fastsft {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/adamw.h"
+#include "ops/adamw/adamw.h"
 
 namespace fastsft {
 namespace {

@@ -17,7 +17,7 @@ struct AdamWOptions {
 };
 
 // Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of
-// `control` (ops/control_slots.h). Nothing changes when grad_scale is not finite.
+// `control` (ops/clip_control/control_slots.h). Nothing changes when grad_scale is not finite.
 void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& control);
 
 }  // namespace fastsft

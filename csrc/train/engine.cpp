@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
-#include "ops/clip_control.h"
+#include "ops/clip_control/clip_control.h"
 #include "optim/clip.h"
 #include "shard/master_weights.h"
 

@@ -180,7 +180,7 @@ class Engine {
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
   EmbeddingNoise noise_;  // of the step that is being done
-  at::Tensor control_;    // ops/control_slots.h
+  at::Tensor control_;    // ops/clip_control/control_slots.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device

@@ -5,8 +5,8 @@
 #include "core/error.h"
 #include "data/batch_layout.h"
 #include "model/layout.h"
-#include "ops/control_slots.h"
-#include "ops/logits_workspace.h"
+#include "ops/clip_control/control_slots.h"
+#include "ops/linear_cross_entropy/logits_workspace.h"
 #include "shard/state_plan.h"
 
 namespace fastsft {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ops/control_slots.h"
+#include "ops/clip_control/control_slots.h"
 
 namespace fastsft {
 namespace {

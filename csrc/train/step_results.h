@@ -15,7 +15,7 @@ struct StepResult {
   bool finite = true;    // false: nothing was updated
 };
 
-// What steps came to, on its way from the device's control block (ops/control_slots.h) to the host.
+// What steps came to, on its way from the device's control block (ops/clip_control/control_slots.h) to the host.
 // The host asks for a step while the next one is running already, and so never leaves the device
 // without work.
 class StepResults {

@@ -1,7 +1,7 @@
 #include <torch/library.h>
 
-#include "ops/cuda/attention_choice.h"
-#include "ops/cuda/logits_plan.h"
+#include "ops/attention/attention_choice.h"
+#include "ops/linear_cross_entropy/logits_plan.h"
 #include "ops/cuda/row_plan.h"
 
 // What the CUDA kernels decide on the host, as torch.ops.fastsft.plan_*: plain arithmetic that

@@ -1,0 +1,63 @@
+#include "ops/adamw/adamw.h"
+
+#include <torch/library.h>
+
+#include "ops/check.h"
+#include "ops/clip_control/clip_control.h"
+#include "ops/dispatch.h"
+
+namespace fastsft {
+namespace {
+
+constexpr const char* kOp = "adamw";
+
+void check_master(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy) {
+  const auto dtype = param.scalar_type();
+  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kShort, kOp, ": param is ", dtype,
+                    ", expected Float, or Short for the lower half of a split master");
+  TORCH_CHECK_VALUE(dtype == at::kFloat || compute_copy, kOp,
+                    ": a split master needs compute_copy, its upper half");
+  if (!compute_copy) return;
+  const Arg copy{"compute_copy", *compute_copy};
+  check_tensors(kOp, {{"param", param}, copy});
+  check_dtype(kOp, copy, at::kBFloat16);
+  check_shape(kOp, copy, {param.numel()});
+}
+
+}  // namespace
+
+void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
+           const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+           const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+           double weight_decay, int64_t seed, int64_t first_element) {
+  FASTSFT_DISPATCH(adamw, param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2,
+                   eps, weight_decay, seed, first_element);
+}
+
+void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
+                 const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                 const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+                 double weight_decay, int64_t seed, int64_t first_element) {
+  const std::initializer_list<Arg> args = {
+      {"param", param}, {"grad", grad}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
+  check_tensors(kOp, args);
+  for (const Arg& arg : args) check_shape(kOp, arg, {param.numel()});
+  check_compute_dtype(kOp, {"grad", grad});
+  check_compute_dtype(kOp, {"exp_avg", exp_avg});
+  check_dtype(kOp, {"exp_avg_sq", exp_avg_sq}, exp_avg.scalar_type());
+  check_tensors(kOp, {{"param", param}, {"control", control}});
+  check_control(kOp, control);
+  check_master(param, compute_copy);
+  TORCH_CHECK_VALUE(first_element >= 0, kOp, ": first_element is ", first_element,
+                    ", expected 0 or more");
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def(
+      "adamw(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor(c!) exp_avg, "
+      "Tensor(d!) "
+      "exp_avg_sq, Tensor control, float lr, float beta1, float beta2, float eps, float "
+      "weight_decay, int seed=0, int first_element=0) -> ()");
+}
+
+}  // namespace fastsft

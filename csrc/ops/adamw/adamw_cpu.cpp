@@ -1,0 +1,129 @@
+#include "ops/adamw/adamw.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ops/clip_control/control_slots.h"
+#include "ops/cpu/convert.h"
+#include "ops/cpu/flat_kernels.h"
+#include "ops/adamw/master_halves.h"
+#include "ops/cpu/parallel.h"
+#include "ops/adamw/stochastic_rounding.h"
+
+namespace fastsft {
+namespace {
+
+// Bias corrections and step size are host doubles, as in torch.
+cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps,
+                              double weight_decay, double step, float grad_scale) {
+  const double bias1 = 1.0 - std::pow(beta1, step);
+  const double bias2 = 1.0 - std::pow(beta2, step);
+  return {.decay = static_cast<float>(1.0 - lr * weight_decay),
+          .beta1_rest = static_cast<float>(1.0 - beta1),
+          .beta2 = static_cast<float>(beta2),
+          .beta2_rest = static_cast<float>(1.0 - beta2),
+          .bias2_sqrt = static_cast<float>(std::sqrt(bias2)),
+          .step_size = static_cast<float>(lr / bias1),
+          .eps = static_cast<float>(eps),
+          .grad_scale = grad_scale};
+}
+
+using cpu::bfloat16;
+
+struct Tensors {
+  const at::Tensor& param;
+  const std::optional<at::Tensor>& compute_copy;
+  const at::Tensor& grad;
+  const at::Tensor& exp_avg;
+  const at::Tensor& exp_avg_sq;
+};
+
+// What the random bits of an element depend on; `first` is that of the range.
+struct Rounding {
+  int64_t seed, step, first;
+};
+
+// A range is updated piece by piece in float32, so that there is one formula for all dtypes; what
+// is float32 already is updated in its place.
+class Piece {
+ public:
+  static constexpr int64_t kSize = 1024;
+  Piece(const Tensors& tensors, int64_t begin, int64_t size)
+      : tensors_(tensors), begin_(begin), size_(size) {}
+
+  void update(const cpu::AdamwConstants& constants, const Rounding& rounding) {
+    float* param = master();
+    float* exp_avg = wide(tensors_.exp_avg, exp_avg_);
+    float* exp_avg_sq = wide(tensors_.exp_avg_sq, exp_avg_sq_);
+    cpu::adamw_range(param, wide(tensors_.grad, grad_), exp_avg, exp_avg_sq, size_, constants);
+    if (tensors_.compute_copy)
+      cpu::upper_half(param, part<bfloat16>(*tensors_.compute_copy), size_);
+    if (split()) cpu::lower_half(param, part<int16_t>(tensors_.param), size_);
+    if (tensors_.exp_avg.scalar_type() != at::kFloat) round_moments(rounding);
+  }
+
+ private:
+  template <typename T>
+  T* part(const at::Tensor& tensor) const {
+    return tensor.data_ptr<T>() + begin_;
+  }
+  bool split() const { return tensors_.param.scalar_type() == at::kShort; }
+
+  float* wide(const at::Tensor& tensor, std::array<float, kSize>& room) const {
+    if (tensor.scalar_type() == at::kFloat) return part<float>(tensor);
+    cpu::widen_range(part<bfloat16>(tensor), room.data(), size_);
+    return room.data();
+  }
+
+  float* master() {
+    if (!split()) return part<float>(tensors_.param);
+    cpu::join_halves(part<bfloat16>(*tensors_.compute_copy), part<int16_t>(tensors_.param),
+                     param_.data(), size_);
+    return param_.data();
+  }
+
+  void round_moments(const Rounding& rounding) {
+    std::array<uint32_t, kSize + 6> room;
+    const uint32_t* words = cpu::element_words(rounding.seed, rounding.step,
+                                               rounding.first + begin_, size_, room.data());
+    cpu::round_stochastically(exp_avg_.data(), words, 0, part<bfloat16>(tensors_.exp_avg), size_);
+    cpu::round_stochastically(exp_avg_sq_.data(), words, 16, part<bfloat16>(tensors_.exp_avg_sq),
+                              size_);
+  }
+
+  const Tensors& tensors_;
+  int64_t begin_, size_;
+  std::array<float, kSize> param_, grad_, exp_avg_, exp_avg_sq_;
+};
+
+void update(const Tensors& tensors, const cpu::AdamwConstants& constants,
+            const Rounding& rounding) {
+  at::parallel_for(0, tensors.param.numel(), cpu::kElementsPerTask, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i += Piece::kSize) {
+      Piece(tensors, i, std::min(Piece::kSize, to - i)).update(constants, rounding);
+    }
+  });
+}
+
+void adamw_cpu(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
+               const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+               const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+               double weight_decay, int64_t seed, int64_t first_element) {
+  check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2, eps,
+              weight_decay, seed, first_element);
+  const double* values = control.data_ptr<double>();
+  const auto scale = static_cast<float>(values[kControlGradScale]);
+  if (!std::isfinite(scale)) return;
+  const auto c = constants(lr, beta1, beta2, eps, weight_decay, values[kControlStep], scale);
+  update({param, compute_copy, grad, exp_avg, exp_avg_sq}, c,
+         {seed, static_cast<int64_t>(values[kControlStep]), first_element});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CPU, m) { m.impl("adamw", &adamw_cpu); }
+
+}  // namespace fastsft

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// Formula: ops/adamw/adamw.h; `control` is ops/clip_control/control_slots.h on the device.
+struct AdamwArgs {
+  void* param;         // float32, or int16: the lower half of a split master
+  void* compute_copy;  // bfloat16; null: none
+  const void* grad;
+  void* exp_avg;
+  void* exp_avg_sq;
+  const double* control;
+  int64_t count;
+  double lr, beta1, beta2, eps, weight_decay;
+  uint64_t seed;
+  int64_t first_element;
+  int width;  // elements of one thread at once: 8 when every pointer is aligned to 16 bytes and
+              // first_element is a multiple of 4, otherwise 1
+};
+struct AdamwDtypes {
+  bool split_master;
+  Dtype grad, moments;
+};
+void launch_adamw(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t stream);
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,79 @@
+#include "ops/attention/attention.h"
+
+#include <torch/library.h>
+
+#include "ops/check.h"
+#include "ops/dispatch.h"
+
+namespace fastsft {
+
+void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
+               int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
+               const at::Tensor& lse, int64_t max_seqlen) {
+  FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out,
+                   lse, max_seqlen);
+}
+
+void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                        const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
+                        int64_t num_key_value_heads, double scale, int64_t window,
+                        const at::Tensor& grad_qkv, int64_t max_seqlen) {
+  FASTSFT_DISPATCH(attention_backward, grad_out, qkv, out, lse, cu_seqlens, num_heads,
+                   num_key_value_heads, scale, window, grad_qkv, max_seqlen);
+}
+
+void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
+                     int64_t num_key_value_heads, double scale, int64_t window,
+                     const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen) {
+  constexpr const char* kOp = "attention";
+  check_tensors(kOp, {{"qkv", qkv}, {"cu_seqlens", cu_seqlens}, {"out", out}, {"lse", lse}});
+  check_compute_dtype(kOp, {"qkv", qkv});
+  check_dtype(kOp, {"out", out}, qkv.scalar_type());
+  check_dtype(kOp, {"lse", lse}, at::kFloat);
+  check_dtype(kOp, {"cu_seqlens", cu_seqlens}, at::kInt);
+  TORCH_CHECK_VALUE(
+      num_heads > 0 && num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
+      num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
+  TORCH_CHECK_VALUE(window >= 0, kOp, ": window is ", window,
+                    ", expected the number of tokens seen, or 0 for all");
+  TORCH_CHECK_VALUE(max_seqlen >= 0, kOp, ": max_seqlen is ", max_seqlen,
+                    ", expected the longest conversation, or 0 when it is not known");
+  const int64_t all = num_heads + 2 * num_key_value_heads;
+  TORCH_CHECK_VALUE(qkv.dim() == 2 && qkv.size(1) % all == 0, kOp, ": a row of qkv has shape ",
+                    qkv.sizes(), ", which ", all, " heads do not divide");
+  check_shape(kOp, {"out", out}, {qkv.size(0), qkv.size(1) / all * num_heads});
+  check_shape(kOp, {"lse", lse}, {num_heads, qkv.size(0)});
+  TORCH_CHECK_VALUE(qkv.is_contiguous() && out.is_contiguous() && lse.is_contiguous(), kOp,
+                    ": qkv, out and lse must be contiguous");
+  TORCH_CHECK_VALUE(cu_seqlens.dim() == 1 && cu_seqlens.size(0) >= 1 && cu_seqlens.is_contiguous(),
+                    kOp, ": cu_seqlens must be a flat tensor of one entry or more");
+}
+
+void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                              const at::Tensor& out, const at::Tensor& lse,
+                              const at::Tensor& cu_seqlens, int64_t num_heads,
+                              int64_t num_key_value_heads, double scale, int64_t window,
+                              const at::Tensor& grad_qkv, int64_t max_seqlen) {
+  constexpr const char* kOp = "attention_backward";
+  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
+                  max_seqlen);
+  check_tensors(kOp, {{"qkv", qkv}, {"grad_out", grad_out}, {"grad_qkv", grad_qkv}});
+  check_shape(kOp, {"grad_out", grad_out}, out.sizes());
+  check_dtype(kOp, {"grad_out", grad_out}, qkv.scalar_type());
+  check_shape(kOp, {"grad_qkv", grad_qkv}, qkv.sizes());
+  check_dtype(kOp, {"grad_qkv", grad_qkv}, qkv.scalar_type());
+  TORCH_CHECK_VALUE(grad_out.is_contiguous() && grad_qkv.is_contiguous(), kOp,
+                    ": grad_out and grad_qkv must be contiguous");
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def(
+      "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float "
+      "scale, int window, Tensor(a!) out, Tensor(b!) lse, int max_seqlen=0) -> ()");
+  m.def(
+      "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, "
+      "int num_heads, int num_key_value_heads, float scale, int window, Tensor(a!) grad_qkv, int "
+      "max_seqlen=0) -> ()");
+}
+
+}  // namespace fastsft

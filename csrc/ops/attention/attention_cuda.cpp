@@ -1,0 +1,106 @@
+#include "ops/attention/attention.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "ops/cuda/arguments.h"
+#include "ops/attention/attention_choice.h"
+#include "ops/attention/attention_launch.h"
+#include "ops/attention/flash_attention.h"
+
+namespace fastsft {
+namespace {
+
+// Without a word from the caller the longest conversation may be the whole batch.
+int64_t longest(const at::Tensor& qkv, int64_t max_seqlen) {
+  return max_seqlen == 0 ? qkv.size(0) : max_seqlen;
+}
+
+int64_t head_dim_of(const at::Tensor& qkv, int64_t num_heads, int64_t num_key_value_heads) {
+  return qkv.size(1) / (num_heads + 2 * num_key_value_heads);
+}
+
+bool use_flash(const at::Tensor& qkv, int64_t head_dim) {
+  int capability = 0;
+  C10_CUDA_CHECK(
+      cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, qkv.device().index()));
+  const auto choice =
+      cuda::choose_attention(cuda::dtype_of(qkv), head_dim, cuda::alignment_of(qkv), capability);
+  return choice == cuda::AttentionKernel::kFlash;
+}
+
+cuda::AttentionArgs tiled_args(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
+                               int64_t num_heads, int64_t num_key_value_heads, double scale,
+                               int64_t window, int64_t max_seqlen) {
+  const int64_t head_dim = head_dim_of(qkv, num_heads, num_key_value_heads);
+  TORCH_CHECK_VALUE(head_dim <= cuda::kTiledMaxHeadDim, "attention: head_dim is ", head_dim,
+                    ", the CUDA kernels take at most ", cuda::kTiledMaxHeadDim);
+  return {.qkv = qkv.data_ptr(),
+          .cu_seqlens = cu_seqlens.data_ptr<int32_t>(),
+          .tokens = qkv.size(0),
+          .max_seqlen = longest(qkv, max_seqlen),
+          .conversations = static_cast<int>(cu_seqlens.size(0) - 1),
+          .num_heads = static_cast<int>(num_heads),
+          .num_key_value_heads = static_cast<int>(num_key_value_heads),
+          .head_dim = static_cast<int>(head_dim),
+          .scale = static_cast<float>(scale),
+          .window = window};
+}
+
+void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
+                    int64_t num_key_value_heads, double scale, int64_t window,
+                    const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen) {
+  check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
+                  max_seqlen);
+  if (qkv.size(0) == 0) return;
+  const c10::cuda::CUDAGuard guard(qkv.device());
+  if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads))) {
+    return cuda::flash_attention(
+        qkv, cu_seqlens, {num_heads, num_key_value_heads, scale, window, longest(qkv, max_seqlen)},
+        out, lse);
+  }
+  cuda::launch_attention(
+      tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, max_seqlen),
+      out.data_ptr(), lse.data_ptr<float>(), cuda::dtype_of(qkv),
+      c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
+                             const at::Tensor& out, const at::Tensor& lse,
+                             const at::Tensor& cu_seqlens, int64_t num_heads,
+                             int64_t num_key_value_heads, double scale, int64_t window,
+                             const at::Tensor& grad_qkv, int64_t max_seqlen) {
+  check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
+                           scale, window, grad_qkv, max_seqlen);
+  if (qkv.size(0) == 0) return;
+  const c10::cuda::CUDAGuard guard(qkv.device());
+  if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads))) {
+    return cuda::flash_attention_backward(
+        grad_out, qkv, out, lse, cu_seqlens,
+        {num_heads, num_key_value_heads, scale, window, longest(qkv, max_seqlen)}, grad_qkv);
+  }
+  const at::Tensor delta = at::empty(lse.sizes(), lse.options());
+  cuda::launch_attention_backward(
+      {.forward =
+           tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, max_seqlen),
+       .grad_out = grad_out.data_ptr(),
+       .out = out.data_ptr(),
+       .lse = lse.data_ptr<float>(),
+       .delta = delta.data_ptr<float>(),
+       .grad_qkv = grad_qkv.data_ptr()},
+      cuda::dtype_of(qkv), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
+  m.impl("attention", &attention_cuda);
+  m.impl("attention_backward", &attention_backward_cuda);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fastsft::cpu {
+
+// The heads of one conversation inside a packed batch: token t's row begins at data + t * stride.
+template <typename T>
+struct HeadView {
+  T* data;
+  int64_t stride;
+  int64_t length;
+  int64_t head_dim;
+};
+
+// Scores are multiplied by `scale`; token i sees the last `window` tokens up to itself, 0: all.
+struct ScoreRule {
+  float scale;
+  int64_t window;
+
+  int64_t first_visible(int64_t i) const { return window > 0 && i >= window ? i - window + 1 : 0; }
+};
+
+// Scratch of one thread, kept between calls.
+struct AttentionScratch {
+  std::vector<float> keys, keys_transposed, values, values_transposed;
+  std::vector<float> queries, grad_rows, out_rows;
+  std::vector<float> scores, grad_scores, grad_queries, grad_keys, grad_values;
+};
+
+// Causal attention of one query head of one conversation; formulas in ops/attention/attention.h.
+// `load_keys` prepares a key/value head once for all query heads that read it.
+template <typename T>
+void load_keys(HeadView<const T> keys, HeadView<const T> values, bool backward,
+               AttentionScratch& scratch);
+template <typename T>
+void attention_head(HeadView<const T> queries, ScoreRule rule, HeadView<T> out, float* lse,
+                    AttentionScratch& scratch);
+// Adds to scratch.grad_keys and scratch.grad_values [length, padded head_dim]; writes grad_queries.
+template <typename T>
+void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queries,
+                             HeadView<const T> out, const float* lse, ScoreRule rule,
+                             HeadView<T> grad_queries, AttentionScratch& scratch);
+template <typename T>
+void store_head(const std::vector<float>& rows, HeadView<T> to);
+
+}  // namespace fastsft::cpu

@@ -1,0 +1,47 @@
+#include "ops/bias/bias.h"
+
+#include <torch/library.h>
+
+#include "ops/bias/bias_rows.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/row_parts.h"
+
+namespace fastsft {
+namespace {
+
+template <typename T>
+void run_bias_add(const at::Tensor& x, const at::Tensor& bias) {
+  const int64_t width = x.size(1);
+  at::parallel_for(0, x.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
+    cpu::add_bias_rows(x.data_ptr<T>() + begin * width, bias.data_ptr<T>(), end - begin, width);
+  });
+}
+
+template <typename T>
+void run_bias_backward(const at::Tensor& grad, const at::Tensor& grad_bias, float beta) {
+  const int64_t width = grad.size(1);
+  cpu::sum_row_parts(grad.size(0), grad_bias, beta, [&](int64_t begin, int64_t end, float* part) {
+    cpu::sum_rows(grad.data_ptr<T>() + begin * width, part, end - begin, width);
+  });
+}
+
+void add_bias_cpu(const at::Tensor& x, const at::Tensor& bias) {
+  check_add_bias(x, bias);
+  (x.scalar_type() == at::kFloat ? run_bias_add<float> : run_bias_add<c10::BFloat16>)(x, bias);
+}
+
+void bias_backward_cpu(const at::Tensor& grad, const at::Tensor& grad_bias, double beta) {
+  check_bias_backward(grad, grad_bias, beta);
+  const bool wide = grad.scalar_type() == at::kFloat;
+  (wide ? run_bias_backward<float> : run_bias_backward<c10::BFloat16>)(grad, grad_bias,
+                                                                       static_cast<float>(beta));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CPU, m) {
+  m.impl("add_bias", &add_bias_cpu);
+  m.impl("bias_backward", &bias_backward_cpu);
+}
+
+}  // namespace fastsft

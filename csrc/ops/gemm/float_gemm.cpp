@@ -1,0 +1,73 @@
+#include "ops/gemm/float_gemm.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+
+namespace at::native {
+// Exported by libtorch_cpu; its header is not shipped.
+void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta,
+                   float alpha);
+}  // namespace at::native
+
+namespace fastsft::cpu {
+namespace {
+
+// torch refuses this path on x86 processors without AVX-512, for float32 too: asked by trying.
+bool accepts(at::ScalarType dtype) {
+  const at::Tensor one = at::ones({1, 1}, at::TensorOptions().dtype(dtype));
+  try {
+    at::native::mkldnn_matmul(one, one, at::empty_like(one), 0.0f, 1.0f);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+bool onednn_takes_float() {
+  static const bool takes = accepts(at::kFloat);
+  return takes && at::globalContext().userEnabledMkldnn();
+}
+
+// Nothing to multiply: out = beta * out. Returns whether that was so.
+bool without_product(const at::Tensor& a, const at::Tensor& out, float beta) {
+  if (out.numel() == 0) return true;
+  if (a.size(1) != 0) return false;
+  if (beta == 0)
+    out.zero_();
+  else if (beta != 1)
+    out.mul_(beta);
+  return true;
+}
+
+}  // namespace
+
+void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
+  if (without_product(a, out, beta)) return;
+  at::Tensor result = out;
+  if (onednn_takes_float()) {
+    at::native::mkldnn_matmul(a, b, result, beta, 1.0f);
+  } else if (beta == 0) {
+    at::mm_out(result, a, b);
+  } else {
+    at::addmm_out(result, result, a, b, beta, 1);
+  }
+}
+
+bool takes_bfloat16() {
+#if defined(__x86_64__)
+  static const bool takes = __builtin_cpu_supports("avx512bf16") && accepts(at::kBFloat16);
+  return takes && at::globalContext().userEnabledMkldnn();
+#else
+  return false;
+#endif
+}
+
+void bfloat16_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
+  if (without_product(a, out, beta)) return;
+  at::native::mkldnn_matmul(a, b, out, beta, 1.0f);
+}
+
+}  // namespace fastsft::cpu

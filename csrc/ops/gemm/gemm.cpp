@@ -1,0 +1,36 @@
+#include "ops/gemm/gemm.h"
+
+#include <torch/library.h>
+
+#include "ops/check.h"
+#include "ops/dispatch.h"
+
+namespace fastsft {
+
+void gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+          bool transpose_b, double beta) {
+  FASTSFT_DISPATCH(gemm, a, b, out, transpose_a, transpose_b, beta);
+}
+
+void check_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+                bool transpose_b, double beta) {
+  constexpr const char* kOp = "gemm";
+  check_tensors(kOp, {{"a", a}, {"b", b}, {"out", out}});
+  check_compute_dtype(kOp, {"a", a});
+  check_dtype(kOp, {"b", b}, a.scalar_type());
+  TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2, kOp, ": a and b must be matrices, got ",
+                    a.sizes(), " and ", b.sizes());
+  if (out.scalar_type() != at::kFloat) check_dtype(kOp, {"out", out}, a.scalar_type());
+  const int64_t inner_a = a.size(transpose_a ? 0 : 1), inner_b = b.size(transpose_b ? 1 : 0);
+  TORCH_CHECK_VALUE(inner_a == inner_b, kOp, ": inner sizes differ: ", inner_a, " in a, ", inner_b,
+                    " in b");
+  check_shape(kOp, {"out", out}, {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)});
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def(
+      "gemm(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, float beta) -> "
+      "()");
+}
+
+}  // namespace fastsft

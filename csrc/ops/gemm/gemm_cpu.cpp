@@ -1,0 +1,53 @@
+#include "ops/gemm/gemm.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "ops/gemm/float_gemm.h"
+#include "ops/cpu/scratch.h"
+#include "ops/gemm/widened_product.h"
+
+namespace fastsft {
+namespace {
+
+// For float32 results bfloat16 operands are widened, because ATen refuses bfloat16 x bfloat16 ->
+// float32 on CPU: the smaller one whole, the larger one in blocks of its rows or columns that stay
+// in the result.
+void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
+  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+  const auto [by_columns, step] = cpu::widened_product(m, k, n);
+  const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
+  const bool narrow_out = out.scalar_type() != at::kFloat;
+  cpu::Scratch scratch(cpu::widened_floats(m, k, n, narrow_out));
+  const at::Tensor kept = scratch.widened(by_columns ? a : b);
+  const int64_t mark = scratch.used();
+  for (int64_t begin = 0; begin < size; begin += step) {
+    const int64_t count = std::min(step, size - begin);
+    scratch.rewind(mark);
+    const at::Tensor block = scratch.widened((by_columns ? b : a).narrow(dim, begin, count));
+    at::Tensor part = out.narrow(dim, begin, count);
+    const at::Tensor wide = narrow_out ? scratch.widened(part) : part;
+    cpu::float_gemm(by_columns ? kept : block, by_columns ? block : kept, wide, beta);
+    if (narrow_out) part.copy_(wide);
+  }
+}
+
+auto kernel_for(const at::Tensor& a, const at::Tensor& out) {
+  if (a.scalar_type() == at::kFloat) return cpu::float_gemm;
+  const bool narrow = out.scalar_type() == at::kBFloat16;
+  return narrow && cpu::takes_bfloat16() ? cpu::bfloat16_gemm : widened_gemm;
+}
+
+void gemm_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+              bool transpose_b, double beta) {
+  check_gemm(a, b, out, transpose_a, transpose_b, beta);
+  const at::Tensor left = transpose_a ? a.t() : a, right = transpose_b ? b.t() : b;
+  (kernel_for(a, out))(left, right, out, static_cast<float>(beta));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CPU, m) { m.impl("gemm", &gemm_cpu); }
+
+}  // namespace fastsft

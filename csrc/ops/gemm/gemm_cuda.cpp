@@ -1,0 +1,79 @@
+#include "ops/gemm/gemm.h"
+
+#include <ATen/Context.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include "ops/gemm/gemm_operands.h"
+#include "ops/gemm/gemm_plans.h"
+#include "ops/gemm/gemm_candidate.h"
+
+namespace fastsft {
+namespace {
+
+// Follows torch.backends.cuda.matmul, which `--tf32 True` sets; off by default.
+bool tf32_allowed() {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+         at::Float32Precision::TF32;
+}
+
+cuda::GemmKey key_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                     bool transpose_a, bool transpose_b, double beta) {
+  return cuda::gemm_key(a, b, out, transpose_a, transpose_b, beta, tf32_allowed());
+}
+
+// cuBLASLt has no bfloat16 algorithm for some odd alignments: the product is formed in float32.
+void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+                  bool transpose_b, double beta) {
+  TORCH_CHECK(a.scalar_type() != at::kFloat, "gemm: cuBLASLt has no algorithm for ", a.sizes(),
+              " and ", b.sizes());
+  const at::Tensor wide = out.scalar_type() == at::kFloat ? out : out.to(at::kFloat);
+  gemm(a.to(at::kFloat), b.to(at::kFloat), wide, transpose_a, transpose_b, beta);
+  if (!wide.is_same(out)) out.copy_(wide);
+}
+
+void empty_sum(const at::Tensor& out, double beta) {
+  if (beta == 0)
+    out.zero_();
+  else
+    out.mul_(beta);
+}
+
+void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+               bool transpose_b, double beta) {
+  check_gemm(a, b, out, transpose_a, transpose_b, beta);
+  if (out.numel() == 0) return;
+  const c10::cuda::CUDAGuard guard(a.device());
+  if (a.numel() == 0) return empty_sum(out, beta);
+  const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
+  const cuda::GemmKey key = key_of(left, right, out, transpose_a, transpose_b, beta);
+  const auto plan = cuda::gemm_plan(key);
+  if (plan->candidates.empty()) return widened_gemm(a, b, out, transpose_a, transpose_b, beta);
+  cuda::run_gemm(*plan, key, plan->chosen, left.data_ptr(), right.data_ptr(), out.data_ptr(),
+                 static_cast<float>(beta));
+}
+
+int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                            bool transpose_a, bool transpose_b, double beta, int64_t candidate) {
+  check_gemm_candidate(a, b, out, transpose_a, transpose_b, beta, candidate);
+  TORCH_CHECK_VALUE(a.numel() > 0 && out.numel() > 0, "gemm_candidate: an operand is empty");
+  const c10::cuda::CUDAGuard guard(a.device());
+  const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
+  const cuda::GemmKey key = key_of(left, right, out, transpose_a, transpose_b, beta);
+  const auto plan = cuda::gemm_plan(key);
+  const auto count = static_cast<int64_t>(plan->candidates.size());
+  TORCH_CHECK_VALUE(candidate < count, "gemm_candidate: candidate ", candidate, " of ", count);
+  cuda::choose_gemm_candidate(key, static_cast<size_t>(candidate));
+  cuda::run_gemm(*plan, key, static_cast<size_t>(candidate), left.data_ptr(), right.data_ptr(),
+                 out.data_ptr(), static_cast<float>(beta));
+  return count;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
+  m.impl("gemm", &gemm_cuda);
+  m.impl("gemm_candidate", &gemm_candidate_cuda);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// All that decides which algorithm cuBLASLt may run for out = op(a) op(b) + beta * out: products
+// of equal keys take the same algorithm. Sizes are those of the row-major matrices in ops/gemm/gemm.h.
+struct GemmKey {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldout = 0;
+  bool transpose_a = false, transpose_b = false;
+  Dtype dtype = Dtype::kFloat, out_dtype = Dtype::kFloat;
+  bool accumulates = false;  // beta is not 0
+  bool tf32 = false;
+  // Of every row's address: the largest power of two up to 256.
+  uint64_t alignment_a = 256, alignment_b = 256, alignment_out = 256;
+  int device = 0;
+
+  bool operator==(const GemmKey&) const = default;
+};
+
+struct GemmKeyHash {
+  size_t operator()(const GemmKey& key) const;
+};
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,89 @@
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "ops/gemm/gemm_plans.h"
+
+namespace fastsft::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS recommends for Hopper
+constexpr int kCandidates = 8;
+constexpr size_t kMaxPlans = 8192;  // token counts differ from batch to batch
+
+// Leaked, as is all below: at exit the CUDA driver may be gone before static objects are.
+std::mutex& mutex() {
+  static auto* const instance = new std::mutex;
+  return *instance;
+}
+
+using Plans = std::unordered_map<GemmKey, std::shared_ptr<GemmPlan>, GemmKeyHash>;
+Plans& plans() {
+  static auto* const instance = new Plans;
+  return *instance;
+}
+
+cublasLtHandle_t lt_handle(int device) {
+  static auto* const handles = new std::map<int, cublasLtHandle_t>;
+  cublasLtHandle_t& handle = (*handles)[device];
+  if (handle == nullptr) {
+    const cublasStatus_t status = cublasLtCreate(&handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw_runtime("gemm: cublasLtCreate failed: ", cublasLtGetStatusString(status));
+  }
+  return handle;
+}
+
+// One a stream: products of two streams may run at the same time.
+void* workspace(const c10::cuda::CUDAStream& stream) {
+  static auto* const buffers =
+      new std::map<c10::Stream, at::Tensor, bool (*)(c10::Stream, c10::Stream)>(
+          [](c10::Stream a, c10::Stream b) {
+            return std::pair(a.device_index(), a.id()) < std::pair(b.device_index(), b.id());
+          });
+  at::Tensor& buffer = (*buffers)[stream.unwrap()];
+  if (!buffer.defined()) {
+    buffer = at::empty({static_cast<int64_t>(kWorkspaceBytes)},
+                       at::TensorOptions().dtype(at::kByte).device(stream.device()));
+  }
+  return buffer.data_ptr();
+}
+
+std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key) {
+  if (const auto found = plans().find(key); found != plans().end()) return found->second;
+  auto plan = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), {}, 0});
+  plan->candidates = plan->product.propose(lt_handle(key.device), kWorkspaceBytes, kCandidates);
+  if (plans().size() >= kMaxPlans) plans().clear();
+  plans().emplace(key, plan);
+  return plan;
+}
+
+}  // namespace
+
+std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key) {
+  const std::lock_guard lock(mutex());
+  return find_or_make(key);
+}
+
+void choose_gemm_candidate(const GemmKey& key, size_t index) {
+  const std::lock_guard lock(mutex());
+  const auto plan = find_or_make(key);
+  FASTSFT_ASSERT(index < plan->candidates.size(), "candidate ", index);
+  auto changed = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), plan->candidates, index});
+  plans()[key] = std::move(changed);
+}
+
+void run_gemm(const GemmPlan& plan, const GemmKey& key, size_t index, const void* a, const void* b,
+              void* out, float beta) {
+  const auto device = static_cast<c10::DeviceIndex>(key.device);
+  const auto stream = c10::cuda::getCurrentCUDAStream(device);
+  const std::lock_guard lock(mutex());
+  plan.product.run(lt_handle(key.device), plan.candidates[index], a, b, out, beta,
+                   workspace(stream), kWorkspaceBytes, stream);
+}
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include <memory>
+#include <vector>
+
+#include "ops/gemm/gemm_key.h"
+
+namespace fastsft::cuda {
+
+struct LtDelete {
+  void operator()(cublasLtMatmulDesc_t desc) const { cublasLtMatmulDescDestroy(desc); }
+  void operator()(cublasLtMatrixLayout_t layout) const { cublasLtMatrixLayoutDestroy(layout); }
+  void operator()(cublasLtMatmulPreference_t preference) const {
+    cublasLtMatmulPreferenceDestroy(preference);
+  }
+};
+template <typename T>
+using LtHandle = std::unique_ptr<std::remove_pointer_t<T>, LtDelete>;
+
+// A product as cuBLASLt sees it. Its matrices are column-major, so a row-major
+// out = op(a) op(b) is computed as out^T = op(b)^T op(a)^T: b is its first operand.
+class LtProduct {
+ public:
+  explicit LtProduct(const GemmKey& key);
+
+  // The algorithms that cuBLASLt proposes, best first; empty when it has none. Deterministic
+  // ones only: no sums by atomics.
+  std::vector<cublasLtMatmulAlgo_t> propose(cublasLtHandle_t handle, size_t workspace_bytes,
+                                            int count) const;
+
+  // Enqueues the product on `stream`.
+  void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a,
+           const void* b, void* out, float beta, void* workspace, size_t workspace_bytes,
+           cudaStream_t stream) const;
+
+ private:
+  GemmKey key_;
+  LtHandle<cublasLtMatmulDesc_t> desc_;
+  LtHandle<cublasLtMatrixLayout_t> a_, b_, out_;
+};
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,72 @@
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/linear_cross_entropy/logit_chunks.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/softmax_rows.h"
+#include "ops/gemm/gemm.h"
+#include "ops/linear_cross_entropy/logits_workspace.h"
+
+namespace fastsft {
+namespace {
+
+// Logits become their gradient in place. Rows add up in order: the same for any number of threads.
+double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
+                  float smoothing, bool gradient) {
+  const int64_t rows = logits.size(0), vocab = logits.size(1);
+  std::vector<double> losses(static_cast<size_t>(rows));
+  at::parallel_for(0, rows, cpu::rows_per_task(vocab), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      TORCH_CHECK_VALUE(targets[i] >= 0 && targets[i] < vocab, "linear_cross_entropy: target ",
+                        targets[i], " is not in a vocabulary of ", vocab);
+      losses[static_cast<size_t>(i)] = cpu::cross_entropy_row(
+          logits.data_ptr<float>() + i * vocab, vocab, targets[i], weights[i], smoothing, gradient);
+    }
+  });
+  double sum = 0;
+  for (double loss : losses) sum += loss;
+  return sum;
+}
+
+void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight,
+                              const at::Tensor& targets, const at::Tensor& token_weights,
+                              double label_smoothing, const at::Tensor& loss,
+                              const std::optional<at::Tensor>& grad_hidden,
+                              const std::optional<at::Tensor>& grad_weight, double beta,
+                              const std::optional<at::Tensor>& workspace) {
+  check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
+                             grad_hidden, grad_weight, beta, workspace);
+  const int64_t tokens = hidden.size(0), step = cpu::logit_chunk_rows(tokens, weight.size(0));
+  if (tokens == 0 && grad_weight) {  // no chunk will apply beta
+    if (beta == 0)
+      grad_weight->zero_();
+    else if (beta != 1)
+      grad_weight->mul_(beta);
+    return;
+  }
+  const LogitsWorkspace buffers = logits_workspace(workspace, hidden, step, weight.size(0));
+  for (int64_t begin = 0; begin < tokens; begin += step) {
+    const int64_t count = std::min(step, tokens - begin);
+    const at::Tensor rows = hidden.narrow(0, begin, count),
+                     logits = buffers.logits.narrow(0, 0, count);
+    gemm(rows, weight, logits, false, true, 0.0);
+    *loss.data_ptr<double>() += row_losses(
+        logits, targets.data_ptr<int64_t>() + begin, token_weights.data_ptr<float>() + begin,
+        static_cast<float>(label_smoothing), grad_hidden.has_value());
+    if (!grad_hidden) continue;
+    const at::Tensor grad_logits = buffers.grad_logits.narrow(0, 0, count);
+    if (!buffers.grad_logits.is_same(buffers.logits)) grad_logits.copy_(logits);
+    gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);
+    gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
+  }
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CPU, m) { m.impl("linear_cross_entropy", &linear_cross_entropy_cpu); }
+
+}  // namespace fastsft

@@ -1,0 +1,160 @@
+#include <cfloat>
+
+#include "ops/linear_cross_entropy/cross_entropy_launch.h"
+#include "ops/cuda/pack.cuh"
+#include "ops/cuda/reduce.cuh"
+
+namespace fastsft::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kSumThreads = 1024;
+
+// sum = the sum of exp(x - highest) over what was seen. `highest` begins finite, so that threads
+// that saw nothing add zero and not NaN; a NaN or an infinite logit makes the sum NaN.
+struct Softmax {
+  float highest = -FLT_MAX, sum = 0;
+
+  __device__ void add(float x) {
+    if (x > highest) {
+      sum *= expf(highest - x);
+      highest = x;
+    }
+    sum += expf(x - highest);
+  }
+  __device__ void add(const Softmax& other) {
+    const float top = fmaxf(highest, other.highest);
+    sum = sum * expf(highest - top) + other.sum * expf(other.highest - top);
+    highest = top;
+  }
+};
+
+// Of the whole block, on every thread, combined in a fixed order.
+__device__ Softmax combine(Softmax value) {
+  __shared__ float highest[kThreads / 32], sum[kThreads / 32];  // of each warp
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    Softmax other;
+    other.highest = __shfl_xor_sync(kAllLanes, value.highest, offset);
+    other.sum = __shfl_xor_sync(kAllLanes, value.sum, offset);
+    value.add(other);
+  }
+  if (threadIdx.x % 32 == 0) {
+    highest[threadIdx.x / 32] = value.highest;
+    sum[threadIdx.x / 32] = value.sum;
+  }
+  __syncthreads();
+  Softmax total;
+#pragma unroll
+  for (int warp = 0; warp < kThreads / 32; ++warp) {
+    Softmax other;
+    other.highest = highest[warp];
+    other.sum = sum[warp];
+    total.add(other);
+  }
+  return total;
+}
+
+struct RowSums {
+  Softmax softmax;
+  float plain = 0;  // sum of the logits, for label smoothing
+};
+
+__device__ RowSums row_sums(const float* row, int64_t vocab) {
+  RowSums sums;
+  const int64_t packed = vocab / 4 * 4;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * 4; j < packed; j += kThreads * 4) {
+    float x[4];
+    load_pack<4>(row + j, x);
+    const float top = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+    if (top > sums.softmax.highest) {  // one correction for four elements
+      sums.softmax.sum *= expf(sums.softmax.highest - top);
+      sums.softmax.highest = top;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums.softmax.sum += expf(x[i] - sums.softmax.highest);
+      sums.plain += x[i];
+    }
+  }
+  if (packed + threadIdx.x < vocab) {
+    const float x = row[packed + threadIdx.x];
+    sums.softmax.add(x);
+    sums.plain += x;
+  }
+  return sums;
+}
+
+// grad = scale * exp(x - highest) - shift, and less `at_target` at the target.
+struct Gradient {
+  float highest, scale, shift, at_target;
+  int64_t target;
+
+  __device__ float of(float x, int64_t column) const {
+    return scale * expf(x - highest) - shift - (column == target ? at_target : 0.0f);
+  }
+};
+
+template <typename Grad>
+__device__ void write_gradient(const float* row, Grad* grad, int64_t vocab, const Gradient& g) {
+  const int64_t packed = vocab / 4 * 4;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * 4; j < packed; j += kThreads * 4) {
+    float x[4];
+    load_pack<4>(row + j, x);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = g.of(x[i], j + i);
+    store_pack<4>(grad + j, x);
+  }
+  const int64_t tail = packed + threadIdx.x;
+  if (tail < vocab) store(&grad[tail], g.of(row[tail], tail));
+}
+
+// One block a row: one pass for maximum and sum, one for the gradient.
+template <typename Grad>
+__global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArgs args) {
+  const float* row = args.logits + blockIdx.x * args.stride;
+  const int64_t target = args.targets[blockIdx.x];
+  if (target < 0 || target >= args.vocab) __trap();
+  const float at_target = row[target], weight = args.weights[blockIdx.x];
+  const RowSums sums = row_sums(row, args.vocab);
+  const float vocab = static_cast<float>(args.vocab);
+  const float mean = block_sum(sums.plain) / vocab;
+  const Softmax all = combine(sums.softmax);  // synchronises: nobody reads at_target after it
+  if (threadIdx.x == 0) {
+    const double log_sum = all.highest + log(static_cast<double>(all.sum));
+    args.losses[blockIdx.x] = weight * ((1.0 - args.smoothing) * (log_sum - at_target) +
+                                        args.smoothing * (log_sum - mean));
+  }
+  if (args.grad == nullptr) return;
+  write_gradient(row, static_cast<Grad*>(args.grad) + blockIdx.x * args.stride, args.vocab,
+                 Gradient{.highest = all.highest,
+                          .scale = weight / all.sum,
+                          .shift = weight * args.smoothing / vocab,
+                          .at_target = weight * (1.0f - args.smoothing),
+                          .target = target});
+}
+
+__global__ void __launch_bounds__(kSumThreads)
+    add_losses_kernel(const double* losses, int64_t count, double* total) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += losses[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+}  // namespace
+
+void launch_cross_entropy(const CrossEntropyArgs& args, Dtype grad_dtype, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  const auto blocks = static_cast<unsigned>(args.rows);
+  if (grad_dtype == Dtype::kFloat)
+    cross_entropy_kernel<float><<<blocks, kThreads, 0, stream>>>(args);
+  else
+    cross_entropy_kernel<bfloat16><<<blocks, kThreads, 0, stream>>>(args);
+}
+
+void launch_add_losses(const double* losses, int64_t count, double* total, cudaStream_t stream) {
+  add_losses_kernel<<<1, kSumThreads, 0, stream>>>(losses, count, total);
+}
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,71 @@
+#include <torch/library.h>
+
+#include "ops/cpu/parallel.h"
+#include "ops/rms_norm/rms_norm_rows.h"
+#include "ops/cpu/row_parts.h"
+#include "ops/rms_norm/rms_norm.h"
+
+namespace fastsft {
+namespace {
+
+template <typename T>
+T* data_or_null(const OptionalTensor& tensor) {
+  return tensor ? tensor->data_ptr<T>() : nullptr;
+}
+
+template <typename T>
+void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
+                          const at::Tensor& weight, float eps, const OptionalTensor& sum,
+                          const at::Tensor& out, const at::Tensor& rstd) {
+  const int64_t hidden = x.size(1);
+  const T* r = data_or_null<T>(residual);
+  T* s = data_or_null<T>(sum);
+  at::parallel_for(0, x.size(0), cpu::rows_per_task(hidden), [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * hidden;
+    cpu::rms_norm_rows(x.data_ptr<T>() + at, r ? r + at : nullptr, weight.data_ptr<T>(), eps,
+                       s ? s + at : nullptr, out.data_ptr<T>() + at, rstd.data_ptr<float>() + begin,
+                       end - begin, hidden);
+  });
+}
+
+template <typename T>
+void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
+                           const at::Tensor& weight, const at::Tensor& rstd,
+                           const at::Tensor& grad_x, const at::Tensor& grad_weight, float beta) {
+  const int64_t hidden = x.size(1);
+  cpu::sum_row_parts(x.size(0), grad_weight, beta, [&](int64_t begin, int64_t end, float* part) {
+    const int64_t at = begin * hidden;
+    cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
+                                weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
+                                grad_x.data_ptr<T>() + at, part, end - begin, hidden);
+  });
+}
+
+void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                  double eps, const OptionalTensor& sum, const at::Tensor& out,
+                  const at::Tensor& rstd) {
+  check_rms_norm(x, residual, weight, eps, sum, out, rstd);
+  const bool wide = x.scalar_type() == at::kFloat;
+  (wide ? run_rms_norm_forward<float>
+        : run_rms_norm_forward<c10::BFloat16>)(x, residual, weight, static_cast<float>(eps), sum,
+                                               out, rstd);
+}
+
+void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
+                           const at::Tensor& weight, const at::Tensor& rstd,
+                           const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
+  const bool wide = x.scalar_type() == at::kFloat;
+  (wide ? run_rms_norm_backward<float>
+        : run_rms_norm_backward<c10::BFloat16>)(grad_out, x, weight, rstd, grad_x, grad_weight,
+                                                static_cast<float>(beta));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CPU, m) {
+  m.impl("rms_norm", &rms_norm_cpu);
+  m.impl("rms_norm_backward", &rms_norm_backward_cpu);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,73 @@
+#include "ops/rms_norm/rms_norm.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "ops/cuda/arguments.h"
+#include "ops/cuda/column_sums.h"
+#include "ops/rms_norm/rms_norm_launch.h"
+
+namespace fastsft {
+namespace {
+
+void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                   double eps, const OptionalTensor& sum, const at::Tensor& out,
+                   const at::Tensor& rstd) {
+  check_rms_norm(x, residual, weight, eps, sum, out, rstd);
+  const c10::cuda::CUDAGuard guard(x.device());
+  const int width = cuda::access_width(
+      x.size(1), {x, weight, out, residual.value_or(at::Tensor()), sum.value_or(at::Tensor())});
+  cuda::launch_rms_norm({.x = x.data_ptr(),
+                         .residual = residual ? residual->data_ptr() : nullptr,
+                         .weight = weight.data_ptr(),
+                         .sum = sum ? sum->data_ptr() : nullptr,
+                         .out = out.data_ptr(),
+                         .rstd = rstd.data_ptr<float>(),
+                         .rows = x.size(0),
+                         .hidden = x.size(1),
+                         .eps = static_cast<float>(eps),
+                         .width = width,
+                         .plan = cuda::plan_row(x.size(1), width)},
+                        cuda::dtype_of(x), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
+                            const at::Tensor& weight, const at::Tensor& rstd,
+                            const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
+  const c10::cuda::CUDAGuard guard(x.device());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  const int64_t rows = x.size(0), hidden = x.size(1);
+  const int width = cuda::access_width(hidden, {x, weight, grad_out, grad_x});
+  const cuda::RowPlan plan = cuda::plan_row(hidden, width);
+  const int64_t blocks = cuda::blocks_for(rows, plan.rows_per_block, cuda::kRmsNormBlocks);
+  const at::Tensor parts = at::empty({blocks * plan.rows_per_block, hidden}, grad_weight.options());
+  cuda::launch_rms_norm_backward({.grad_out = grad_out.data_ptr(),
+                                  .x = x.data_ptr(),
+                                  .weight = weight.data_ptr(),
+                                  .rstd = rstd.data_ptr<float>(),
+                                  .grad_x = grad_x.data_ptr(),
+                                  .parts = parts.data_ptr<float>(),
+                                  .rows = rows,
+                                  .hidden = hidden,
+                                  .blocks = blocks,
+                                  .width = width,
+                                  .plan = plan},
+                                 cuda::dtype_of(x), stream);
+  cuda::launch_column_sums(parts.data_ptr<float>(), parts.size(0), hidden, static_cast<float>(beta),
+                           grad_weight.data_ptr<float>(), stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
+  m.impl("rms_norm", &rms_norm_cuda);
+  m.impl("rms_norm_backward", &rms_norm_backward_cuda);
+}
+
+}  // namespace fastsft

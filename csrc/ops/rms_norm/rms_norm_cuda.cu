@@ -1,0 +1,218 @@
+#include "ops/cuda/dispatch.cuh"
+#include "ops/cuda/pack.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/rms_norm/rms_norm_launch.h"
+
+namespace fastsft::cuda {
+namespace {
+
+constexpr int kWideThreads = 1024;
+
+// A row is one warp of a block with several rows, or a whole block.
+__device__ float row_sum(float value) {
+  return blockDim.y > 1 ? warp_sum(value) : block_sum(value);
+}
+
+__device__ int64_t first_row() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+}
+
+// First element of this thread's access number `pack`.
+template <int kWidth>
+__device__ int64_t column_of(int pack) {
+  return (static_cast<int64_t>(pack) * blockDim.x + threadIdx.x) * kWidth;
+}
+
+// sum = x + residual of one access, rounded as it is stored; without a residual, x.
+template <typename T, int kWidth>
+__device__ void add_residual(const RmsNormArgs& args, int64_t at, float* values) {
+  load_pack<kWidth>(static_cast<const T*>(args.x) + at, values);
+  if (args.residual == nullptr) return;
+  float residual[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.residual) + at, residual);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) values[i] = rounded<T>(values[i] + residual[i]);
+  store_pack<kWidth>(static_cast<T*>(args.sum) + at, values);
+}
+
+template <typename T, int kWidth>
+__device__ void write_normed(const RmsNormArgs& args, int64_t row, int64_t column, float scale,
+                             const float* values) {
+  float out[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, out);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) out[i] = values[i] * scale * out[i];
+  store_pack<kWidth>(static_cast<T*>(args.out) + row * args.hidden + column, out);
+}
+
+template <typename T, int kWidth, int kPacks>
+__global__ void __launch_bounds__(1024) forward_kernel(RmsNormArgs args) {
+  const int64_t row = first_row();
+  if (row >= args.rows) return;  // whole warps: a block of one row never leaves here
+  float values[kPacks][kWidth], squares = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.hidden) continue;
+    add_residual<T, kWidth>(args, row * args.hidden + column, values[p]);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) squares += values[p][i] * values[p][i];
+  }
+  const float scale = rsqrtf(row_sum(squares) / static_cast<float>(args.hidden) + args.eps);
+  if (threadIdx.x == 0) args.rstd[row] = scale;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column < args.hidden) write_normed<T, kWidth>(args, row, column, scale, values[p]);
+  }
+}
+
+// Rows that do not fit the registers of a block are read twice.
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs args) {
+  const int64_t row = blockIdx.x, begin = row * args.hidden;
+  float squares = 0;
+  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+    float value;
+    add_residual<T, 1>(args, begin + j, &value);
+    squares += value * value;
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(args.hidden) + args.eps);
+  if (threadIdx.x == 0) args.rstd[row] = scale;
+  const T* source = static_cast<const T*>(args.residual == nullptr ? args.x : args.sum) + begin;
+  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+    const float value = to_float(source[j]);
+    write_normed<T, 1>(args, row, j, scale, &value);
+  }
+}
+
+// grad_x += scale * (g * weight - x * mean) of one access; part += g * x * scale.
+template <typename T, int kWidth>
+__device__ void backward_access(const RmsNormBackwardArgs& args, int64_t at, int64_t column,
+                                float scale, float mean, const Pack<T, kWidth>& x,
+                                const Pack<T, kWidth>& g, float* part) {
+  float weight[kWidth], grad[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+  load_pack<kWidth>(static_cast<const T*>(args.grad_x) + at, grad);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float value = to_float(x.at[i]), grad_out = to_float(g.at[i]);
+    part[i] += grad_out * value * scale;
+    grad[i] += scale * (grad_out * weight[i] - value * mean);
+  }
+  store_pack<kWidth>(static_cast<T*>(args.grad_x) + at, grad);
+}
+
+template <typename T, int kWidth>
+__device__ float weighted_dot(const RmsNormBackwardArgs& args, int64_t column,
+                              const Pack<T, kWidth>& x, const Pack<T, kWidth>& g) {
+  float weight[kWidth], dot = 0;
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) dot += to_float(g.at[i]) * weight[i] * to_float(x.at[i]);
+  return dot;
+}
+
+template <typename T, int kWidth>
+__device__ const Pack<T, kWidth>& pack_at(const void* from, int64_t at) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(from) + at);
+}
+
+// One row; x and grad_out stay packed in registers between the two passes.
+template <typename T, int kWidth, int kPacks>
+__device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
+                             float (&part)[kPacks][kWidth]) {
+  Pack<T, kWidth> x[kPacks], g[kPacks];
+  float dot = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.hidden) continue;
+    x[p] = pack_at<T, kWidth>(args.x, row * args.hidden + column);
+    g[p] = pack_at<T, kWidth>(args.grad_out, row * args.hidden + column);
+    dot += weighted_dot<T, kWidth>(args, column, x[p], g[p]);
+  }
+  const float scale = args.rstd[row];
+  const float mean = row_sum(dot) * scale * scale / static_cast<float>(args.hidden);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.hidden) continue;
+    backward_access<T, kWidth>(args, row * args.hidden + column, column, scale, mean, x[p], g[p],
+                               part[p]);
+  }
+}
+
+// Each row of threads takes every (blocks * rows_per_block)-th row and keeps its own sum of the
+// weight gradient.
+template <typename T, int kWidth, int kPacks>
+__global__ void __launch_bounds__(1024) backward_kernel(RmsNormBackwardArgs args) {
+  float part[kPacks][kWidth] = {};
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  for (int64_t row = first_row(); row < args.rows; row += step) {
+    backward_row<T, kWidth, kPacks>(args, row, part);
+  }
+  float* to = args.parts + first_row() * args.hidden;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column < args.hidden) store_floats<kWidth>(to + column, part[p]);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBackwardArgs args) {
+  float* part = args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden;
+  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) part[j] = 0;
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const int64_t begin = row * args.hidden;
+    float dot = 0;
+    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+      dot += weighted_dot<T, 1>(args, j, pack_at<T, 1>(args.x, begin + j),
+                                pack_at<T, 1>(args.grad_out, begin + j));
+    }
+    const float scale = args.rstd[row];
+    const float mean = block_sum(dot) * scale * scale / static_cast<float>(args.hidden);
+    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+      backward_access<T, 1>(args, begin + j, j, scale, mean, pack_at<T, 1>(args.x, begin + j),
+                            pack_at<T, 1>(args.grad_out, begin + j), &part[j]);
+    }
+  }
+}
+
+dim3 threads_of(const RowPlan& plan) {
+  return dim3(static_cast<unsigned>(plan.threads), static_cast<unsigned>(plan.rows_per_block));
+}
+
+}  // namespace
+
+void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  const auto blocks =
+      static_cast<unsigned>(blocks_for(args.rows, args.plan.rows_per_block, int64_t{1} << 31));
+  const dim3 threads = threads_of(args.plan);
+  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
+    if (args.plan.packs == 2)
+      forward_kernel<T, kWidth, 2><<<blocks, threads, 0, stream>>>(args);
+    else if (args.plan.packs == 4)
+      forward_kernel<T, kWidth, 4><<<blocks, threads, 0, stream>>>(args);
+    else
+      wide_forward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
+  });
+}
+
+void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  const auto blocks = static_cast<unsigned>(args.blocks);
+  const dim3 threads = threads_of(args.plan);
+  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
+    if (args.plan.packs == 2)
+      backward_kernel<T, kWidth, 2><<<blocks, threads, 0, stream>>>(args);
+    else if (args.plan.packs == 4)
+      backward_kernel<T, kWidth, 4><<<blocks, threads, 0, stream>>>(args);
+    else
+      wide_backward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
+  });
+}
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+#include "ops/cuda/row_plan.h"
+
+namespace fastsft::cuda {
+
+// Formulas and overwritten arguments: ops/rms_norm/rms_norm.h. All pointers are on the current device; work
+// is enqueued on `stream` and not waited for. `width` is the elements of one access, `plan` how a
+// row lies over threads (ops/cuda/row_plan.h).
+struct RmsNormArgs {
+  const void* x;
+  const void* residual;  // null: no residual
+  const void* weight;
+  void* sum;
+  void* out;
+  float* rstd;
+  int64_t rows, hidden;
+  float eps;
+  int width;
+  RowPlan plan;
+};
+void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream);
+
+struct RmsNormBackwardArgs {
+  const void* grad_out;
+  const void* x;
+  const void* weight;
+  const float* rstd;
+  void* grad_x;
+  float* parts;  // [blocks * plan.rows_per_block, hidden]: weight gradients of some of the rows
+  int64_t rows, hidden;
+  int64_t blocks;
+  int width;
+  RowPlan plan;
+};
+inline constexpr int64_t kRmsNormBlocks = 512;  // at most: four for each multiprocessor, nearly
+// Fills `parts`; their sum is the weight gradient (ops/cuda/column_sums.h).
+void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream);
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,82 @@
+#include "ops/rms_norm/rms_norm_rows.h"
+
+#include <cmath>
+
+#include "ops/cpu/convert.h"
+
+namespace fastsft::cpu {
+namespace {
+
+template <typename T>
+FASTSFT_INLINE const T* add_row(const T* x, const T* residual, T* sum, int64_t hidden) {
+  if (residual == nullptr) return x;
+  for (int64_t j = 0; j < hidden; ++j) store(&sum[j], to_float(x[j]) + to_float(residual[j]));
+  return sum;
+}
+
+template <typename T>
+FASTSFT_INLINE void forward(const T* x, const T* residual, const T* weight, float eps, T* sum,
+                            T* out, float* rstd, int64_t rows, int64_t hidden) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t at = i * hidden;
+    const T* row =
+        add_row(x + at, residual ? residual + at : nullptr, sum ? sum + at : nullptr, hidden);
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t j = 0; j < hidden; ++j) squares += to_float(row[j]) * to_float(row[j]);
+    const float scale = 1.0f / std::sqrt(squares / static_cast<float>(hidden) + eps);
+    rstd[i] = scale;
+    for (int64_t j = 0; j < hidden; ++j) {
+      store(&out[at + j], to_float(row[j]) * scale * to_float(weight[j]));
+    }
+  }
+}
+
+template <typename T>
+FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, const float* rstd,
+                             T* grad_x, float* grad_weight, int64_t rows, int64_t hidden) {
+  for (int64_t i = 0; i < rows; ++i, grad_out += hidden, x += hidden, grad_x += hidden) {
+    const float scale = rstd[i];
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t j = 0; j < hidden; ++j) {
+      dot += to_float(grad_out[j]) * to_float(weight[j]) * to_float(x[j]);
+    }
+    const float mean = dot * scale * scale / static_cast<float>(hidden);
+    for (int64_t j = 0; j < hidden; ++j) {
+      const float g = to_float(grad_out[j]);
+      const float xj = to_float(x[j]);
+      grad_weight[j] += g * xj * scale;
+      store(&grad_x[j], to_float(grad_x[j]) + scale * (g * to_float(weight[j]) - xj * mean));
+    }
+  }
+}
+
+}  // namespace
+
+FASTSFT_CLONES void rms_norm_rows(const float* x, const float* residual, const float* weight,
+                                  float eps, float* sum, float* out, float* rstd, int64_t rows,
+                                  int64_t hidden) {
+  forward(x, residual, weight, eps, sum, out, rstd, rows, hidden);
+}
+
+FASTSFT_CLONES void rms_norm_rows(const bfloat16* x, const bfloat16* residual,
+                                  const bfloat16* weight, float eps, bfloat16* sum, bfloat16* out,
+                                  float* rstd, int64_t rows, int64_t hidden) {
+  forward(x, residual, weight, eps, sum, out, rstd, rows, hidden);
+}
+
+FASTSFT_CLONES void rms_norm_backward_rows(const float* grad_out, const float* x,
+                                           const float* weight, const float* rstd, float* grad_x,
+                                           float* grad_weight, int64_t rows, int64_t hidden) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+}
+
+FASTSFT_CLONES void rms_norm_backward_rows(const bfloat16* grad_out, const bfloat16* x,
+                                           const bfloat16* weight, const float* rstd,
+                                           bfloat16* grad_x, float* grad_weight, int64_t rows,
+                                           int64_t hidden) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+}
+
+}  // namespace fastsft::cpu

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// Formula: ops/rope/rope.h. `stride` is the elements between rows of x; `width` divides `half`.
+struct RopeArgs {
+  void* x;
+  const float* cos;
+  const float* sin;
+  const int32_t* positions;
+  int64_t rows, stride;
+  int num_heads, half;
+  float direction;  // 1, or -1 for the inverse
+  int width;
+};
+void launch_rope(const RopeArgs& args, Dtype dtype, cudaStream_t stream);
+
+}  // namespace fastsft::cuda

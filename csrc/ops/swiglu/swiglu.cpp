@@ -1,0 +1,46 @@
+#include "ops/swiglu/swiglu.h"
+
+#include <torch/library.h>
+
+#include "ops/check.h"
+#include "ops/dispatch.h"
+
+namespace fastsft {
+
+void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
+  FASTSFT_DISPATCH(swiglu, gate_up, out);
+}
+
+void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
+                     const at::Tensor& grad_gate_up) {
+  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up);
+}
+
+void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
+  constexpr const char* kOp = "swiglu";
+  check_tensors(kOp, {{"gate_up", gate_up}, {"out", out}});
+  check_compute_dtype(kOp, {"gate_up", gate_up});
+  check_dtype(kOp, {"out", out}, gate_up.scalar_type());
+  TORCH_CHECK_VALUE(gate_up.dim() == 2 && gate_up.size(1) % 2 == 0, kOp, ": gate_up has shape ",
+                    gate_up.sizes(), ", expected [tokens, 2 * width]");
+  check_shape(kOp, {"out", out}, {gate_up.size(0), gate_up.size(1) / 2});
+  TORCH_CHECK_VALUE(gate_up.is_contiguous() && out.is_contiguous(), kOp,
+                    ": gate_up and out must be contiguous");
+}
+
+void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
+                           const at::Tensor& grad_gate_up) {
+  check_swiglu(gate_up, grad_out);
+  check_tensors("swiglu_backward", {{"gate_up", gate_up}, {"grad_gate_up", grad_gate_up}});
+  check_shape("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.sizes());
+  check_dtype("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.scalar_type());
+  TORCH_CHECK_VALUE(grad_gate_up.is_contiguous(),
+                    "swiglu_backward: grad_gate_up must be contiguous");
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def("swiglu(Tensor gate_up, Tensor(a!) out) -> ()");
+  m.def("swiglu_backward(Tensor grad_out, Tensor gate_up, Tensor(a!) grad_gate_up) -> ()");
+}
+
+}  // namespace fastsft

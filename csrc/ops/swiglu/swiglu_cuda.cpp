@@ -1,0 +1,46 @@
+#include "ops/swiglu/swiglu.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "ops/cuda/arguments.h"
+#include "ops/swiglu/swiglu_launch.h"
+
+namespace fastsft {
+namespace {
+
+// `out` is the activation, or with a grad_out the gradient of gate_up.
+void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Tensor& out) {
+  const c10::cuda::CUDAGuard guard(gate_up.device());
+  const int64_t width = gate_up.size(1) / 2;
+  cuda::launch_swiglu({.gate_up = gate_up.data_ptr(),
+                       .grad_out = grad_out.defined() ? grad_out.data_ptr() : nullptr,
+                       .out = out.data_ptr(),
+                       .rows = gate_up.size(0),
+                       .width = width,
+                       .access = cuda::access_width(width, {gate_up, grad_out, out})},
+                      cuda::dtype_of(gate_up), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out) {
+  check_swiglu(gate_up, out);
+  launch(gate_up, at::Tensor(), out);
+}
+
+void swiglu_backward_cuda(const at::Tensor& grad_out, const at::Tensor& gate_up,
+                          const at::Tensor& grad_gate_up) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up);
+  launch(gate_up, grad_out, grad_gate_up);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
+  m.impl("swiglu", &swiglu_cuda);
+  m.impl("swiglu_backward", &swiglu_backward_cuda);
+}
+
+}  // namespace fastsft

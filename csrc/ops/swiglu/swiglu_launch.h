@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// Formulas: ops/swiglu/swiglu.h. Rows lie behind one another; `access` is the elements of one access.
+struct SwigluArgs {
+  const void* gate_up;
+  const void* grad_out;  // null: forward
+  void* out;             // forward: the activation; backward: the gradient of gate_up
+  int64_t rows, width;
+  int access;
+};
+void launch_swiglu(const SwigluArgs& args, Dtype dtype, cudaStream_t stream);
+
+}  // namespace fastsft::cuda
