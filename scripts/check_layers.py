@@ -154,7 +154,9 @@ def check_ops(source: Source) -> Iterator[Violation]:
     if device_file and blocks:
         for sibling in (f"{device_file[1]}.h", f"{device_file[1]}.cpp"):
             if not (source.path.parent / sibling).is_file():
-                yield source.violation(0, f"an op is a folder of four files; {sibling} is missing next to its kernel")
+                yield source.violation(
+                    0, f"an op is a folder of four files; {sibling} is missing next to its kernel"
+                )
 
 
 def registrations(source: Source) -> Iterator[tuple[int, str, str]]:

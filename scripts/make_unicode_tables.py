@@ -1,4 +1,4 @@
-"""Writes csrc/tokenizer/unicode_tables.inc: the character classes and normalization data of `tokenizers`.
+"""Writes csrc/tokenizer/unicode/unicode_tables.inc: character classes and normalization data of `tokenizers`.
 
 The tables begin with Python's unicodedata; where `tokenizers` (Oniguruma for the split patterns, its own NFC)
 follows another version of Unicode, what `tokenizers` does is taken. At the end everything is checked over all
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-OUTPUT = Path(__file__).parent.parent / "csrc" / "tokenizer" / "unicode_tables.inc"
+OUTPUT = Path(__file__).parent.parent / "csrc" / "tokenizer" / "unicode" / "unicode_tables.inc"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 HANGUL = range(0xAC00, 0xD7A4)
 NFC = normalizers.NFC().normalize_str

@@ -5,9 +5,9 @@
 
 #include "bindings/bind.h"
 #include "core/run_in_parts.h"
-#include "tokenizer/byte_masks.h"
 #include "tokenizer/called_tokenizer.h"
-#include "tokenizer/tokenizer_files.h"
+#include "tokenizer/files/tokenizer_files.h"
+#include "tokenizer/sentencepiece/byte_masks.h"
 
 namespace fastsft::bindings {
 namespace {

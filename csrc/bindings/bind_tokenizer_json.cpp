@@ -2,10 +2,10 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "tokenizer/byte_level_tokenizer.h"
-#include "tokenizer/json_tokenizer.h"
+#include "tokenizer/byte_level/byte_level_tokenizer.h"
+#include "tokenizer/files/json_tokenizer.h"
+#include "tokenizer/files/not_native.h"
 #include "tokenizer/library_tokenizer.h"
-#include "tokenizer/not_native.h"
 
 namespace fastsft::bindings {
 namespace {

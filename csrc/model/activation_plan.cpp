@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "ops/linear_cross_entropy/logit_chunks.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/gemm/widened_product.h"
+#include "ops/linear_cross_entropy/logit_chunks.h"
 
 namespace fastsft {
 namespace {

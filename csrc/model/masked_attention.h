@@ -12,10 +12,10 @@ struct AttentionHeads {
   int64_t window;
 };
 
-// Attention as ops/attention/attention.h has it, of a batch some of whose tokens are keys for no query
-// (Batch::is_key); a query that sees no key gets zeros, as from torch's scaled dot product. Made of
-// ATen's products a block of queries at a time, on any device: for the few rows that no kernel here
-// computes. Deterministic; products and softmax in float32.
+// Attention as ops/attention/attention.h has it, of a batch some of whose tokens are keys for no
+// query (Batch::is_key); a query that sees no key gets zeros, as from torch's scaled dot product.
+// Made of ATen's products a block of queries at a time, on any device: for the few rows that no
+// kernel here computes. Deterministic; products and softmax in float32.
 void masked_attention(const at::Tensor& qkv, const Batch& batch, const AttentionHeads& heads,
                       const at::Tensor& out, const at::Tensor& lse);
 

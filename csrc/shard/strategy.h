@@ -24,7 +24,8 @@ struct StrategyContext {
   size_t resident_units;
   at::ScalarType grad_dtype = at::kFloat;   // of the accumulated gradient: float32 or bfloat16
   at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments: float32 or bfloat16
-  // The masters of bfloat16 are the compute range and 16 bits more (ops/adamw/adamw.h), not float32.
+  // The masters of bfloat16 are the compute range and 16 bits more (ops/adamw/adamw.h), not
+  // float32.
   bool split_master = false;
   bool prefetch = true;   // false: every gather is waited for at once, for comparison
   bool blocking = false;  // likewise every reduction

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
 namespace {

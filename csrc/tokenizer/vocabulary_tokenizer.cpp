@@ -2,9 +2,9 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
-#include "tokenizer/not_native.h"
-#include "tokenizer/post_processor.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/files/not_native.h"
+#include "tokenizer/files/post_processor.h"
+#include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tokenizer/added_matcher.h"
-#include "tokenizer/json_vocabulary.h"
+#include "tokenizer/files/json_vocabulary.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fastsft {

@@ -15,9 +15,9 @@ struct StepResult {
   bool finite = true;    // false: nothing was updated
 };
 
-// What steps came to, on its way from the device's control block (ops/clip_control/control_slots.h) to the host.
-// The host asks for a step while the next one is running already, and so never leaves the device
-// without work.
+// What steps came to, on its way from the device's control block (ops/clip_control/control_slots.h)
+// to the host. The host asks for a step while the next one is running already, and so never leaves
+// the device without work.
 class StepResults {
  public:
   // `behind`: how many of the newest steps `take` leaves on their way.

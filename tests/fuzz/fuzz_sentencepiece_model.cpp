@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/utf8.h"
-#include "tokenizer/llama_tokenizer.h"
+#include "tokenizer/sentencepiece/llama_tokenizer.h"
 #include "tokenizer_promises.h"
 
 namespace {

@@ -12,13 +12,13 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/missing_words.h"
-#include "tokenizer/pair_merger.h"
-#include "tokenizer/pair_table.h"
-#include "tokenizer/self_merges.h"
-#include "tokenizer/text_index.h"
-#include "tokenizer/token_writer.h"
-#include "tokenizer/word_batch.h"
+#include "tokenizer/bpe/missing_words.h"
+#include "tokenizer/bpe/pair_merger.h"
+#include "tokenizer/bpe/pair_table.h"
+#include "tokenizer/bpe/self_merges.h"
+#include "tokenizer/bpe/text_index.h"
+#include "tokenizer/bpe/token_writer.h"
+#include "tokenizer/bpe/word_batch.h"
 
 namespace fastsft {
 namespace {

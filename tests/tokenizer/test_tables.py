@@ -13,7 +13,7 @@ SOURCES = [
     "tests/tokenizer/tables_program.cpp",
     "csrc/core/zeroed_pages.cpp",
     *(
-        f"csrc/tokenizer/{name}.cpp"
+        f"csrc/tokenizer/bpe/{name}.cpp"
         for name in (
             "long_word_cache", "missing_words", "pair_merger", "pair_table", "self_merges", "text_index",
             "word_batch", "word_cache", "word_index",

@@ -3,8 +3,8 @@
 #include "ops/adamw/adamw_constants.cuh"
 #include "ops/adamw/adamw_launch.h"
 #include "ops/adamw/master_halves.cuh"
-#include "ops/cuda/pack.cuh"
 #include "ops/adamw/stochastic_rounding.cuh"
+#include "ops/cuda/pack.cuh"
 
 namespace fastsft::cuda {
 namespace {

@@ -6,10 +6,10 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include "ops/cuda/arguments.h"
 #include "ops/attention/attention_choice.h"
 #include "ops/attention/attention_launch.h"
 #include "ops/attention/flash_attention.h"
+#include "ops/cuda/arguments.h"
 
 namespace fastsft {
 namespace {

@@ -6,8 +6,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include "ops/cuda/arguments.h"
 #include "ops/bias/bias_launch.h"
+#include "ops/cuda/arguments.h"
 #include "ops/cuda/column_sums.h"
 
 namespace fastsft {

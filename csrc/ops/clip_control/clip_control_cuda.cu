@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "ops/clip_control/control_slots.h"
 #include "ops/clip_control/clip_control_launch.h"
+#include "ops/clip_control/control_slots.h"
 
 namespace fastsft::cuda {
 namespace {

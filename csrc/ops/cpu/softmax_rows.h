@@ -4,8 +4,9 @@
 
 namespace fastsft::cpu {
 
-// The loss of one row of logits (see ops/linear_cross_entropy/linear_cross_entropy.h), times `weight`. With `gradient`,
-// the row is overwritten by d loss / d logits; otherwise its content is lost.
+// The loss of one row of logits (see ops/linear_cross_entropy/linear_cross_entropy.h), times
+// `weight`. With `gradient`, the row is overwritten by d loss / d logits; otherwise its content is
+// lost.
 double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
                          float smoothing, bool gradient);
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "ops/cuda/dispatch.cuh"
-#include "ops/embedding/embedding_launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/embedding/embedding_launch.h"
 
 namespace fastsft::cuda {
 namespace {

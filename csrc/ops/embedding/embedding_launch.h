@@ -8,7 +8,8 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/embedding/embedding.h. An id outside [0, vocab) traps: the stream reports a launch failure.
+// Formulas: ops/embedding/embedding.h. An id outside [0, vocab) traps: the stream reports a launch
+// failure.
 struct EmbeddingArgs {
   const void* weight;
   const int64_t* ids;

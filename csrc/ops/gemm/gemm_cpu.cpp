@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/gemm/float_gemm.h"
 #include "ops/cpu/scratch.h"
+#include "ops/gemm/float_gemm.h"
 #include "ops/gemm/widened_product.h"
 
 namespace fastsft {

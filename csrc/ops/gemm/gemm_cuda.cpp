@@ -4,9 +4,9 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
+#include "ops/gemm/gemm_candidate.h"
 #include "ops/gemm/gemm_operands.h"
 #include "ops/gemm/gemm_plans.h"
-#include "ops/gemm/gemm_candidate.h"
 
 namespace fastsft {
 namespace {

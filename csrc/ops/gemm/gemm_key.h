@@ -9,7 +9,8 @@
 namespace fastsft::cuda {
 
 // All that decides which algorithm cuBLASLt may run for out = op(a) op(b) + beta * out: products
-// of equal keys take the same algorithm. Sizes are those of the row-major matrices in ops/gemm/gemm.h.
+// of equal keys take the same algorithm. Sizes are those of the row-major matrices in
+// ops/gemm/gemm.h.
 struct GemmKey {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldout = 0;

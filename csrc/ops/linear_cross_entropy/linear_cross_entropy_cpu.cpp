@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/linear_cross_entropy/logit_chunks.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/softmax_rows.h"
 #include "ops/gemm/gemm.h"
+#include "ops/linear_cross_entropy/logit_chunks.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {

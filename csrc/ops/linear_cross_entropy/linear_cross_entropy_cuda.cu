@@ -1,8 +1,8 @@
 #include <cfloat>
 
-#include "ops/linear_cross_entropy/cross_entropy_launch.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/linear_cross_entropy/cross_entropy_launch.h"
 
 namespace fastsft::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/cuda/dispatch.cuh"
-#include "ops/norm_squared/norm_squared_launch.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/norm_squared/norm_squared_launch.h"
 
 namespace fastsft::cuda {
 namespace {

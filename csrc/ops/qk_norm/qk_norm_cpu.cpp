@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "ops/qk_norm/head_norm_rows.h"
 #include "ops/cpu/parallel.h"
-#include "ops/rms_norm/rms_norm_rows.h"
 #include "ops/cpu/row_parts.h"
+#include "ops/qk_norm/head_norm_rows.h"
+#include "ops/rms_norm/rms_norm_rows.h"
 
 namespace fastsft {
 namespace {

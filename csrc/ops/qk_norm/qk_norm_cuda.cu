@@ -1,7 +1,7 @@
 #include "ops/cuda/dispatch.cuh"
 #include "ops/cuda/pack.cuh"
-#include "ops/qk_norm/qk_norm_launch.h"
 #include "ops/cuda/reduce.cuh"
+#include "ops/qk_norm/qk_norm_launch.h"
 
 namespace fastsft::cuda {
 namespace {

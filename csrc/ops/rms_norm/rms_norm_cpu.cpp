@@ -1,9 +1,9 @@
 #include <torch/library.h>
 
 #include "ops/cpu/parallel.h"
-#include "ops/rms_norm/rms_norm_rows.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/rms_norm/rms_norm_rows.h"
 
 namespace fastsft {
 namespace {

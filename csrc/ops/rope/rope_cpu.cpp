@@ -1,8 +1,8 @@
 #include <torch/library.h>
 
 #include "ops/cpu/parallel.h"
-#include "ops/rope/rope_rows.h"
 #include "ops/rope/rope.h"
+#include "ops/rope/rope_rows.h"
 
 namespace fastsft {
 namespace {

@@ -6,7 +6,8 @@
 
 namespace fastsft::cpu {
 
-// One token's heads, rotated in place; `direction` is 1, or -1 for the inverse. See ops/rope/rope.h.
+// One token's heads, rotated in place; `direction` is 1, or -1 for the inverse. See
+// ops/rope/rope.h.
 void rope_row(float* x, const float* cos, const float* sin, float direction, int64_t num_heads,
               int64_t half);
 void rope_row(c10::BFloat16* x, const float* cos, const float* sin, float direction,

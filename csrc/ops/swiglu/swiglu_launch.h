@@ -8,7 +8,8 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/swiglu/swiglu.h. Rows lie behind one another; `access` is the elements of one access.
+// Formulas: ops/swiglu/swiglu.h. Rows lie behind one another; `access` is the elements of one
+// access.
 struct SwigluArgs {
   const void* gate_up;
   const void* grad_out;  // null: forward

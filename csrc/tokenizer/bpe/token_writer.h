@@ -1,0 +1,83 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "tokenizer/bpe/word_cache.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fastsft {
+
+// Appends tokens to a list, some hundred at a time: Output is Token, with byte ranges that follow
+// each other from `offset` on, or int32_t, ids alone.
+template <typename Output>
+class TokenWriter {
+ public:
+  TokenWriter(std::vector<Output>& to, uint32_t offset) : to_(&to), next_{staged(), offset} {}
+  ~TokenWriter() =
+      default;  // what `flush` has not handed over is lost: it allocates, and may throw
+  TokenWriter(const TokenWriter&) = delete;
+  TokenWriter& operator=(const TokenWriter&) = delete;
+
+  void put(int32_t id, uint32_t size) {
+    make_room(1);
+    place(next_, id, size);
+  }
+  void put(std::span<const PackedToken> tokens) {
+    for (const PackedToken token : tokens) put(packed_id(token), packed_size(token));
+  }
+  void flush() {
+    to_->insert(to_->end(), staged(), next_.to);
+    next_.to = staged();
+  }
+
+  // Where the next token goes, for a loop that keeps it at hand: `open` makes room for
+  // WordCache::kInline tokens of each of `num_words` (kMaxWords at most), `close` ends it.
+  static constexpr size_t kMaxWords = 256;
+  struct Position {
+    Output* to;
+    uint32_t offset;
+  };
+  Position open(size_t num_words) {
+    make_room(num_words * WordCache::kInline);
+    return next_;
+  }
+  void close(const Position& next) { next_ = next; }
+  // At most WordCache::kInline tokens; all of `tokens` may be read.
+  static void put_inline(Position& next, const std::array<PackedToken, WordCache::kInline>& tokens,
+                         size_t count) {
+    if constexpr (std::is_same_v<Output, int32_t>) {
+      for (size_t i = 0; i < tokens.size(); ++i) next.to[i] = packed_id(tokens[i]);
+      next.to += count;
+    } else {
+      for (size_t i = 0; i < count; ++i) place(next, packed_id(tokens[i]), packed_size(tokens[i]));
+    }
+  }
+
+ private:
+  static constexpr size_t kStaged = kMaxWords * WordCache::kInline;
+  static_assert(std::is_trivially_copyable_v<Output>);
+
+  Output* staged() { return reinterpret_cast<Output*>(bytes_); }
+  void make_room(size_t count) {
+    if (next_.to + count > staged() + kStaged) flush();
+  }
+  static void place(Position& next, int32_t id, uint32_t size) {
+    if constexpr (std::is_same_v<Output, int32_t>) {
+      *next.to++ = id;
+    } else {
+      *next.to++ = {id, next.offset, next.offset + size};
+      next.offset += size;
+    }
+  }
+
+  std::vector<Output>* to_;
+  Position next_;
+  alignas(16) std::byte bytes_[kStaged * sizeof(Output)];  // of Outputs; nothing to initialize
+};
+
+}  // namespace fastsft

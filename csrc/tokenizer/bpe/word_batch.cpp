@@ -1,0 +1,41 @@
+#include "tokenizer/bpe/word_batch.h"
+
+namespace fastsft {
+
+void WordBatch::load(std::string_view text, size_t begin, std::span<const uint32_t> ends,
+                     const WordCache& cache) {
+  text_ = text;
+  begin_ = begin;
+  ends_ = ends;
+  size_t i = 0;
+  size_t at = begin;
+  const auto add = [&](const WordCache::Key& key) {
+    const uint32_t hash = WordCache::hash_of(key);
+    cache.prefetch(hash);
+    keys_[i] = key;
+    hashes_[i] = hash;
+    at = ends[i];
+  };
+  for (; i < ends.size() && at + WordCache::kLoaded <= text.size(); ++i) {
+    add(WordCache::load_key(text.data() + at, ends[i] - at));
+  }
+  if (i == ends.size()) return;
+  // The last words, fewer than kLoaded bytes, are read from a copy with room behind it.
+  char tail[2 * WordCache::kLoaded] = {};
+  const size_t first = at;
+  std::memcpy(tail, text.data() + first, text.size() - first);
+  for (; i < ends.size(); ++i) add(WordCache::load_key(tail + (at - first), ends[i] - at));
+}
+
+size_t WordBatch::find_missing(const WordCache& cache,
+                               std::array<uint32_t, kMaxWords>& missing) const {
+  size_t count = 0;
+  for (size_t i = 0; i < size(); ++i) {
+    missing[count] = static_cast<uint32_t>(i);
+    const bool is_word = keys_[i].low != WordCache::kNoWord.low || keys_[i].high != 0;
+    count += static_cast<size_t>(is_word & (cache.find(keys_[i], hashes_[i]) == nullptr));
+  }
+  return count;
+}
+
+}  // namespace fastsft

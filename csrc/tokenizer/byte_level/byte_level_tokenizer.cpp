@@ -1,0 +1,136 @@
+#include "tokenizer/byte_level/byte_level_tokenizer.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "core/error.h"
+#include "core/utf8.h"
+#include "tokenizer/byte_level/byte_alphabet.h"
+#include "tokenizer/files/not_native.h"
+#include "tokenizer/unicode/unicode.h"
+
+namespace fastsft {
+namespace {
+
+ByteLevelRules make_rules(const TokenizerJson& json, const JsonTokenizerSettings& settings) {
+  ByteLevelRules rules = parse_byte_level_rules(json);
+  const bool is_read = json.pre_tokenizer.value("type", std::string()) == "ByteLevel";
+  if (is_read && settings.add_prefix_space) rules.adds_prefix_space = *settings.add_prefix_space;
+  return rules;
+}
+
+std::vector<AddedToken> normalize_added(const JsonVocabulary& vocabulary, bool nfc) {
+  std::vector<AddedToken> tokens;
+  NormalizedText normalized;
+  for (const auto& [id, token] : vocabulary.added()) {
+    if (!token.normalized) continue;
+    tokens.push_back(token);
+    if (nfc && normalize_nfc(token.text, normalized)) tokens.back().text = normalized.text;
+  }
+  // Of tokens that have become equal the special one counts.
+  std::stable_partition(tokens.begin(), tokens.end(), [](auto& token) { return token.special; });
+  return tokens;
+}
+
+// Each piece of bytes that cannot become UTF-8 any more is one U+FFFD, as in Rust.
+std::string replace_invalid(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const size_t valid = std::min(find_invalid_utf8(bytes), bytes.size());
+    text += bytes.substr(0, valid);
+    bytes.remove_prefix(valid);
+    if (bytes.empty()) break;
+    text += "\uFFFD";
+    bytes.remove_prefix(broken_utf8_size(bytes));
+  }
+  return text;
+}
+
+// Where tokens have ranges, `moved` says what becomes of each end from token `first` on.
+template <typename Output, typename Move>
+void move_ranges(std::vector<Output>& tokens, size_t first, const Move& moved) {
+  if constexpr (std::is_same_v<Output, Token>) {
+    for (size_t i = first; i < tokens.size(); ++i) {
+      tokens[i].begin = moved(tokens[i].begin);
+      tokens[i].end = moved(tokens[i].end);
+    }
+  }
+}
+
+}  // namespace
+
+ByteLevelTokenizer::ByteLevelTokenizer(const TokenizerJson& json,
+                                       const JsonTokenizerSettings& settings)
+    : VocabularyTokenizer(json, settings),
+      rules_(make_rules(json, settings)),
+      normalized_added_(normalize_added(vocabulary(), rules_.normalizes_nfc)),
+      original_matcher_(list_unnormalized()),
+      normalized_matcher_(list_pointers(normalized_added_)),
+      bpe_(json, rules_.pattern, rules_.ignores_merges),
+      scratch_([this] { return std::make_unique<Scratch>(bpe_); }),
+      parts_are_alone_(!rules_.normalizes_nfc || normalized_matcher_.empty()) {}
+
+template <typename Output>
+void ByteLevelTokenizer::encode_plain(std::string_view text, uint32_t offset, Scratch& scratch,
+                                      std::vector<Output>& tokens) const {
+  if (text.empty()) return;
+  if (!rules_.adds_prefix_space || text[0] == ' ') {
+    return bpe_.encode(text, offset, scratch.bpe, tokens);
+  }
+  const size_t first = tokens.size();
+  scratch.prefixed.assign(1, ' ').append(text);
+  bpe_.encode(scratch.prefixed, 0, scratch.bpe, tokens);
+  move_ranges(tokens, first, [&](uint32_t at) { return offset + std::max(at, 1u) - 1; });
+}
+
+template <typename Output>
+void ByteLevelTokenizer::encode_normalized(std::string_view text, uint32_t offset,
+                                           SpecialText specials, Scratch& scratch,
+                                           std::vector<Output>& tokens) const {
+  encode_between(normalized_matcher_, text, offset, specials, tokens,
+                 [&](size_t begin, size_t end) {
+                   encode_plain(text.substr(begin, end - begin), offset + begin, scratch, tokens);
+                 });
+}
+
+template <typename Output>
+void ByteLevelTokenizer::encode_original(std::string_view text, uint32_t offset,
+                                         SpecialText specials, Scratch& scratch,
+                                         std::vector<Output>& tokens) const {
+  if (!rules_.normalizes_nfc || !normalize_nfc(text, scratch.normalized)) {
+    return encode_normalized(text, offset, specials, scratch, tokens);
+  }
+  const size_t first = tokens.size();
+  encode_normalized(scratch.normalized.text, 0, specials, scratch, tokens);
+  move_ranges(tokens, first, [&](uint32_t at) {
+    return offset + static_cast<uint32_t>(scratch.normalized.original(at));
+  });
+}
+
+template <typename Output>
+void ByteLevelTokenizer::encode_into(std::string_view text, SpecialText specials,
+                                     std::vector<Output>& tokens) const {
+  require(text.size() < kMaxText, "a text of ", text.size(), " bytes is too long to tokenize");
+  const typename ScratchPool<Scratch>::Borrowed scratch(scratch_);
+  encode_between(original_matcher_, text, 0, specials, tokens, [&](size_t begin, size_t end) {
+    encode_original(text.substr(begin, end - begin), begin, specials, *scratch, tokens);
+  });
+}
+
+template void ByteLevelTokenizer::encode_into(std::string_view, SpecialText,
+                                              std::vector<Token>&) const;
+template void ByteLevelTokenizer::encode_into(std::string_view, SpecialText,
+                                              std::vector<int32_t>&) const;
+
+std::string ByteLevelTokenizer::decode(std::span<const int32_t> ids,
+                                       bool skip_special_tokens) const {
+  std::string bytes;
+  for (const int32_t id : ids) {
+    const std::string text = token_text(id);  // throws for an id that is none
+    if (skip_special_tokens && is_skipped(id)) continue;
+    bytes += piece_to_bytes(text).value_or(text);
+  }
+  return replace_invalid(bytes);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,121 @@
+#include "tokenizer/byte_level/split_blocks.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace fastsft {
+namespace {
+
+constexpr size_t kBlock = 64;
+
+// The lowest `count` bits.
+uint64_t low_bits(size_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+
+// A contraction at a quote that begins a piece is a piece: 's, 'll.
+uint64_t cut_contractions(SplitPattern pattern, std::string_view text, uint64_t quotes,
+                          uint64_t starts) {
+  for (; quotes != 0; quotes &= quotes - 1) {
+    const size_t at = std::countr_zero(quotes);
+    const size_t size = find_contraction(pattern, text, at);
+    if (size == 0) continue;
+    starts &= ~(low_bits(size - 1) << (at + 1));
+    if (at + size < kBlock) starts |= 1ull << (at + size);
+  }
+  return starts;
+}
+
+// Masks of the classes that the patterns name; `valid` bytes belong to the block.
+struct Block {
+  Block(const ClassMasks& masks, uint64_t valid)
+      : letters(masks.letters & valid),
+        digits(masks.digits & valid),
+        spaces(masks.spaces & valid),
+        newlines(masks.newlines & valid),
+        blanks(masks.blanks & valid),
+        others(valid & ~(masks.letters | masks.digits | masks.spaces)),
+        before_word(valid & ~masks.spaces) {
+    before_word >>= 1;
+  }
+  uint64_t letters, digits, spaces, newlines, blanks, others;
+  uint64_t before_word;  // bytes in front of one that is no space
+};
+
+uint64_t run_begins(uint64_t run) { return run & ~(run << 1); }
+
+uint64_t find_gpt2_starts(const Block& b) {
+  const uint64_t words = run_begins(b.letters) | run_begins(b.digits) | run_begins(b.others);
+  const uint64_t last_spaces = b.spaces & (b.spaces << 1) & b.before_word;
+  return (words & ~(b.blanks << 1)) | run_begins(b.spaces) | last_spaces;
+}
+
+// Every `max_digits` digits from the beginning of a run on.
+uint64_t find_digit_starts(uint64_t digits, size_t max_digits) {
+  if (max_digits == 1) return digits;
+  const uint64_t inside = digits & (digits << 1) & (digits << 2) & (digits << 3);
+  uint64_t starts = run_begins(digits);
+  for (uint64_t next = starts; next != 0; starts |= next) next = (next << 3) & inside;
+  return starts;
+}
+
+// What follows the last newline of a run of spaces is a piece of its own.
+uint64_t find_starts_behind_newlines(const Block& b, uint64_t spaces) {
+  const uint64_t plain = spaces & ~b.newlines;
+  uint64_t starts = 0;
+  for (uint64_t left = plain & ((b.newlines & spaces) << 1); left != 0; left &= left - 1) {
+    const size_t at = std::countr_zero(left);
+    const size_t end = at + std::countr_one(plain >> at);
+    if (end >= kBlock || (b.newlines >> end & 1) == 0) starts |= 1ull << at;
+  }
+  return starts;
+}
+
+uint64_t find_cl100k_starts(const Block& b, size_t max_digits) {
+  const uint64_t plain_spaces = b.spaces & ~b.newlines;
+  const uint64_t others = run_begins(b.others) & ~(b.blanks << 1);
+  // A letter takes one character in front of it along: a space, or a single other one.
+  const uint64_t letters = run_begins(b.letters) & ~(plain_spaces << 1) & ~(others << 1);
+  // Newlines behind other characters belong to them.
+  const uint64_t first_behind = b.newlines & (b.others << 1);
+  const uint64_t behind = b.newlines & (b.newlines ^ (b.newlines + first_behind));
+  const uint64_t spaces = b.spaces & ~behind;
+  const uint64_t last_spaces = plain_spaces & (spaces << 1) & b.before_word;
+  return letters | others | find_digit_starts(b.digits, max_digits) | run_begins(spaces) |
+         last_spaces | find_starts_behind_newlines(b, spaces);
+}
+
+// The last start that no byte behind the block can move: two bytes decide about a contraction, and
+// a run of spaces must be seen whole.
+BlockStarts keep_certain(uint64_t starts, uint64_t spaces, size_t size) {
+  const size_t run = std::countl_one(spaces << (kBlock - size));
+  const size_t last = std::min(size - std::min<size_t>(size, 2), size - run);
+  const uint64_t certain = starts & low_bits(last);
+  if (certain <= 1) return {1, 0};
+  return {certain, static_cast<uint32_t>(63 - std::countl_zero(certain))};
+}
+
+}  // namespace
+
+BlockStarts find_block_starts(SplitPattern pattern, std::string_view text, ClassifyBytes classify) {
+  char copy[kBlock] = {};
+  const char* bytes = text.data();
+  if (text.size() < kBlock) {
+    std::memcpy(copy, text.data(), text.size());
+    bytes = copy;
+  }
+  ClassMasks masks;
+  classify(bytes, masks);
+  const size_t seen = std::min(text.size(), kBlock);
+  const size_t size = std::min<size_t>(seen, std::countr_zero(masks.high));
+  if (size == 0) return {1, 0};
+  const Block block(masks, low_bits(size));
+  uint64_t starts = pattern == SplitPattern::kGpt2 ? find_gpt2_starts(block)
+                                                   : find_cl100k_starts(block, max_digits(pattern));
+  starts |= 1;
+  const uint64_t quotes = masks.quotes & starts & low_bits(size);
+  if (quotes != 0) starts = cut_contractions(pattern, text, quotes, starts);
+  if (size == text.size()) return {starts & low_bits(size), static_cast<uint32_t>(size)};
+  return keep_certain(starts, block.spaces, size);
+}
+
+}  // namespace fastsft
