@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments import TrainingArguments
 from fastsft.training.state import TrainerState
+
+if TYPE_CHECKING:  # arguments name trackers, and trackers are callbacks
+    from fastsft.arguments.fields import ArgumentFields
 
 
 @dataclass
@@ -84,7 +86,7 @@ class DefaultFlow(TrainerCallback):
     """When to log, evaluate, save and stop (trainer_semantics.md, section 15)."""
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """Cadences in steps; at `max_steps` the run stops, and saves when it saves by steps."""
         step = state.global_step
@@ -100,7 +102,7 @@ class DefaultFlow(TrainerCallback):
         return control
 
     def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """Cadences in epochs."""
         control.should_log |= args.logging_strategy == "epoch"
@@ -114,7 +116,7 @@ class DefaultFlow(TrainerCallback):
 class CallbackHandler:
     """Calls every callback in turn and keeps the control they agree on."""
 
-    def __init__(self, callbacks: Iterable[Any], args: TrainingArguments) -> None:
+    def __init__(self, callbacks: Iterable[Any], args: ArgumentFields) -> None:
         self.callbacks: list[Any] = []
         self.args = args
         self.control = TrainerControl()

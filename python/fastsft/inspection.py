@@ -6,11 +6,9 @@ Uses the labels of training itself; weights are never read.
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,10 @@ from fastsft import _C
 from fastsft.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
 from fastsft.dataset.conversation_labels import check_tokenizer
 from fastsft.dataset.sources import MAX_RECORD_BYTES, JsonArray, data_files, open_input
+from fastsft.inspected_data import InspectedData
 from fastsft.inspected_record import InspectedRecord
+from fastsft.reporting.inspection_page import frame, page
+from fastsft.reporting.inspection_text import inspection_text
 from fastsft.reporting.label_progress import LabelProgress
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizers.byte_tokenizer import NO_LIMIT, byte_tokenizer
@@ -28,7 +29,7 @@ DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(InspectedData):
     """A data set as training would see it.
 
     records: the chosen ones. report: _C.DataReport of the whole data set, the numbers of data_report.json.
@@ -37,62 +38,14 @@ class Inspection:
     tokens, or bytes where no model was given. A notebook shows the object as HTML, `print` as text.
     """
 
-    data: str
-    model: str
-    width: int
-    labelling: dict[str, Any]
-    report: Any
-    faults: list[Any]
-    num_faults: int
-    lengths: dict[int, int]
-    learned: dict[int, int]
-    num_matching: int
-    records: list[InspectedRecord]
-    unit: str = "tokens"
-
-    @property
-    def is_learnable(self) -> bool:
-        """Training would start: something is learned, and no record stops it."""
-        return self.report.num_learned > 0 and self.num_faults == 0
-
-    @property
-    def num_rows(self) -> int:
-        return sum(self.lengths.values())
-
-    @property
-    def num_padding(self) -> int:
-        """Padding that FastChat computes with: each row is filled up to the limit."""
-        return self.num_rows * self.width - int(self.report.num_tokens)
-
-    @cached_property
-    def summary(self) -> dict[str, Any]:
-        """The data set's object of data_report.json; also `faults`, `model_max_length`, `padding_tokens`.
-
-        Without a model `unit`, "bytes", stands in the place of the last two: what tokens and learned_tokens
-        count.
-        """
-        limit = {"model_max_length": self.width, "padding_tokens": self.num_padding}
-        return {
-            **self.labelling,
-            **json.loads(self.report.to_json()),
-            "faults": self.num_faults,
-            **(limit if self.unit == "tokens" else {"unit": self.unit}),
-        }
-
     def html(self) -> str:
         """One self-contained page."""
-        from fastsft.reporting.inspection_page import page
-
         return page(self)
 
     def _repr_html_(self) -> str:
-        from fastsft.reporting.inspection_page import frame
-
         return frame(self)
 
     def __str__(self) -> str:
-        from fastsft.reporting.inspection_text import inspection_text
-
         return inspection_text(self)
 
 

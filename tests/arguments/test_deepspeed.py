@@ -9,7 +9,7 @@ import pytest
 from deepspeed_files import STAGE_2, STAGE_3
 from fastsft import notices
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.deepspeed import check_lengths
+from fastsft.arguments.rules.deepspeed import check_lengths
 from fastsft.training.schedule import DeepSpeedWarmup, schedule_of
 
 AUTO = {

@@ -10,6 +10,7 @@ from fastsft.arguments.data import DataArguments
 from fastsft.arguments.given import is_same
 from fastsft.arguments.training import TrainingArguments
 from fastsft.notices import warn_once
+from fastsft.reporting.trackers.registry import trackers
 
 _BASE = "transformers.training_args"
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
@@ -111,8 +112,6 @@ def _settled(values: dict[str, Any]) -> dict[str, Any]:
 
 def _known_trackers(report_to: Any) -> list[str]:
     """transformers 4.x reports to all that is installed unless told otherwise; fastsft to those it knows."""
-    from fastsft.reporting.trackers.registry import trackers
-
     asked = [report_to] if isinstance(report_to, str) else list(report_to or [])
     others = [name for name in asked if name not in trackers() and name not in ("none", "all")]
     if others:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
+from typing import Literal
 
 Interval = Literal["no", "steps", "epoch"]
 SaveInterval = Literal["no", "steps", "epoch", "best"]
 
 
-def settle_cadence(args: TrainingArguments, kind: str) -> None:
+def settle_cadence(args: object, kind: str) -> None:
     """`kind`_steps of a strategy by steps: above 0, whole when above 1; else ValueError."""
     steps = getattr(args, f"{kind}_steps")
     if getattr(args, f"{kind}_strategy") != "steps":

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from fastsft.arguments.cadence import SaveInterval, settle_cadence
+from fastsft.arguments.cadence import SaveInterval
 from fastsft.arguments.meaning import used
-from fastsft.models.directory import parse_size
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 
 @dataclass
@@ -42,13 +38,3 @@ class CheckpointArguments:
     on_save_error: Literal["stop", "continue"] = used(
         "stop", "when a checkpoint cannot be written: end the run, or say so and go on"
     )
-
-
-def settle_checkpoints(args: TrainingArguments) -> None:
-    """Only safetensors are written."""
-    parse_size(args.max_shard_size)
-    if args.save_safetensors is False:
-        raise ValueError(
-            "fastsft does not support --save_safetensors False; leave it unset: safetensors is written"
-        )
-    settle_cadence(args, "save")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fastsft.arguments.meaning import used
-from fastsft.phase_timeouts import parse_timeouts
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 
 @dataclass
@@ -35,20 +31,3 @@ class FaultArguments:
         "seconds without progress after which a stuck rank ends, by phase: "
         "init=300,data=600,first_step=600,step=60,save=600,evaluation=60; unnamed: --ddp_timeout",
     )
-
-
-def settle_faults(args: TrainingArguments) -> None:
-    """ValueError for limits that mean nothing."""
-    parse_timeouts(args.phase_timeouts)
-    for name, least in (("max_nonfinite_skips", 0), ("loss_spike_patience", 1), ("replay_check", 0)):
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name}: expected at least {least}, got {getattr(args, name)}")
-    if args.loss_spike_factor != 0 and args.loss_spike_factor <= 1:
-        raise ValueError(
-            f"--loss_spike_factor: expected 0 (off) or a factor above 1, got {args.loss_spike_factor}"
-        )
-    if args.on_nonfinite == "rollback" and args.save_strategy == "no":
-        raise ValueError(
-            "--on_nonfinite rollback goes back to checkpoints, and --save_strategy no writes none; "
-            "use --save_strategy steps or --on_nonfinite skip"
-        )

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from fastsft.arguments.json_values import json_object
 from fastsft.arguments.meaning import inert, refused, used
-from fastsft.devices import choose_device
-from fastsft.notices import warn_once
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 _COMPILED = "performance only: the engine is compiled"
 _NO_TPU = "run on CUDA, or use --use_cpu True"
@@ -73,20 +67,3 @@ class PrecisionArguments:
     )
     ray_scope: str | None = inert("last", "hyper-parameter search of Ray", "there is none")
     mp_parameters: str = inert("", "model parallelism of SageMaker", "there is none", only=("",))
-
-
-def settle_precision(args: TrainingArguments) -> None:
-    """The device, and formats that fit each other."""
-    if args.master_dtype == "split" and not args.bf16:
-        raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")
-    steps = args.torch_empty_cache_steps
-    if steps is not None and (not isinstance(steps, int) or steps < 1):
-        raise ValueError(f"--torch_empty_cache_steps: expected an integer above 0, got {steps}")
-    if args.gradient_checkpointing_kwargs is not None:
-        args.gradient_checkpointing_kwargs = json_object(
-            "gradient_checkpointing_kwargs", args.gradient_checkpointing_kwargs
-        )
-    args.use_cpu = args.use_cpu or args.no_cuda
-    args._device = choose_device(args.use_cpu)
-    if args._device == "cpu" and args.tf32:
-        warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")

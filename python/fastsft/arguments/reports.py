@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fastsft.arguments.cadence import Interval, settle_cadence
+from fastsft.arguments.cadence import Interval
 from fastsft.arguments.meaning import inert, refused, used
 from fastsft.arguments.place import LogLevel
-from fastsft.profile import parse_steps
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 _TRACKIO = "there is no Trackio reporting"
-_COUNTING = {"all": "all", "non_padding": "non_padding", "true": "all", "no": "no", "false": "no"}
 
 
 @dataclass
@@ -59,39 +49,3 @@ class ReportArguments:
     plot_loss: bool = used(True, "loss.html in output_dir, and loss.png where matplotlib is installed")
     profile: str | None = used(None, "file for a timeline of --profile_steps, for https://ui.perfetto.dev")
     profile_steps: str = used("3-5", "optimizer steps to record, from 1")
-
-
-def settle_reports(args: TrainingArguments) -> None:
-    """Trackers as a list; logging by steps has a cadence; what is counted."""
-    # A tracker is a callback, and callbacks name the class of the arguments.
-    from fastsft.reporting.trackers.registry import resolve_trackers
-
-    parse_steps(args.profile_steps)
-    args.debug = []
-    if args.disable_tqdm is None:
-        args.disable_tqdm = False
-    args.report_to = resolve_trackers(args.report_to)
-    args.logging_dir = os.path.expanduser(args.logging_dir or default_logging_dir(args.output_dir or "."))
-    if args.logging_strategy == "steps" and args.logging_steps == 0:
-        raise ValueError(
-            "--logging_strategy steps needs --logging_steps above 0; --logging_strategy no logs nothing"
-        )
-    settle_cadence(args, "logging")
-    _settle_counting(args)
-
-
-def default_logging_dir(output_dir: str) -> str:
-    """TENSORBOARD_LOGGING_DIR, or <output_dir>/runs/<date>_<host> as transformers 4.57 names it."""
-    stamp = datetime.now().strftime("%b%d_%H-%M-%S")
-    own = str(Path(output_dir) / "runs" / f"{stamp}_{socket.gethostname()}")
-    return os.environ.get("TENSORBOARD_LOGGING_DIR") or own
-
-
-def _settle_counting(args: TrainingArguments) -> None:
-    given = str(args.include_num_input_tokens_seen).lower()
-    if given not in _COUNTING:
-        raise ValueError(
-            "--include_num_input_tokens_seen: expected all, non_padding, no or a boolean, got "
-            f"{args.include_num_input_tokens_seen!r}"
-        )
-    args.include_num_input_tokens_seen = _COUNTING[given]

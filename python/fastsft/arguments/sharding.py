@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastsft.arguments.meaning import inert, refused, used
-from fastsft.launcher import launch
-from fastsft.notices import warn_once
-from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 Backend = Literal["nccl", "gloo", "mpi", "ccl", "xccl", "hccl", "cncl", "mccl"]
 _NO_DDP = "there is no DDP wrapper"
@@ -45,19 +39,3 @@ class ShardingArguments:
         None, "tensor, context and sequence parallelism", "leave it unset: ranks share conversations"
     )
     _n_gpu: int = field(init=False, repr=False, default=-1)
-
-
-def settle_sharding(args: TrainingArguments) -> None:
-    """Words and settings of FSDP; the rank on this machine."""
-    if args.ddp_backend not in (None, "gloo", "nccl"):
-        raise ValueError(f"fastsft does not support --ddp_backend {args.ddp_backend}; use gloo or nccl")
-    if args.device.type == "cpu" and args.ddp_backend == "nccl":
-        warn_once("--ddp_backend nccl has no effect on the CPU: ranks communicate through gloo")
-    args.fsdp = fsdp_tokens(args.fsdp)
-    strategy_of(args.fsdp)
-    args.fsdp_config = fsdp_settings(args.fsdp_config)
-    if args.gradient_checkpointing and args.fsdp_config.get("activation_checkpointing"):
-        raise ValueError(
-            "activation_checkpointing in fsdp_config and --gradient_checkpointing do the same; use one"
-        )
-    args.local_rank, args._n_gpu = launch().local_rank, args.n_gpu

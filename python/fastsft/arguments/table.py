@@ -38,8 +38,13 @@ def argument_rows() -> list[ArgumentRow]:
 
 
 def _subjects() -> list[type]:
-    training = [base for base in reversed(TrainingArguments.__mro__[1:]) if dataclasses.is_dataclass(base)]
+    training = [base for base in reversed(TrainingArguments.__mro__[1:]) if _has_fields(base)]
     return [ModelArguments, DataArguments, *training]
+
+
+def _has_fields(kind: type) -> bool:
+    """Of its own: a class derived from dataclasses is no subject."""
+    return "__dataclass_fields__" in vars(kind)
 
 
 def _rows_of(kind: Any) -> Iterable[ArgumentRow]:

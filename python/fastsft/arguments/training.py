@@ -8,42 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fastsft.arguments.batches import BatchArguments, settle_batches
-from fastsft.arguments.checkpoints import CheckpointArguments, settle_checkpoints
-from fastsft.arguments.deepspeed import settle_deepspeed
-from fastsft.arguments.environment import check_environment
-from fastsft.arguments.evaluation import EvaluationArguments, settle_best_model, settle_evaluation
-from fastsft.arguments.faults import FaultArguments, settle_faults
-from fastsft.arguments.for_transformers import ForTransformers
+from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.given import record_of, restore_given, values_of
-from fastsft.arguments.hub import HubArguments, settle_hub
-from fastsft.arguments.optimizer import OptimizerArguments, settle_optimizer
-from fastsft.arguments.precision import PrecisionArguments, settle_precision
-from fastsft.arguments.reports import ReportArguments, settle_reports
-from fastsft.arguments.run import RunArguments, settle_run
-from fastsft.arguments.setters import ArgumentSetters
-from fastsft.arguments.sharding import ShardingArguments, settle_sharding
+from fastsft.arguments.rules.batches import settle_batches
+from fastsft.arguments.rules.checkpoints import settle_checkpoints
+from fastsft.arguments.rules.deepspeed import settle_deepspeed
+from fastsft.arguments.rules.environment import check_environment
+from fastsft.arguments.rules.evaluation import settle_best_model, settle_evaluation
+from fastsft.arguments.rules.faults import settle_faults
+from fastsft.arguments.rules.hub import settle_hub
+from fastsft.arguments.rules.optimizer import settle_optimizer
+from fastsft.arguments.rules.precision import settle_precision
+from fastsft.arguments.rules.reports import settle_reports
+from fastsft.arguments.rules.run import settle_run
+from fastsft.arguments.rules.sharding import settle_sharding
 from fastsft.arguments.treatment import apply_treatments
-from fastsft.arguments.views import ArgumentViews
 
 
-# Fields stand in the order of the bases from the last to the first: output_dir is the first.
 @dataclass(repr=False)
-class TrainingArguments(
-    ArgumentViews,
-    ForTransformers,
-    ArgumentSetters,
-    HubArguments,
-    FaultArguments,
-    ShardingArguments,
-    PrecisionArguments,
-    CheckpointArguments,
-    EvaluationArguments,
-    ReportArguments,
-    OptimizerArguments,
-    BatchArguments,
-    RunArguments,
-):
+class TrainingArguments(ArgumentFields):
     """How to train. ValueError for what fastsft refuses, and for values that contradict each other."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.deepspeed import DeepSpeedPlan
+from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
 from fastsft.arguments.given import Record
 from fastsft.arguments.place import DistributedState, LogLevel, ParallelMode, process_log_level
 from fastsft.launcher import barrier, launch

@@ -13,8 +13,8 @@ from fastsft.reporting.inspection_text import percent, turn_ends, verdict
 from fastsft.reporting.terminal_text import visible
 
 if TYPE_CHECKING:
+    from fastsft.inspected_data import InspectedData
     from fastsft.inspected_record import InspectedRecord, InspectedToken
-    from fastsft.inspection import Inspection
 
 _FRAME_HEIGHT = 640  # pixels
 _DOT = "\u00b7"
@@ -22,7 +22,7 @@ _MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some behind and in front
 _KINDS = {"context": 0, "learned": 1, "end": 2}
 
 
-def page(inspection: Inspection) -> str:
+def page(inspection: InspectedData) -> str:
     """The page. All text of the data is escaped; characters that change nothing visible are spelt out."""
     body = "".join(
         [
@@ -47,7 +47,7 @@ def page(inspection: Inspection) -> str:
     )
 
 
-def frame(inspection: Inspection) -> str:
+def frame(inspection: InspectedData) -> str:
     """The page in a frame of its own, so that neither its style nor its script meets a notebook's."""
     return (
         f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
@@ -55,7 +55,7 @@ def frame(inspection: Inspection) -> str:
     )
 
 
-def _labels(inspection: Inspection) -> str:
+def _labels(inspection: InspectedData) -> str:
     labels = inspection.labelling
     return (
         f"<p>{_text(inspection.model)} &middot; <code>--mask_policy {_text(labels['mask_policy'])}</code> "
@@ -64,7 +64,7 @@ def _labels(inspection: Inspection) -> str:
     )
 
 
-def _cards(inspection: Inspection) -> Iterator[str]:
+def _cards(inspection: InspectedData) -> Iterator[str]:
     report = inspection.report
     rows = inspection.num_rows * inspection.width
     numbers = [
@@ -91,7 +91,7 @@ def _cards(inspection: Inspection) -> Iterator[str]:
         yield f'<div class="card"><span>{name}</span><b>{number}</b><small>{more}</small></div>'
 
 
-def _reasons(inspection: Inspection) -> str:
+def _reasons(inspection: InspectedData) -> str:
     entries = sorted(inspection.report.entries.items(), key=lambda item: -item[1].count)
     rows = "".join(
         f"<tr><td><code>{_text(name)}</code></td><td>{entry.count:,}</td>"
@@ -129,7 +129,7 @@ def _columns(found: list[Bin]) -> Iterator[str]:
         )
 
 
-def _search(inspection: Inspection) -> str:
+def _search(inspection: InspectedData) -> str:
     shown = f"{len(inspection.records):,} of {inspection.num_matching:,} matching records"
     return (
         '<nav><input id="search" type="search" placeholder="search in texts, ids and remarks" '
@@ -157,7 +157,7 @@ def _record(number: int, record: InspectedRecord) -> str:
     )
 
 
-def _data(inspection: Inspection) -> str:
+def _data(inspection: InspectedData) -> str:
     """The records for the page's script. `<` and `&` are escapes: nothing in the data ends the element."""
     text = json.dumps([_row(record) for record in inspection.records], separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

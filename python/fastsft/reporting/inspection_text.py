@@ -9,8 +9,8 @@ from fastsft.reporting.histogram import bars, median
 from fastsft.reporting.terminal_text import one_line, visible
 
 if TYPE_CHECKING:
+    from fastsft.inspected_data import InspectedData
     from fastsft.inspected_record import InspectedRecord, Part
-    from fastsft.inspection import Inspection
 
 _RESET = "\x1b[0m"
 # Black on a light ground reads on dark and on light terminals alike.
@@ -20,7 +20,7 @@ _BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
 _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
 
 
-def inspection_text(inspection: Inspection, *, colour: bool = False, tokens: bool = False) -> str:
+def inspection_text(inspection: InspectedData, *, colour: bool = False, tokens: bool = False) -> str:
     """Everything. colour: marks by colours instead of brackets. tokens: every token on a line of its own."""
     parts = [record_text(record, colour=colour, tokens=tokens) for record in inspection.records]
     shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"
@@ -28,7 +28,7 @@ def inspection_text(inspection: Inspection, *, colour: bool = False, tokens: boo
     return "\n".join([*parts, summary_text(inspection, colour=colour), *foot])
 
 
-def summary_text(inspection: Inspection, *, colour: bool = False) -> str:
+def summary_text(inspection: InspectedData, *, colour: bool = False) -> str:
     """The data set's numbers: records, tokens, padding, reasons, histograms, and what would stop training."""
     title = _painter(colour)
     lines = [
@@ -42,7 +42,7 @@ def summary_text(inspection: Inspection, *, colour: bool = False) -> str:
     return "\n".join(lines)
 
 
-def verdict(inspection: Inspection) -> list[str]:
+def verdict(inspection: InspectedData) -> list[str]:
     """Why training would not start; empty when it would."""
     lines = []
     if inspection.num_faults:
@@ -88,7 +88,7 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0.0 %"
 
 
-def _numbers(inspection: Inspection) -> Iterator[str]:
+def _numbers(inspection: InspectedData) -> Iterator[str]:
     report, labels = inspection.report, inspection.labelling
     of_tokens = inspection.unit == "tokens"
     yield f"  data      {one_line(inspection.data)}"
@@ -119,7 +119,7 @@ def _numbers(inspection: Inspection) -> Iterator[str]:
     )
 
 
-def _reasons(inspection: Inspection, title: Any) -> Iterator[str]:
+def _reasons(inspection: InspectedData, title: Any) -> Iterator[str]:
     entries = sorted(inspection.report.entries.items(), key=lambda item: -item[1].count)
     if entries:
         yield title("remarks", _TITLE)

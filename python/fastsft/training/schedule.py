@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.deepspeed import DeepSpeedPlan, check_lengths
+from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
+from fastsft.arguments.rules.deepspeed import check_lengths
 
 
 class Schedule(Protocol):

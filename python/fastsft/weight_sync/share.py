@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.sources.source import Named, Rows, chunk_of
+from fastsft.weight_sync.sources.source import Load, Named, Rows, chunk_of
 
 if TYPE_CHECKING:
     import torch
-
-    from fastsft.weight_sync.modes import Load
 
 
 class Share:

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import torch
-
     from fastsft.weight_sync.feed import Feed
     from fastsft.weight_sync.plan import SyncPlan
+    from fastsft.weight_sync.sources.source import Load
     from fastsft.weight_sync.transport import Transport
-
-Load = Callable[[list[tuple[str, "torch.Tensor"]]], None]
 
 
 @dataclass(frozen=True)

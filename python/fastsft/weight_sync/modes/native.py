@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastsft.weight_sync.modes import Load, SyncOptions, register
+from fastsft.weight_sync.modes import SyncOptions, register
 from fastsft.weight_sync.transport import AgreedError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fastsft.weight_sync.feed import Feed
     from fastsft.weight_sync.plan import SyncPlan
+    from fastsft.weight_sync.sources.source import Load
     from fastsft.weight_sync.transport import Transport
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from fastsft.weight_sync.modes import Load, SyncOptions, register
+from fastsft.weight_sync.modes import SyncOptions, register
 
 if TYPE_CHECKING:
     import torch
 
     from fastsft.weight_sync.feed import Feed
     from fastsft.weight_sync.plan import SyncPlan
+    from fastsft.weight_sync.sources.source import Load
     from fastsft.weight_sync.transport import Transport
 
 _IN_FLIGHT = 4

@@ -6,43 +6,27 @@ Rules: trainer_arguments.md, section 8. "auto" is filled in; any other value mus
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fastsft.arguments import deepspeed_sections as sections
-from fastsft.arguments.deepspeed_spellings import one_spelling
+from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
+from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_file_or_object
+from fastsft.arguments.rules import deepspeed_sections as sections
+from fastsft.arguments.rules.deepspeed_spellings import one_spelling
 from fastsft.notices import warn_once
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 # ZeRO 1 shards the optimizer's state only; the engine shards gradients with it, for the same numbers.
 _STRATEGIES = {0: "no_shard", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_shard"}
 
 
-@dataclass(frozen=True)
-class DeepSpeedPlan:
-    """What a DeepSpeed file means here: stage, strategy, state on the host, saved dtype, schedule.
-
-    scheduler: the section of that name, or None where the flags choose the schedule.
-    """
-
-    stage: int
-    strategy: str
-    offload: bool
-    saves_16bit: bool
-    scheduler: dict[str, Any] | None
-
-
-def settle_deepspeed(args: TrainingArguments) -> None:
+def settle_deepspeed(args: ArgumentFields) -> None:
     """Read the file, if there is one; the dtype of the saved model follows it."""
     args._deepspeed_plan = read_deepspeed(args) if args.deepspeed else None
     if args._deepspeed_plan and args._deepspeed_plan.saves_16bit and args.bf16 and args.save_dtype == "auto":
         args.save_dtype = "bfloat16"
 
 
-def read_deepspeed(args: TrainingArguments) -> DeepSpeedPlan:
+def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
     """The plan of `args.deepspeed`. ValueError: unknown or refused sections, values that contradict flags."""
     config = one_spelling(json_file_or_object("deepspeed", args.deepspeed))
     if args.fsdp:
@@ -75,7 +59,7 @@ def read_deepspeed(args: TrainingArguments) -> DeepSpeedPlan:
     )
 
 
-def _check_precision(config: dict[str, Any], args: TrainingArguments) -> None:
+def _check_precision(config: dict[str, Any], args: ArgumentFields) -> None:
     """DeepSpeed without a word about formats means fp16; --bf16 True is such a word, as in accelerate."""
     fp16 = config.get("fp16", {}).get("enabled")
     bf16 = config.get("bf16", {}).get("enabled")
@@ -95,7 +79,7 @@ def _check_precision(config: dict[str, Any], args: TrainingArguments) -> None:
         )
 
 
-def _differences(config: dict[str, Any], args: TrainingArguments) -> Iterator[str | None]:
+def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str | None]:
     batch = args.per_device_train_batch_size
     total = args.world_size * batch * args.gradient_accumulation_steps
     yield _differs(config, "train_micro_batch_size_per_gpu", batch, "per_device_train_batch_size")

@@ -6,12 +6,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import truth
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 # accelerate's names of strategies, and their numbers of older releases.
 _STRATEGIES = {
@@ -28,7 +25,7 @@ _REFUSED = {
 
 
 def check_environment(
-    args: TrainingArguments, rank_of_flag: int, environ: Mapping[str, str] | None = None
+    args: ArgumentFields, rank_of_flag: int, environ: Mapping[str, str] | None = None
 ) -> None:
     """ValueError when accelerate's variables, or --local_rank, ask for what the flags do not say.
 
@@ -67,7 +64,7 @@ def launched_environment() -> Mapping[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
-def _check_precision(args: TrainingArguments, env: Mapping[str, str]) -> None:
+def _check_precision(args: ArgumentFields, env: Mapping[str, str]) -> None:
     precision = env.get("ACCELERATE_MIXED_PRECISION", "no").lower()
     if precision == "bf16" and not args.bf16:
         raise ValueError(
@@ -79,7 +76,7 @@ def _check_precision(args: TrainingArguments, env: Mapping[str, str]) -> None:
         )
 
 
-def _check_strategy(args: TrainingArguments, env: Mapping[str, str]) -> None:
+def _check_strategy(args: ArgumentFields, env: Mapping[str, str]) -> None:
     word = env.get("FSDP_SHARDING_STRATEGY") or env.get("FSDP_RESHARD_AFTER_FORWARD", "")
     strategy = _STRATEGIES.get(word.upper())
     if strategy is not None and strategy != args.sharding_strategy:

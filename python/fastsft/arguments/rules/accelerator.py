@@ -5,15 +5,13 @@ Source: trainer_arguments.md, row accelerator_config, and trainer_semantics.md, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.for_transformers import AcceleratorSettings
 from fastsft.arguments.json_values import json_file_or_object, truth
 from fastsft.launcher import launch
 from fastsft.notices import warn_once
-
-if TYPE_CHECKING:
-    from fastsft.arguments.training import TrainingArguments
 
 # transformers' AcceleratorConfig.
 DEFAULTS: dict[str, Any] = {
@@ -27,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def settle_accelerator(args: TrainingArguments) -> None:
+def settle_accelerator(args: ArgumentFields) -> None:
     """The settings as a dictionary with all keys; ValueError for what would deal other batches than asked."""
     given = json_file_or_object("accelerator_config", args.accelerator_config)
     unknown = sorted(set(given) - set(DEFAULTS))

@@ -1,0 +1,42 @@
+"""Optimizer, warm-up, label smoothing."""
+
+from __future__ import annotations
+
+from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.json_values import json_object
+from fastsft.notices import warn_once
+
+_ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused")
+
+
+def settle_optimizer(args: ArgumentFields) -> None:
+    """AdamW only; a smoothing below 1; warm-up is steps or a share."""
+    if args.optim not in _ADAMW:
+        raise ValueError(f"fastsft does not support --optim {args.optim}; use --optim adamw_torch")
+    if not 0 <= args.label_smoothing_factor < 1:
+        raise ValueError(
+            f"--label_smoothing_factor: expected 0 or more and below 1, got {args.label_smoothing_factor}"
+        )
+    if args.neftune_noise_alpha is not None and args.neftune_noise_alpha < 0:
+        raise ValueError(f"--neftune_noise_alpha: expected 0 or more, got {args.neftune_noise_alpha}")
+    if args.lr_scheduler_type == "reduce_lr_on_plateau" and args.eval_strategy == "no":
+        raise ValueError("--lr_scheduler_type reduce_lr_on_plateau needs --eval_strategy steps or epoch")
+    if args.lr_scheduler_kwargs is not None:
+        args.lr_scheduler_kwargs = json_object("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
+    _settle_warmup(args)
+    if args.max_grad_norm is None:  # off, as in transformers
+        args.max_grad_norm = 0.0
+
+
+def _settle_warmup(args: ArgumentFields) -> None:
+    args.warmup_ratio = args.warmup_ratio or 0.0
+    if not 0 <= args.warmup_ratio <= 1:
+        raise ValueError(f"--warmup_ratio: expected a share from 0 to 1, got {args.warmup_ratio}")
+    if args.warmup_steps < 0 or (args.warmup_steps >= 1 and args.warmup_steps != int(args.warmup_steps)):
+        raise ValueError(
+            f"--warmup_steps: expected a number of steps or a share below 1, got {args.warmup_steps}"
+        )
+    if args.warmup_steps >= 1 or args.warmup_steps == 0:
+        args.warmup_steps = int(args.warmup_steps)
+    if args.warmup_steps and args.warmup_ratio:
+        warn_once("--warmup_steps and --warmup_ratio are both given; --warmup_steps counts")

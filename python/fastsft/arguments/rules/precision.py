@@ -1,0 +1,25 @@
+"""The device, and formats that fit each other."""
+
+from __future__ import annotations
+
+from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.json_values import json_object
+from fastsft.devices import choose_device
+from fastsft.notices import warn_once
+
+
+def settle_precision(args: ArgumentFields) -> None:
+    """The device, and formats that fit each other."""
+    if args.master_dtype == "split" and not args.bf16:
+        raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")
+    steps = args.torch_empty_cache_steps
+    if steps is not None and (not isinstance(steps, int) or steps < 1):
+        raise ValueError(f"--torch_empty_cache_steps: expected an integer above 0, got {steps}")
+    if args.gradient_checkpointing_kwargs is not None:
+        args.gradient_checkpointing_kwargs = json_object(
+            "gradient_checkpointing_kwargs", args.gradient_checkpointing_kwargs
+        )
+    args.use_cpu = args.use_cpu or args.no_cuda
+    args._device = choose_device(args.use_cpu)
+    if args._device == "cpu" and args.tf32:
+        warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")
