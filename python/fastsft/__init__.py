@@ -9,6 +9,7 @@ if is_program():
 import importlib
 from typing import Any
 
+from fastsft.native import load_native as _load_native
 from fastsft.ranks import launcher_watch as _launcher_watch  # noqa: F401  notes who started this process
 from fastsft.standard_streams import occupy_closed
 
@@ -36,9 +37,7 @@ __all__ = ["CausalLM", "DataArguments", "EarlyStoppingCallback", "ModelArguments
 
 def __getattr__(name: str) -> Any:
     if name == "_C":
-        from fastsft.native import load_native
-
-        return load_native()
+        return _load_native()
     if name in _HOMES:
         value = getattr(importlib.import_module(f"fastsft.{_HOMES[name]}"), name)
         globals()[name] = value

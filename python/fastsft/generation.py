@@ -11,6 +11,8 @@ import torch
 
 from fastsft import _C
 from fastsft.regular_files import file_inside, read_text
+from fastsft.saving import load_weights
+from fastsft.tokenizer import Tokenizer
 
 
 def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
@@ -69,9 +71,6 @@ class ChatModel:
     """A Hugging Face model directory that answers questions in the vicuna_v1.1 format, on the CPU."""
 
     def __init__(self, directory: str | Path, max_positions: int = 512) -> None:
-        from fastsft.saving import load_weights
-        from fastsft.tokenizer import Tokenizer
-
         self.tokenizer = Tokenizer.from_pretrained(str(directory))
         path = file_inside(directory, "config.json")
         if path is None:

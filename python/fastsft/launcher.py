@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import fastsft
 from fastsft.interfaces import interface_towards
 from fastsft.ranks.environment import check_network, is_slurm_step, number_of, slurm_place, torchrun_place
 from fastsft.ranks.roll_call import RollCall
@@ -161,8 +162,6 @@ _REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
 
 
 def _roll_call(place: Launch, timeout_seconds: float) -> Any:
-    from fastsft import __version__
-
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     here = is_one_machine(place.local_world_size, place.world_size)
     connect = functools.partial(
@@ -172,7 +171,7 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Any:
     call = RollCall(
         connect, place.rank, place.world_size,
         where=("127.0.0.1" if here else host, port),
-        version=__version__,
+        version=fastsft.__version__,
         serves=place.rank == 0 and not of_launcher,
         refusals_s=_REFUSALS_S if of_launcher else None,
         round=next(_meetings),

@@ -11,7 +11,7 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.fsdp_context import has_settings_of_fsdp
 from fastsft.launcher import Groups, threads_per_rank
-from fastsft.models.config import check_config_types, read_generation_config
+from fastsft.models.config import check_config_types, read_generation_config, source_dtype
 from fastsft.models.given_library import check_dropout, check_patches
 from fastsft.output_files import replace_file
 from fastsft.planning.memory_plan import Setting
@@ -213,8 +213,6 @@ class CausalLM:
 
     def weights_dtype(self) -> str:
         """float32, bfloat16 or float16: the type of the weights that training starts from."""
-        from fastsft.models.config import source_dtype
-
         if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
             self._weights_dtype = source_dtype(self.source_directory, self.config)
         return self._weights_dtype

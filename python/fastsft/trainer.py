@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsft import launcher
+from fastsft import launcher, saving
 from fastsft.arguments.adopt import as_arguments
 from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.checkpoints.aside import put_abandoned_aside
@@ -308,8 +308,6 @@ class Trainer(
         self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
 
     def _make_saver(self) -> Any:
-        from fastsft import saving
-
         return saving.CheckpointSaver(self)
 
     def _new_state(self) -> TrainerState:

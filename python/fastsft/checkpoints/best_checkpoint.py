@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.checkpoints.checkpoint import check_checkpoint
 from fastsft.checkpoints.run_identity import holds_only_model
 from fastsft.models.weights import load_weights
@@ -25,8 +26,6 @@ def load_trained_weights(trainer: Any, directory: str | Path) -> None:
     Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. ValueError
     when the checkpoint does not verify, or belongs to another run.
     """
-    from fastsft import _C
-
     agreement = Agreement(f"loading {directory}")
     only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
     if agreement.settle_first(only_model) == "only model":
@@ -39,8 +38,6 @@ def load_trained_weights(trainer: Any, directory: str | Path) -> None:
 
 def _verify(directory: Path) -> str:
     """What the checkpoint holds; ValueError when it is damaged."""
-    from fastsft import _C
-
     if not holds_only_model(directory):
         return "training state"
     problems = _C.verify_directory(str(directory))
@@ -63,8 +60,6 @@ def keep_only(directory: str | Path, source: str = "") -> None:
 
 
 def _remove_others(kept: Path, source: str) -> None:
-    from fastsft import _C
-
     for name in _C.list_checkpoints(str(kept.parent)):
         other = kept.parent / name
         if name not in (kept.name, source) and not _C.verify_directory(str(other), checksums=False):

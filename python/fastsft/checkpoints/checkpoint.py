@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.checkpoints.random_state import restore_random_state, saved_random_states
 from fastsft.checkpoints.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoints.trainer_state_file import check_run_state, check_trainer_state
@@ -28,8 +29,6 @@ def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
     Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
     state from trainer_state.json. ValueError when the checkpoint does not verify, or belongs to another run.
     """
-    from fastsft import _C
-
     saved = check_checkpoint(trainer, directory)
     agreement = Agreement(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
@@ -66,8 +65,6 @@ def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str 
 
 
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
-    from fastsft import _C
-
     if verify:
         problems, _ = _verify(Path(directory))
     else:
@@ -93,8 +90,6 @@ def _verify(directory: Path) -> tuple[list[str], bool]:
     What this process has read is not read again while its files are the same ones. Files that changed less
     than two seconds before could change again without showing it, and are.
     """
-    from fastsft import _C
-
     path, identity = directory.resolve(), _identity(directory)
     known = _verdicts.get(path)
     if known is not None and known[0] == identity:
@@ -139,8 +134,6 @@ def _identity(directory: Path) -> _Identity:
 
 
 def _newest_verified(output_dir: Path, before: int | None) -> str | None:
-    from fastsft import _C
-
     if not output_dir.is_dir():
         return None
     finish_file_sets(output_dir)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.checkpoints.json_shape import Count, ListOf, Number, misfit
 from fastsft.checkpoints.run_identity import describe_request
 from fastsft.dataset.known_lengths import untouched_rows
@@ -99,8 +100,6 @@ def _labelled_here(dataset: Any) -> bool:
 def _matching_record(
     folder: Path, model: Any, args: Any, tokenizer: Any, train_dataset: Any
 ) -> dict[str, Any] | None:
-    from fastsft import _C
-
     record = _read(folder / RECORD_NAME)
     if record is None and os.path.lexists(folder / RECORD_NAME):
         tell(f"{folder / RECORD_NAME} is not as a finished run writes it: the run counts as not finished")
@@ -139,8 +138,6 @@ def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[
 
 
 def _model_files(folder: Path) -> list[str]:
-    from fastsft import _C
-
     names = [Path(path).name for path in _C.weight_files(str(folder))]
     names += ["config.json", "generation_config.json"]
     names += [path.name for path in folder.iterdir() if path.is_file() and is_tokenizer_file(path.name)]

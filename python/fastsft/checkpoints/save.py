@@ -7,8 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.checkpoints.content import CheckpointContent
 from fastsft.checkpoints.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
+from fastsft.launcher import launch
 from fastsft.models.directory import digest_tuple, joined_digests, range_tuple
 from fastsft.notices import tell
 from fastsft.ranks.run_lock import check_still_held
@@ -36,8 +38,6 @@ class CheckpointSave:
         *,
         streamed: list[Any] | None,
     ) -> None:
-        from fastsft.launcher import launch
-
         self.target, self._path, self._directory = target, path, directory
         self._content, self._part, self._limit, self._streamed = content, part, limit, streamed
         self._rank, self._needed = launch().rank, needed
@@ -139,8 +139,6 @@ class CheckpointSave:
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
     """A full disk with path, bytes needed and bytes free; other errors as they are."""
-    from fastsft import _C
-
     full = isinstance(error, OSError) and error.errno in _FULL
     if not full and not (isinstance(error, RuntimeError) and "bytes are free" in str(error)):
         return error
@@ -152,8 +150,6 @@ def commit_checkpoint(
     directory: Any, target: Path, content: CheckpointContent, files: list[Any], limit: int
 ) -> None:
     """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
-    from fastsft import _C
-
     manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
     check_still_held(target.parent)
     directory.commit(target.name, manifest)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.checkpoints.content import CheckpointContent
 from fastsft.checkpoints.save import CheckpointSave, commit_checkpoint, explain
 from fastsft.launcher import gather_objects, launch
@@ -106,14 +107,11 @@ class CheckpointSaver:
         if verdict.error is None:
             self._upload(save.target)
             return
-        from fastsft import _C
 
         kind = ValueError if verdict.user else _C.PeerFailedError
         self._failed(save.target, save.failure or kind(verdict.error))
 
     def _failed(self, target: Path, error: Exception) -> None:
-        from fastsft import _C
-
         if self._latest == target:
             self._latest = None
         self._trainer.save_failed(target)
@@ -152,8 +150,6 @@ class CheckpointSaver:
         *,
         streamed: bool,
     ) -> None:
-        from fastsft import _C
-
         trainer = self._trainer
         part: Any = _LivePart(trainer.engine)
         if self._behind:
@@ -172,8 +168,6 @@ class CheckpointSaver:
             self._settle()
 
     def _stage(self) -> Any:
-        from fastsft import _C
-
         if self._staging is None:
             self._staging = _C.CheckpointStaging(self._trainer.engine)
         self._staging.stage()
@@ -191,8 +185,6 @@ class CheckpointSaver:
         return self._way
 
     def _fits_beside(self, agreement: Agreement) -> bool:
-        from fastsft import _C
-
         needs = _C.CheckpointStaging(self._trainer.engine).nbytes
         there = available_host_memory() // launch().local_world_size
         sizes = agreement.settle((needs, there))
@@ -208,8 +200,6 @@ class CheckpointSaver:
         self, target: Path, path: str, directory: Any, content: CheckpointContent, agreement: Agreement
     ) -> None:
         """The whole state through rank 0, or through the first rank of every node; training waits."""
-        from fastsft import _C
-
         args, engine, form = self._trainer.args, self._trainer.engine, content.form
         here = writes_small_files(args)
         writes = here if args.save_on_each_node else None
@@ -245,8 +235,6 @@ class _LivePart:
 
     def write(self, directory: str, **options: Any) -> tuple[list[Any], list[Any]]:
         """As CheckpointStaging."""
-        from fastsft import _C
-
         files, ranges = _C.write_part(self._engine, directory, **options)
         return files, ranges
 
@@ -260,8 +248,6 @@ def save_checkpoint(trainer: Any, directory: str | Path) -> None:
 
 
 def _open_directory(trainer: Any, target: Path) -> Any:
-    from fastsft import _C
-
     check_still_held(target.parent)
     target.parent.mkdir(parents=True, exist_ok=True)
     for name in recover_directory(target.parent):

@@ -7,17 +7,16 @@ import json
 import sys
 from collections.abc import Sequence
 
+from fastsft import _C
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.dataset.sources import data_files
+from fastsft.reporting.inspection_text import summary_text
 from fastsft.reporting.terminal_text import has_colour
 
 
 def main(arguments: Sequence[str]) -> int:
     """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
-    from fastsft import _C
-    from fastsft.reporting.inspection_text import summary_text
-
     args = parse(arguments)
     try:
         data_files(args.file)

@@ -18,6 +18,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.generation import ChatModel
 from fastsft.output_files import replace_file
 from fastsft.search_path import child_environment
 
@@ -101,8 +102,6 @@ def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama"
 
 def texts(data: Path) -> Iterator[str]:
     """What the tokenizer learns from: every message behind the name of its speaker, and the system prompt."""
-    from fastsft import _C
-
     names = {"human": "USER", "gpt": "ASSISTANT"}
     for record in json.loads(data.read_text(encoding="utf-8")):
         yield _C.find_chat_template("vicuna_v1.1").system
@@ -131,8 +130,6 @@ def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list
 
 
 def show_replies(folder: Path) -> None:
-    from fastsft.generation import ChatModel
-
     before, after = (ChatModel(folder / part, MAX_LENGTH) for part in ("untrained", "trained"))
     for question in QUESTIONS:
         print(f"\n{question}")

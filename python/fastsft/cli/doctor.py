@@ -7,17 +7,19 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from fastsft.cli.inspect import complain, say
+from fastsft.doctor.configuration import args_file, parse_words
+from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN, examine_installation, examine_run
+from fastsft.doctor.lines import count_text, result_text
 from fastsft.doctor.result import FAILED, Result
+from fastsft.doctor.run import Run
 from fastsft.launcher import launch
+from fastsft.ranks.own_ranks import ranks_to_start
+from fastsft.reporting.columns import page_width
+from fastsft.reporting.terminal_text import has_colour
 
 
 def main(arguments: Sequence[str]) -> int:
     """0: all ok, or only warnings; 1: something failed; 2: words that the trainer does not take."""
-    from fastsft.doctor.configuration import args_file, parse_words
-    from fastsft.doctor.examination import examine_installation, examine_run
-    from fastsft.doctor.run import Run
-    from fastsft.ranks.own_ranks import ranks_to_start
-
     own, words = parse(arguments)
     try:
         if not words:
@@ -38,8 +40,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The doctor's own options, which are written out in full, and the words of training."""
-    from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN
-
     parser = argparse.ArgumentParser(
         prog="fastsft doctor",
         description=__doc__,
@@ -68,10 +68,6 @@ def _take_part(results: Iterable[Result]) -> None:
 
 
 def _print(results: Iterable[Result]) -> int:
-    from fastsft.doctor.lines import count_text, result_text
-    from fastsft.reporting.columns import page_width
-    from fastsft.reporting.terminal_text import has_colour
-
     seen = []
     for result in results:
         seen.append(result)

@@ -10,17 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.dataset.sources import data_files
 from fastsft.output_files import write_for_flag
+from fastsft.reporting.inspection_text import inspection_text
 from fastsft.reporting.terminal_text import has_colour, visible
 
 
 def main(arguments: Sequence[str]) -> int:
     """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
-    from fastsft import _C
-    from fastsft.reporting.inspection_text import inspection_text
-
     args = parse(arguments)
     try:
         seed = 0 if args.random and args.seed is None else args.seed

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from fastsft.launcher import Launch
+from fastsft.model import model_config, stretch_positions
 from fastsft.models.directory import parse_size
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
@@ -82,8 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _setting(args: argparse.Namespace) -> Setting:
-    from fastsft.model import model_config, stretch_positions
-
     for name in ("world_size", "local_world_size", "model_max_length", "micro_batches"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")

@@ -13,6 +13,7 @@ from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.meaning import default_of
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
+from fastsft.model import CausalLM
 from fastsft.parsing.parser import DataclassParser
 from fastsft.parsing.parser_options import nearest
 from fastsft.preflight import check_before_training, leave_out_evaluation
@@ -75,8 +76,6 @@ def _settled(kind: Any, values: dict[str, Any], refusals: list[str]) -> Any:
 
 
 def _check_evaluation(run: Run, refusals: list[str]) -> None:
-    from fastsft.model import CausalLM
-
     path = run.data_args.eval_data_path
     if path is None:
         leave_out_evaluation(run.args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from fastsft import _C
 from fastsft.data import check_dropped
 from fastsft.dataset.errors import DataError, raise_first
 from fastsft.dataset.sources import DataFile, data_files
@@ -40,8 +41,6 @@ def check_eval_data(run: Run) -> str:
 
 def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
     """The labelled records, whether they are all, and what they came to."""
-    from fastsft import _C
-
     try:
         files = data_files(path)
     except ValueError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.models.directory import check_output_directory
 from fastsft.planning.device_memory import size_text
 from fastsft.regular_files import read_json_object
 
@@ -40,8 +41,6 @@ def _place(run: Run) -> Path:
 
 def check_output(run: Run) -> str:
     """--output_dir can be made and written to, is not the model's own, and no run holds it."""
-    from fastsft.models.directory import check_output_directory
-
     folder = run.output_dir
     there = nearest_directory(folder)
     if not there.is_dir():

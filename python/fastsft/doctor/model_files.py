@@ -9,6 +9,9 @@ from typing import Any
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.model import CausalLM, model_directory, stretch_positions
+from fastsft.models.config import has_safetensors
+from fastsft.models.weights import pickled_files
 
 _READABLE = ("F32", "F16", "BF16", "F64")
 _MOST_NAMED = 5
@@ -17,7 +20,6 @@ _MOST_NAMED = 5
 def check_model(run: Run) -> str:
     """config.json describes a model that fastsft trains."""
     from fastsft import _C
-    from fastsft.model import CausalLM, stretch_positions
 
     args = run.need("args", "the configuration")
     name = run.need("model_args", "the configuration").model_name_or_path or ""
@@ -32,8 +34,6 @@ def check_model(run: Run) -> str:
 
 def local_directory(name: str, cache_dir: str | None) -> Path:
     """Of a model on this machine. Nothing is fetched: NotCheckedError for a hub model that is not here."""
-    from fastsft.model import model_directory
-
     path = Path(name).expanduser()
     if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return model_directory(name)
@@ -53,7 +53,6 @@ def local_directory(name: str, cache_dir: str | None) -> Path:
 def check_weights(run: Run) -> str:
     """Every weight file is there, as long as its header says, and holds what config.json describes."""
     from fastsft import _C
-    from fastsft.models.config import has_safetensors
 
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
@@ -97,8 +96,6 @@ def _differences(run: Run, seen: dict[str, Any]) -> list[str]:
 
 
 def _refuse_pickled(run: Run, folder: Path) -> None:
-    from fastsft.models.weights import pickled_files
-
     files = list(pickled_files(folder))
     missing = [str(path) for path in files if not path.is_file()]
     if missing:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fastsft.foreign.distributed_tensor import DistributedTensor
 from fastsft.foreign.entries import (
     WRAPPERS,
     Entry,
@@ -81,7 +82,5 @@ def _identity(tensor: torch.Tensor) -> Any:
 def _unit_of(name: str, tensor: torch.Tensor, rank: int) -> Unit:
     check_has_values(name, tensor)
     if _is_distributed(tensor):
-        from fastsft.foreign.distributed_tensor import DistributedTensor
-
         return DistributedTensor(tensor, rank)
     return PlainTensor(tensor, tensor.dtype, rank)

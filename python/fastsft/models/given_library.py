@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastsft.models.alterations.check import check_library
+
 
 def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
     """ValueError for dropout that transformers would apply in training.
@@ -21,6 +23,5 @@ def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
 def check_patches(model_type: str, caller: str) -> None:
     """ValueError for a torch or transformers that a script has patched."""
     from fastsft import _C
-    from fastsft.models.alterations.check import check_library
 
     check_library(model_type, _C.model_families().get(model_type, ""), caller)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.values import checked_value
 from fastsft.parsing.parser import DataclassParser
 
 _NAMES = ("use_cpu", "no_cuda")  # the new name and the old one
@@ -17,9 +19,6 @@ def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | 
     All that the run itself reads is read, by its own rules: a file of --config, and `args_file`, which
     stands before the words. ValueError for words that the parser does not take.
     """
-    from fastsft.arguments import TrainingArguments
-    from fastsft.arguments.values import checked_value
-
     parser = _parser()
     if isinstance(arguments, Mapping):
         config = arguments.get("config")
@@ -35,8 +34,6 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def _parser() -> DataclassParser:
-    from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-
     return _Parser((ModelArguments, DataArguments, TrainingArguments), add_help=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastsft.launcher import launch
+from fastsft.launcher import gather_objects, launch
 
 # Of a host a tenth is left for Python, the tokenizer, the data set and saving. Of a GPU, where none of these
 # live: for cuBLAS, NCCL, evaluation, and the unit that a streamed save gathers.
@@ -42,15 +42,13 @@ def usable_memory(device: str, free: float) -> int:
 
 def rank_memory(device: str) -> int:
     """Bytes for one rank, the smallest of all ranks: free on its GPU, or its share of the RAM; collective."""
-    from fastsft import launcher
-
     if device == "cpu":
         mine = available_host_memory() // launch().local_world_size
     else:
         import torch
 
         mine = int(torch.cuda.mem_get_info(device)[0])
-    return int(min(launcher.gather_objects(usable_memory(device, mine))))
+    return int(min(gather_objects(usable_memory(device, mine))))
 
 
 def size_text(size: float) -> str:

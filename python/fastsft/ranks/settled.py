@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import fastsft
 from fastsft.ranks.comparison import Facts
 
 # Every field of the argument classes is compared but these.
@@ -64,8 +65,6 @@ def start_facts(args: Any, *others: Any) -> Facts:
 def versions() -> Facts:
     """Of fastsft, its code, torch, the libraries that read and order data and models, and Python."""
     import torch
-
-    import fastsft
 
     return {
         "version of fastsft": fastsft.__version__,

@@ -10,6 +10,7 @@ from fastsft.dataset.batch_reads import BatchReader, EpochReads
 from fastsft.dataset.collators import Collation, only_stacks
 from fastsft.dataset.item_rules import ItemRules
 from fastsft.dataset.known_lengths import is_table
+from fastsft.dataset.loaders import StackRows, eval_loader, train_loader
 from fastsft.dataset.read_orders import as_read, evaluation_order, training_order
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
@@ -119,8 +120,6 @@ class TrainerData:
         Batches are made by data_collator, else stacked and padded, and stay on the CPU. ValueError without a
         train_dataset.
         """
-        from fastsft.dataset.loaders import train_loader
-
         if self.train_dataset is None:
             raise ValueError("Trainer: training requires a train_dataset, got None")
         return train_loader(self.args, self.train_dataset, self.train_rows, self._collator())
@@ -144,12 +143,8 @@ class TrainerData:
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """The same of `test_dataset`."""
-        from fastsft.dataset.loaders import eval_loader
-
         return eval_loader(self.args, test_dataset, self._collator())
 
     def _collator(self) -> Any:
-        from fastsft.dataset.loaders import StackRows
-
         pad_id = getattr(self.processing_class, "pad_token_id", None)
         return self.data_collator or StackRows(0 if pad_id is None else pad_id)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.models.given_weights import save_given_weights
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
 from fastsft.standard_streams import say
 from fastsft.training.hub_uploads import HubUploads
@@ -62,8 +63,6 @@ class TrainerFiles:
         `args.should_save`; `save_model` needs neither. ValueError without weights on several ranks, and while
         a checkpoint is being written.
         """
-        from fastsft.models.given_weights import save_given_weights
-
         directory = output_dir or self.args.output_dir or "."
         if state_dict is None and self.args.world_size > 1:
             raise ValueError("Trainer._save: expected a state_dict; trainer.save_model() gathers by itself")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.models.card import write_model_card
 
 _STEP = "the step is the engine's; loss, optimizer and schedule are chosen by the arguments"
 _INSTEAD = {
@@ -40,8 +41,6 @@ class TrainerNames:
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write README.md into `output_dir`, on rank 0, unless there is one; arguments have no effect."""
-        from fastsft.models.card import write_model_card
-
         if self.is_world_process_zero():
             write_model_card(self, Path(self.args.output_dir or "."))
 

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fastsft.models.config import json_text
 from fastsft.weight_sync.engine_state import state_of
 from fastsft.weight_sync.formats import WrittenFile, temporary_name
 from fastsft.weight_sync.own_folders import make_folders
@@ -53,8 +54,6 @@ def _save_config(config: Any, folder: str) -> None:
     if config is None:
         return
     if isinstance(config, dict):
-        from fastsft.models.config import json_text
-
         Path(folder, "config.json").write_text(json_text(config))
         return
     saved = copy.copy(config)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.weight_sync.engine_state import EngineState, exclusive
 from fastsft.weight_sync.formats import save_format
 from fastsft.weight_sync.given_numbers import whole_number
+from fastsft.weight_sync.huggingface_files import huggingface_files
 from fastsft.weight_sync.opening import Opening, ranks_of
 from fastsft.weight_sync.reported import raise_once
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
@@ -129,8 +130,6 @@ def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQ
 
 
 def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
-    from fastsft.weight_sync.huggingface_files import huggingface_files
-
     return huggingface_files(engine, source.config) if source.rank == 0 else {}
 
 

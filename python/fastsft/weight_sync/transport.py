@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.ranks.bounded_store import BoundedStore, SilentStoreError
 from fastsft.weight_sync.abandoned import hold, let_go
+from fastsft.weight_sync.shared_memory import SharedMemoryGroup
 
 if TYPE_CHECKING:
     import torch
@@ -109,8 +110,6 @@ class WeightGroup:
 
     def _connect(self, dist: Any, store: Any) -> Any:
         if self._backend == "shared_memory":
-            from fastsft.weight_sync.shared_memory import SharedMemoryGroup
-
             return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout)
         if self._backend == "gloo":
             return dist.ProcessGroupGloo(store, self._rank, self._world_size, self._timeout)
