@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +95,10 @@ def read_modules(root: Path) -> dict[str, Module]:
 
 
 def check_circles(modules: dict[str, Module]) -> Iterator[Violation]:
-    """No module needs itself, whether it is imported at the top, in a function or for types alone."""
+    """No module needs itself, whether imports stand at the top, in a function or under TYPE_CHECKING.
+
+    What counts is the module that an import names, not the packages that it lies in.
+    """
     edges = {name: sorted({each.target for each in module.imports}) for name, module in modules.items()}
     told: set[str] = set()
     for name, module in modules.items():
@@ -117,10 +120,11 @@ def shortest_way_back(start: str, edges: dict[str, list[str]]) -> list[str]:
     for name in reached:
         for target in edges.get(name, []):
             if target == start:
-                way = [start, name] if name != start else [start]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1] if len(way) > 1 else [start, start]
+                way = [start]
+                while name != start:
+                    way.append(name)
+                    name = came_from[name]
+                return [start, *way[::-1]]
             if target not in came_from:
                 came_from[target] = name
                 reached.append(target)
@@ -138,16 +142,14 @@ def loads(modules: dict[str, Module]) -> dict[str, set[str]]:
     return {name: heavy.intersection(reachable(name, at_import)) for name in modules}
 
 
-def reachable(start: str, edges: dict[str, set[str]]) -> Iterable[str]:
+def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
     """`start` and all that its import runs: also the packages that a module lies in."""
-    reached = {start: None}
-    waiting = [start]
+    reached, waiting = {start}, [start]
     while waiting:
         name = waiting.pop()
-        for target in (*edges.get(name, ()), name.rpartition(".")[0]):
-            if target and target not in reached:
-                reached[target] = None
-                waiting.append(target)
+        new = {*edges.get(name, ()), name.rpartition(".")[0]} - reached - {""}
+        reached |= new
+        waiting += new
     return reached
 
 

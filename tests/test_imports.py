@@ -19,7 +19,8 @@ CLEAN = {
     "walls.py": "from __future__ import annotations\nfrom house.roof import cover\n\n"
     "def build():\n    from house.tiles import lay\n    from house.rooms import bath\n",
     "rooms/__init__.py": "import transformers\nfrom .bath import tub\n",
-    "rooms/bath.py": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from house.tiles import Tile\n",
+    "rooms/bath.py": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n"
+    "    from house.tiles import Tile\n",
     "core.py": "from house import _C\nfrom house.rooms.bath import tub\nimport houses\n",
 }
 CIRCLE = "a circle of imports: "
@@ -41,7 +42,7 @@ BROKEN = [
      "import of house.tiles inside a function"),
     ({"core.py": "from house import _C\n\ndef f():\n    from house import _C\n"}, "core.py", 4,
      "import of house._C inside a function"),
-    ({"core.py": "import house.native\ndef f():\n    from house import _C\n", "native.py": "import house._C\n"},
+    ({"core.py": "import house.base\ndef f():\n    from house import _C\n", "base.py": "import house._C\n"},
      "core.py", 3, "import of house._C inside a function"),
 ]  # fmt: skip
 
@@ -58,8 +59,8 @@ def test_each_violation_is_found(
 ) -> None:
     root = write_tree(tmp_path / "house", {**CLEAN, **files})
     found = check_imports.check_tree(root)
-    assert [(each.path, each.line) for each in found] == [(root / name, line)]
-    assert message in found[0].message
+    assert {(each.path, each.line) for each in found} == {(root / name, line)}
+    assert any(message in each.message for each in found)
 
 
 @pytest.mark.parametrize("heavy", ["_C", "torch"])
