@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TESTS = Path(__file__).parent
 TRAINER = TESTS / "golden" / "trainer"
 DATA = TRAINER / "data" / "first48.json"
@@ -66,3 +68,49 @@ def test_a_run_without_any_says_so_in_one_line(tmp_path: Path) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: cannot start a thread for signals: can't start new thread; allow more")
     assert not list(tmp_path.glob("*.safetensors"))
+
+
+# Compiled by the test: pthread_create fails from the call FAIL_FROM on.
+SHIM = """
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                              void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static Create real = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  static int calls = 0;
+  if (__sync_add_and_fetch(&calls, 1) >= atoi(getenv("FAIL_FROM"))) return EAGAIN;
+  return real(thread, attributes, body, argument);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shim")
+    (folder / "shim.cpp").write_text(SHIM)
+    library = folder / "shim.so"
+    subprocess.run(["g++", "-shared", "-fPIC", str(folder / "shim.cpp"), "-o", str(library)], check=True)
+    return library
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 6, 8])
+def test_whichever_thread_is_the_first_denied(first: int, shim: Path, tmp_path: Path) -> None:
+    """The run ends well or with one line: torch's own pools would wait for ever, or end the process."""
+    flags = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
+    flags |= {"max_steps": 2, "plot_loss": False, "data_cache": "none", "output_dir": str(tmp_path / "out")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "fastsft.train", *(f"--{k}={v}" for k, v in flags.items() if v != "")],
+        env={
+            **os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "OMP_NUM_THREADS": "2", "LD_PRELOAD": str(shim), "FAIL_FROM": str(first),
+        },
+        capture_output=True, text=True, timeout=240, cwd=TRAINER,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), (done.returncode, done.stderr[-3000:])
+    if done.returncode == 1:
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith("error: cannot start a thread for "), done.stderr[-3000:]

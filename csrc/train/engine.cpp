@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/start_threads.h"
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
@@ -47,7 +48,12 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
       upload_(options.device),
       results_(options.device, options.results_behind.value_or(options.device.is_cpu() ? 0 : 1)) {
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options.device));
-  if (options.num_threads > 0) at::set_num_threads(static_cast<int>(options.num_threads));
+  if (options.num_threads > 0) {
+    // Of at::parallel_for and of torch's own pool, which wait for ever or end the process where the
+    // system denies them one.
+    require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
+    at::set_num_threads(static_cast<int>(options.num_threads));
+  }
   strategy_ = make_strategy(options.strategy, {.units = units(),
                                                .groups = groups_,
                                                .compute_dtype = options.compute_dtype,

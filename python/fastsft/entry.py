@@ -91,11 +91,13 @@ def _end_process(code: object) -> NoReturn:
     for its lock aborts the process. The groups are not closed: that would wait for ranks that may go on.
     """
     line = "" if code is None or isinstance(code, int) else str(code)
+    if line:
+        say(visible(line), to_stderr=True)
     launcher.stay()
     # As the children of multiprocessing end.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), line))
+    os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), ""))
 
 
 def _fail() -> None:

@@ -134,7 +134,7 @@ def keep_aside(path: Path, fresh: Digest | None = None) -> None:
     if stat.S_ISREG(mode) and (is_written(path) or (fresh is not None and _is_alike(path, fresh))):
         return
     aside = _C.put_aside(str(path))
-    tell(f"{path}, which fastsft did not write, is now called {Path(aside).name}")
+    tell(f"{path}, which is not on record as written by fastsft, is now called {Path(aside).name}")
 
 
 def _is_alike(path: Path, fresh: Digest) -> bool:

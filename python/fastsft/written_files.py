@@ -10,7 +10,6 @@ from typing import TypeAlias
 from fastsft.regular_files import read_json_object
 
 RECORD_NAME = ".fastsft-files.json"
-_KEPT = 2  # of one name: what is there, and what is about to replace it
 
 Digest: TypeAlias = tuple[int, int]  # bytes and CRC-32C
 
@@ -41,6 +40,15 @@ def is_written(path: Path) -> bool:
         return False
 
 
+def _digest_there(path: Path) -> Digest | None:
+    from fastsft import _C
+
+    try:
+        return digest_of_file(path)
+    except (OSError, _C.FileError):
+        return None
+
+
 def written_in(directory: Path) -> dict[str, list[Digest]]:
     """By name, what fastsft has written into the directory; {} where no record is, or none of ours."""
     path = directory / RECORD_NAME
@@ -55,9 +63,14 @@ def written_in(directory: Path) -> dict[str, list[Digest]]:
 
 
 def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
-    """The record's text once files of these names have this content too."""
+    """The record's text once files of these names have this content too.
+
+    What is there now stays on record until its name is written again, whatever was broken off in between.
+    """
     record = written_in(directory)
     for name, digest in digests.items():
-        others = [other for other in record.get(name, []) if other != digest]
-        record[name] = [*others, digest][-_KEPT:]
+        known = record.get(name, [])
+        there = _digest_there(directory / name) if len(known) > 1 else None
+        kept = [there] if there in known else known[-1:]
+        record[name] = [*(other for other in kept if other != digest), digest]
     return json.dumps(record, sort_keys=True) + "\n"

@@ -123,6 +123,16 @@ def test_training_on_two_ranks(planted: Path) -> None:
     run(planted, "-m", "fastsft.train", *TRAIN, "--no_resume", "True", FASTSFT_NUM_PROCESSES="2")
 
 
+def test_torchrun_with_a_safe_path(planted: Path) -> None:
+    """Its ranks are started with `python -m`; a planted fastsft.py would be run instead of the program."""
+    (planted / "fastsft.py").write_text(f"open({str(planted.parent / 'marks')!r}, 'a').write('fastsft')\n")
+    try:
+        words = ["-P", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+        run(planted, *words, "-m", "fastsft.train", *TRAIN, "--no_resume", "True", PYTHONSAFEPATH="1")
+    finally:
+        (planted / "fastsft.py").unlink()
+
+
 def test_doctor_on_two_ranks(planted: Path) -> None:
     words = ["doctor", "--skip", "disk_rate", *TRAIN]
     assert "2 ranks met" in run(planted, "-m", "fastsft.cli.main", *words, FASTSFT_NUM_PROCESSES="2")

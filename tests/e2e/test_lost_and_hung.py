@@ -25,7 +25,7 @@ HANGS: dict[str, tuple[str, str, int]] = {
 # Where a rank fails, and the call; `load` and `tokenize` come before the ranks have met for training.
 FAILURES = {
     "load": ("fastsft.model:CausalLM.from_pretrained", 1),
-    "tokenize": ("fastsft.data:_label_file", 1),
+    "tokenize": ("fastsft.data:label_conversation_file", 1),
     "forward": ("op:rms_norm", 20),
     "save": ("fastsft.checkpoints.content:read_random_states", 1),
     "evaluate": ("fastsft.training.evaluation:_token_losses", 2),

@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastsft.ranks.machine import machine
+
 _ANSWER_S, _PAUSE_S = 2.0, 0.05
 
 
 def _namespace() -> str:
     """Processes with the same text see each other in /proc."""
     with contextlib.suppress(OSError):
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+        return f"{machine()} {socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return f"{socket.gethostname()} {secrets.token_hex(8)}"
 
 

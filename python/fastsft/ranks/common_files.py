@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
 from fastsft.notices import tell
 from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.machine import machine
 from fastsft.regular_files import check_regular
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _TOLD_BYTES = 1 << 30  # from here on a line says that files are read
 
 # Machine, device, inode, bytes and time of the last change: who has them all alike reads one file.
@@ -47,13 +45,7 @@ def identity(path: Path) -> Identity:
     """Of a file, links followed. ValueError for what is no regular file."""
     check_regular(path, "a file of weights")
     found = os.stat(path)
-    return _machine(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-@functools.cache
-def _machine() -> str:
-    """Device numbers hold on one running kernel; containers on it may share files or not."""
-    return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()
+    return machine(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _differing(everyone: list[dict[str, Identity]]) -> list[str]:

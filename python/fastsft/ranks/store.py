@@ -83,10 +83,23 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
     if here:
         return loopback_store(rank, world_size, timeout, port)
     of_torchrun = serves_store(os.environ)
-    return TCPStore(
+    store = TCPStore(
         host, port, world_size, is_master=rank == 0 and not of_torchrun, timeout=timeout,
         multi_tenant=not of_torchrun, wait_for_workers=False,
     )  # fmt: skip
+    return _of_attempt(store)
+
+
+def _of_attempt(store: Any) -> Any:
+    """torchrun's store outlives the ranks that it starts again: each attempt has names of its own.
+
+    As torch's own meeting has them; what an earlier attempt wrote is never read.
+    """
+    if not serves_store(os.environ):
+        return store
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    return PrefixStore(f"/worker/attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def visitors_store(host: str, port: int, world_size: int) -> Any:
@@ -94,7 +107,9 @@ def visitors_store(host: str, port: int, world_size: int) -> Any:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     timeout = timedelta(seconds=_PAUSES_SECONDS)
-    return TCPStore(host, port, world_size, is_master=False, timeout=timeout, wait_for_workers=False)
+    return _of_attempt(
+        TCPStore(host, port, world_size, is_master=False, timeout=timeout, wait_for_workers=False)
+    )
 
 
 def own_store() -> BoundedStore:
