@@ -61,7 +61,10 @@ def trained(groups: dict[str, str], whose: str, how: str, folder: Path) -> list[
     if how == "changed before" and rank == 1:
         dataset.labels[:, :60] = -100
     data = Failing(dataset, rank) if how == "failing" else dataset
-    trainer = make(folder / whose, data, module=model(LENGTH, vocabulary=32_001), **own)
+    try:
+        trainer = make(folder / whose, data, module=model(LENGTH, vocabulary=32_001), **own)
+    except ValueError as error:
+        return f"ValueError: {error}"
     if how == "looked at later" and trainer.is_world_process_zero():
         assert len([dataset[row] for row in range(ROWS)]) == ROWS
     trainer.add_callback(Change(dataset, how if how.startswith("on_") else ""))

@@ -20,18 +20,23 @@ def run(code):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_drop_in_names():
-    import fastsft.train as module
+@pytest.fixture
+def module(monkeypatch):
+    """As imported: `train()` in this process sets its rank."""
+    import fastsft.train
 
+    monkeypatch.setattr(fastsft.train, "local_rank", None)
+    return fastsft.train
+
+
+def test_drop_in_names(module):
     for name in NAMES:
         assert hasattr(module, name), name
     assert module.IGNORE_TOKEN_ID == -100 and module.local_rank is None
     assert callable(module.train) and "train" not in fastsft.__all__
 
 
-def test_rank0_print_speaks_once_the_rank_is_known(capsys, monkeypatch):
-    import fastsft.train as module
-
+def test_rank0_print_speaks_once_the_rank_is_known(capsys, monkeypatch, module):
     module.rank0_print("before")
     monkeypatch.setattr(module, "local_rank", 0)
     module.rank0_print("after", 1)
