@@ -26,6 +26,7 @@ from fastsft.dataset.row_cache import RowCache
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell
 from fastsft.script_names.rebound import current, is_rebound, remember_own
+from fastsft.tokenizers.tokenizer_state import is_comparable
 
 IGNORE_TOKEN_ID = -100
 
@@ -203,7 +204,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
         label: label again what was changed since; else None for it. Items that were read stay.
         """
-        if not self._is_read_by_own_code():
+        if not self._is_read_by_own_code() or not is_comparable(self.tokenizer):
             return None
         lazy = self.__dict__.get("_lazy")
         if lazy is None or not lazy.is_of(self):

@@ -17,6 +17,7 @@ from fastsft.notices import warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
 from fastsft.script_names.rebound import refuse_unused
 from fastsft.tokenizers.called_tokenizer import called_tokenizer
+from fastsft.tokenizers.model_digest import look_at_model
 from fastsft.tokenizers.native_tokenizer import native_of, why_called
 
 _MAX_MATERIALISED = 1 << 20
@@ -27,6 +28,7 @@ def label_conversation_file(
 ) -> LabelledRows:
     """Rows of a data file. DataError for a faulty conversation, ValueError as `check_tokenizer`."""
     refuse_unused()
+    look_at_model(tokenizer)
     native = native_of(tokenizer)
     spans = settings.mask_policy == "spans"
     refuse_reader()
@@ -66,6 +68,8 @@ def label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     """Rows of conversations, as FastChat's `preprocess` labels them. Raises as `label_conversation_file`."""
     refuse_unused()
     refuse_template()
+    if len(sources) > 1:
+        look_at_model(tokenizer)
     native = native_of(tokenizer)
     width, pad_id = check_tokenizer(tokenizer)
     if native is None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fastsft.dataset.labelled_rows import LabelledRows
 from fastsft.dataset.row_cache import RowCache
+from fastsft.tokenizers.model_digest import look_at_model
 from fastsft.tokenizers.tokenizer_state import tokenizer_state
 
 _DIGEST_BYTES = 16
@@ -27,6 +28,7 @@ class LazyRows:
     def __init__(
         self, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]] | None = None
     ) -> None:
+        look_at_model(tokenizer)
         self.rows, self._labelled_by = rows, (tokenizer, tokenizer_state(tokenizer))
         self._read = read_raw_data
         self._raw_data: Sequence[Any] | None = None
@@ -58,8 +60,10 @@ class LazyRows:
     def is_of(self, dataset: Any, rows: Any = None) -> bool:
         """Whether `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
 
-        rows: the records that are looked at; None: all.
+        rows: the records that are looked at; None: all, and the whole of the tokenizer's model.
         """
+        if rows is None:
+            look_at_model(dataset.tokenizer)
         if not self.has_tokenizer(dataset.tokenizer):
             return False
         if "raw_data" not in dataset.__dict__:

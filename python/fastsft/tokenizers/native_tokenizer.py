@@ -10,7 +10,7 @@ from fastsft.originals.classes import foreign_methods_of, replaced_on
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_written_in
 from fastsft.tokenizers.settings import TokenizerSettings
-from fastsft.tokenizers.tokenizer_state import tokenizer_state
+from fastsft.tokenizers.tokenizer_state import PIECE_FLAGS, tokenizer_state
 
 _known: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 _LLAMA = ("transformers.models.llama.tokenization_llama", "LlamaTokenizer")
@@ -69,7 +69,22 @@ def _has_own_parts(tokenizer: Any) -> bool:
     if not all(is_written_in(each, "sentencepiece") for each in encode):
         return False
     read = tokenizer.get_spm_processor(getattr(tokenizer, "from_slow", False))
+    if any(getattr(pieces, name, None) != getattr(read, name, None) for name in PIECE_FLAGS):
+        return False
     return bool(pieces.serialized_model_proto() == read.serialized_model_proto())
+
+
+def _cuts_at(tokenizer: Any, added: dict[int, Any]) -> bool:
+    """Whether texts are cut at these added tokens and at nothing else, and they have these ids."""
+    if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
+        return False
+    trie = type(tokenizer.tokens_trie)()
+    for token in added.values():
+        trie.add(token.content)
+    try:
+        return bool(vars(tokenizer.tokens_trie) == vars(trie))
+    except RecursionError:  # a token of thousands of characters
+        return False
 
 
 def _check_ours(tokenizer: Any, native: Any) -> None:
@@ -90,8 +105,15 @@ def _check_ours(tokenizer: Any, native: Any) -> None:
 
 def _build(tokenizer: Any) -> Any | None:
     added = tokenizer.added_tokens_decoder
-    plain = not tokenizer.sp_model_kwargs and not tokenizer.split_special_tokens
-    if not plain or tokenizer.truncation_side != "right" or any(t.single_word for t in added.values()):
+    plain = not (
+        tokenizer.sp_model_kwargs or tokenizer.split_special_tokens or getattr(tokenizer, "do_lower_case", 0)
+    )
+    if (
+        not plain
+        or not _cuts_at(tokenizer, added)
+        or tokenizer.truncation_side != "right"
+        or any(t.single_word for t in added.values())
+    ):
         return None
     settings = _C.LlamaSettings()
     settings.legacy = bool(tokenizer.legacy)
@@ -121,6 +143,10 @@ def _build_fast(tokenizer: Any) -> Any | None:
     settings = TokenizerSettings(named=_names(tokenizer), legacy=bool(getattr(tokenizer, "legacy", True)))
     name = type(tokenizer).__name__
     try:
-        return _C.parse_json_tokenizer(tokenizer.backend_tokenizer.to_str(), name, settings.native())
+        text = tokenizer.backend_tokenizer.to_str()
+    except Exception:  # the library has no other class for it: a part that a script has written
+        return None
+    try:
+        return _C.parse_json_tokenizer(text, name, settings.native())
     except (ValueError, RuntimeError):
         return None  # the object itself is called instead, and a line says so
