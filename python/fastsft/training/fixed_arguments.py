@@ -26,13 +26,13 @@ class FixedArguments:
         return dict(self._values)
 
     def begin(self, args: TrainingArguments) -> None:
-        """train() begins: the first one fixes what the optimizer is made with. A line for what is left out."""
+        """train() begins: the first one fixes the optimizer's values. A line for changes left out."""
         for name, value in self._values.items():
             if not is_same(getattr(args, name), value):
                 since = "the Trainer was made" if name in _OF_TRAINER else "the optimizer was made"
                 warn_once(
-                    f"Trainer.train: args.{name} was {value!r} when {since}, and stays so, as in transformers; "
-                    "make another Trainer for another value"
+                    f"Trainer.train: args.{name} was {value!r} when {since}, and stays so, as in "
+                    "transformers; make another Trainer for another value"
                 )
         for name in _OF_OPTIMIZER:
             self._values.setdefault(name, getattr(args, name))
