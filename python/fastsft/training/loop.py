@@ -17,7 +17,7 @@ from fastsft.training.neftune import noise_options
 from fastsft.training.resume import roll_back
 from fastsft.training.row_notices import RowNotices, finds_packed, tell_differences
 from fastsft.training.run_rows import RunRows
-from fastsft.training.schedule import PlateauSchedule, metric_key, schedule_of
+from fastsft.training.schedule import PlateauSchedule, Schedule, metric_key, schedule_of
 from fastsft.training.signals import EXIT_BASE, SignalGuard
 from fastsft.training.silent_faults import check_replay, check_replicas
 from fastsft.training.state import TrainerState
@@ -33,7 +33,7 @@ class TrainingLoop:
         self.fixed = trainer.fixed_arguments.over(trainer.args)
         self.losses, self.results = LossMeter(self.state.global_step), LateResults()
         self.profile = Profile(self.args.profile, self.args.profile_steps)
-        self.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
+        trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
         self.first_step = self.state.global_step + 1
         self.find_packed, self.notices = False, RowNotices(self.args)
         self.rows = RunRows(trainer)
@@ -42,6 +42,11 @@ class TrainingLoop:
     def state(self) -> TrainerState:
         """The trainer's."""
         return self.trainer.state  # type: ignore[no-any-return]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The trainer's."""
+        return self.trainer.schedule  # type: ignore[no-any-return]
 
     def run(self) -> None:
         """To the last step, or until a callback stops the run.
@@ -209,7 +214,7 @@ class TrainingLoop:
         trainer.bad_steps.rolled_back(asked.steps)
         trainer.control.should_training_stop = False  # of a step that is computed again
         self.losses = LossMeter(self.state.global_step)
-        self.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
+        trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
         steps = ", ".join(map(str, asked.steps))
         tell(f"step {first}: {asked.reason}; back to {checkpoint}, leaving out step {steps}")
 
