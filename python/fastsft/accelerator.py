@@ -39,13 +39,21 @@ class AcceleratorState:
 
 
 @dataclass(frozen=True)
-class Accelerator(DistributedState):
+class _Place(DistributedState):
+    uses_fsdp: bool = False
+
+
+class Accelerator(_Place):
     """Place of this rank, a barrier, and what scripts do around a save. Nothing else of accelerate's class.
 
-    uses_fsdp: whether --fsdp asks for sharding.
+    uses_fsdp: whether --fsdp asks for sharding. ValueError for attributes that are set.
     """
 
-    uses_fsdp: bool = False
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ValueError(
+            f"Trainer.accelerator.{name} was set by the script, and nothing reads it here: the step is the "
+            "engine's; leave it out, and give max_grad_norm and the optimizer's values as arguments"
+        )
 
     @property
     def state(self) -> AcceleratorState:

@@ -31,9 +31,9 @@ class TrainerCallback:
     """Base of callbacks, with the events of transformers' TrainerCallback; each does nothing.
 
     Methods take (args, state, control, **kwargs); a returned control counts. kwargs: model, processing_class,
-    tokenizer, train_dataloader, eval_dataloader; optimizer and lr_scheduler, which are None here, since the
-    engine has them; logs of on_log, metrics of on_evaluate and on_predict. Callbacks of other classes work
-    too, and may leave out methods.
+    tokenizer; from on_train_begin on lr_scheduler and train_dataloader, to read from (callback_views.py);
+    optimizer and eval_dataloader, which are None; logs of on_log, metrics of on_evaluate and on_predict.
+    Callbacks of other classes work too, and may leave out methods.
     """
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
@@ -157,9 +157,16 @@ class CallbackHandler:
     def fire(self, event: str, state: TrainerState, **kwargs: Any) -> TrainerControl:
         """Call `event` of every callback; first clear the switches that the event resets."""
         self._clear(event)
+        step = state.global_step
         for callback in self.callbacks:
             method = getattr(callback, event, None)
             result = method(self.args, state, self.control, **kwargs) if method else None
+            if state.global_step != step:
+                raise ValueError(
+                    f"{type(callback).__name__}.{event} set state.global_step from {step} to "
+                    f"{state.global_step}: steps are counted by the engine; leave it out, and end a run with "
+                    "max_steps or control.should_training_stop"
+                )
             if result is not None:
                 self.control = result
         return self.control

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 from fastsft.originals.functions import is_written_in, plain, uncompiled
+from fastsft.patched_classes import patched_methods
 
 _MAX_LAYERS = 8
 
@@ -43,7 +44,8 @@ _LOADING = (
     _Group(_READING, "torch.utils.data.dataloader", "torch",
            ("_BaseDataLoaderIter.__next__", "_SingleProcessDataLoaderIter._next_data")),
     _Group(_READING, "accelerate.data_loader", "accelerate",
-           ("prepare_data_loader", "BatchSamplerShard.__iter__", "DataLoaderShard.__iter__")),
+           ("prepare_data_loader", "send_to_device", "BatchSamplerShard.__iter__",
+            "DataLoaderShard.__iter__")),
 )  # fmt: skip
 _COLLATING = (
     _Group(_ROWS, "transformers.trainer", "transformers",
@@ -68,7 +70,12 @@ _TRAINING = (
     _Group(_STEP, "accelerate.accelerator", "accelerate",
            ("Accelerator.clip_grad_norm_", "Accelerator.backward")),
     _Group(_STEP, "accelerate.optimizer", "accelerate", ("AcceleratedOptimizer.step",)),
+    _Group(_READING, "torch", "torch", ("randperm",)),
     _Group(_STEP, "torch.nn.utils", "torch", ("clip_grad_norm_",)),
+    _Group(_STEP, "torch.nn.utils.clip_grad", "torch", ("_get_total_norm", "_clip_grads_with_norm_")),
+    _Group(_STEP, "torch.nn", "torch", ("Module.zero_grad",)),
+    _Group(_STEP, "torch", "torch", ("Tensor.backward",)),
+    _Group(_STEP, "torch.autograd", "torch", ("backward",)),
     _Group(_STEP, "torch.optim", "torch", ("AdamW", "AdamW.step", "AdamW.__init__")),
     _Group(_STEP, "torch.optim.adam", "torch",
            ("adam", "_single_tensor_adam", "_multi_tensor_adam", "_fused_adam")),
@@ -103,6 +110,8 @@ def check_patched_functions(args: Any, caller: str, *, training: bool, has_colla
             value = _found(group.place, name)
             if value is not None and not _is_original(value, group.package, name.split(".")[-1]):
                 _refuse(caller, f"{group.place}.{name}", value, group.instead)
+    for method in patched_methods(args, training=training):
+        _refuse(caller, method.where, method.value, method.instead)
     if training:
         _check_schedule(args, caller)
         _check_hooks(caller)
@@ -162,6 +171,8 @@ def _is_original(value: Any, package: str, name: str) -> bool:
         module = value.__module__
         inside = module == package or module.startswith(package + ".")
         return inside and value.__name__ == name and _found(module, value.__qualname__) is value
+    if isinstance(value, BuiltinFunctionType):
+        return value is _found("torch._C", f"_VariableFunctions.{name}")
     return _leads_to(value, package, name, _MAX_LAYERS)
 
 

@@ -40,6 +40,7 @@ from fastsft.training.bad_steps import BadSteps
 from fastsft.training.best_model import BestModel
 from fastsft.training.callback_notices import tell_callbacks
 from fastsft.training.due import Due
+from fastsft.training.fixed_arguments import FixedArguments
 from fastsft.training.hub_uploads import HubUploads
 from fastsft.training.loop import TrainingLoop
 from fastsft.training.prediction import EvalPrediction, Preprocess
@@ -102,6 +103,7 @@ class Trainer(
             optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )  # fmt: skip
         self._args = args = as_arguments(args)
+        self.fixed_arguments = FixedArguments(args)
         callbacks = list(callbacks or ())
         with deadline(args, "init"):
             meet_for_trainer(
@@ -195,6 +197,7 @@ class Trainer(
         return checkpoint
 
     def _train(self, resume_from_checkpoint: bool | str | None) -> TrainOutput:
+        self.fixed_arguments.begin(self.args)
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
         self.state, self.bad_steps = self._new_state(), BadSteps(self.args)
         self.best_model, self.due = BestModel(self), Due()

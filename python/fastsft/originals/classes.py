@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fastsft.originals.functions import is_defined_there, is_written_in, plain
 from fastsft.originals.source import source_of
 
-LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft")
+LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
 # Of these, whatever Python itself writes into a class of theirs: no file holds it.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
 # The library itself puts copies of the base's methods into its Auto classes.

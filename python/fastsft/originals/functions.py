@@ -14,7 +14,13 @@ from fastsft.originals.source import source_of
 # What a decorator's name in a file makes: torch.no_grad() goes through a function of another name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
-_DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib")  # whose decorators change no result
+_DECORATORS = (
+    "transformers",
+    "torch",
+    "huggingface_hub",
+    "contextlib",
+    "accelerate",
+)  # whose decorators change no result
 
 
 def plain(value: Any) -> Any:

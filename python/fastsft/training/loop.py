@@ -17,7 +17,7 @@ from fastsft.training.neftune import noise_options
 from fastsft.training.resume import roll_back
 from fastsft.training.row_notices import RowNotices, finds_packed, tell_differences
 from fastsft.training.run_rows import RunRows
-from fastsft.training.schedule import PlateauSchedule, metric_key, schedule_of
+from fastsft.training.schedule import PlateauSchedule, Schedule, metric_key, schedule_of
 from fastsft.training.signals import EXIT_BASE, SignalGuard
 from fastsft.training.silent_faults import check_replay, check_replicas
 from fastsft.training.state import TrainerState
@@ -30,9 +30,10 @@ class TrainingLoop:
     def __init__(self, trainer: Any, guard: SignalGuard) -> None:
         self.trainer, self.guard = trainer, guard
         self.args, self.plan = trainer.args, trainer.plan
+        self.fixed = trainer.fixed_arguments.over(trainer.args)
         self.losses, self.results = LossMeter(self.state.global_step), LateResults()
         self.profile = Profile(self.args.profile, self.args.profile_steps)
-        self.schedule = schedule_of(self.args, self.plan.max_steps, self.state.log_history)
+        trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
         self.first_step = self.state.global_step + 1
         self.find_packed, self.notices = False, RowNotices(self.args)
         self.rows = RunRows(trainer)
@@ -42,6 +43,11 @@ class TrainingLoop:
         """The trainer's."""
         return self.trainer.state  # type: ignore[no-any-return]
 
+    @property
+    def schedule(self) -> Schedule:
+        """The trainer's."""
+        return self.trainer.schedule  # type: ignore[no-any-return]
+
     def run(self) -> None:
         """To the last step, or until a callback stops the run.
 
@@ -49,7 +55,7 @@ class TrainingLoop:
         """
         self.find_packed = finds_packed(self.trainer.model, self.args, training=True)
         self.notices.find_packed = self.find_packed
-        tell_differences(self.args)
+        tell_differences(self.fixed)
         if self.trainer.train_rows.native is not None:
             self.notices.look_at(self.trainer.train_rows.native)
         try:
@@ -167,19 +173,19 @@ class TrainingLoop:
         return int(rows.plan.num_tokens)
 
     def _noise(self, number: int, padded_length: int) -> dict[str, Any]:
-        if not self.args.neftune_noise_alpha:
+        if not self.fixed.neftune_noise_alpha:
             return {}
-        return noise_options(self.args, padded_length, self.trainer.model.config.hidden_size, number)
+        return noise_options(self.fixed, padded_length, self.trainer.model.config.hidden_size, number)
 
     def _step_options(self, rate: float) -> dict[str, Any]:
-        args = self.args
+        args = self.fixed
         return {
             "learning_rate": rate,
             "beta1": args.adam_beta1,
             "beta2": args.adam_beta2,
             "eps": args.adam_epsilon,
             "weight_decay": args.weight_decay,
-            "max_grad_norm": args.max_grad_norm or 0.0,
+            "max_grad_norm": self.args.max_grad_norm or 0.0,  # read at every step, as in transformers
             "label_smoothing": args.label_smoothing_factor,
             "rounding_seed": args.seed,
             "find_packed": self.find_packed,
@@ -208,7 +214,7 @@ class TrainingLoop:
         trainer.bad_steps.rolled_back(asked.steps)
         trainer.control.should_training_stop = False  # of a step that is computed again
         self.losses = LossMeter(self.state.global_step)
-        self.schedule = schedule_of(self.args, self.plan.max_steps, self.state.log_history)
+        trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
         steps = ", ".join(map(str, asked.steps))
         tell(f"step {first}: {asked.reason}; back to {checkpoint}, leaving out step {steps}")
 

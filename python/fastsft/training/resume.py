@@ -47,7 +47,7 @@ def resume(trainer: Any, checkpoint: str) -> None:
     saved = _load(trainer, checkpoint)
     state, max_steps = trainer.state, trainer.plan.max_steps
     position = (saved or {}).get("position") or {}
-    schedule = schedule_of(trainer.args, max_steps, state.log_history)
+    schedule = schedule_of(trainer.fixed_arguments.over(trainer.args), max_steps, state.log_history)
     within = f" after {position['conversations']:,} conversations of it" if position else ""
     tell(
         f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastsft.callbacks import CallbackHandler, TrainerControl
+from fastsft.training.callback_views import LoaderView, ScheduleView
+from fastsft.training.schedule import Schedule
 from fastsft.training.state import TrainerState
 
 
@@ -16,6 +18,7 @@ class TrainerCallbacks:
     model: Any
     tokenizer: Any
     processing_class: Any
+    schedule: Schedule | None = None  # of the running or last train()
 
     @property
     def control(self) -> TrainerControl:
@@ -49,7 +52,7 @@ class TrainerCallbacks:
             "processing_class": self.processing_class,
             "tokenizer": self.tokenizer,
             "optimizer": None,
-            "lr_scheduler": None,
-            "train_dataloader": None,
+            "lr_scheduler": ScheduleView(self) if self.schedule is not None else None,
+            "train_dataloader": LoaderView(self) if self.schedule is not None else None,
             "eval_dataloader": None,
         }

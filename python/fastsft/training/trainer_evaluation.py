@@ -17,6 +17,7 @@ from fastsft.phase_timeouts import deadline
 from fastsft.training.agreed_inputs import agree_on_rows
 from fastsft.training.evaluation import evaluation_loss, exact_loss
 from fastsft.training.evaluation_rows import read_evaluation
+from fastsft.training.fixed_arguments import FixedArguments
 from fastsft.training.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
 from fastsft.training.row_notices import finds_packed
 from fastsft.training.trainer_plan import check_not_training
@@ -37,6 +38,7 @@ class TrainerEvaluation:
     """Evaluates the model as it stands; a part of Trainer."""
 
     args: TrainingArguments
+    fixed_arguments: FixedArguments
     progress: Any
     model: Any
     fire: Callable[..., None]
@@ -184,7 +186,9 @@ class TrainerEvaluation:
 
             compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
             packed = finds_packed(self.model, self.args, training=False)
-            loss = compute(self.model.engine, rows, self.args, batch_done, find_packed=packed)
+            loss = compute(
+                self.model.engine, rows, self.fixed_arguments.over(self.args), batch_done, find_packed=packed
+            )
             predicted = self._predicted(rows) if with_predictions else None
         own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
         runtime = time.monotonic() - started

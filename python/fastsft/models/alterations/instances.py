@@ -18,6 +18,8 @@ from fastsft.originals.described import described
 from fastsft.originals.functions import is_defined_there, is_written_in, uncompiled
 
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
+# Of the whole model, by transformers' Trainer around a step.
+_CALLED_BY_TRAINER = {"parameters", "named_parameters", "zero_grad"}
 _WAY_OUT = "delete the attribute again, or train with transformers' Trainer"
 # accelerate's hooks of a model that device_map spreads: they move inputs and weights, and compute nothing.
 _MOVING = ("AlignDevicesHook", "CpuOffload", "UserCpuOffloadHook", "SequentialHook", "ModelHook")
@@ -27,6 +29,8 @@ def replaced_on_instances(tree: Tree, reach: Reach) -> Iterator[Alteration]:
     """Methods and functions that were set on a module of the tree alone; known equal ones go to `reach`."""
     for node in tree.nodes:
         read = _CALLED | reach.reads.get(type(node.module), set())
+        if node is tree.nodes[0]:
+            read = read | _CALLED_BY_TRAINER
         for name in sorted(read & vars(node.module).keys()):
             yield from _replaced(node, name, reach)
         yield from _checkpointing(node)

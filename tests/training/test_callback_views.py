@@ -1,0 +1,126 @@
+"""Schedule and data loader that callbacks read: values and events are those of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from trainer_pairs import Plain, losses, ours, theirs
+
+EVENTS = [name for name in dir(transformers.TrainerCallback) if name.startswith("on_")]
+BASE: dict[str, Any] = {"gradient_accumulation_steps": 2, "warmup_steps": 1}
+
+
+class Reader(transformers.TrainerCallback):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+
+def _reads(event: str) -> Any:
+    def read(self: Reader, args: Any, state: Any, control: Any, **given: Any) -> None:
+        schedule, loader = given["lr_scheduler"], given["train_dataloader"]
+        rates = None if schedule is None else schedule.get_last_lr()
+        shape = (
+            None
+            if loader is None
+            else (len(loader), loader.batch_size, loader.total_batch_size, len(loader.dataset))
+        )
+        self.seen.append((event, state.global_step, rates, shape))
+
+    return read
+
+
+for name in EVENTS:
+    setattr(Reader, name, _reads(name))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"lr_scheduler_type": "cosine"},
+        {"lr_scheduler_type": "linear", "max_steps": 3, "per_device_train_batch_size": 3},
+        {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5},
+         "learning_rate": 0.3},
+    ],
+    ids=["cosine", "linear", "plateau"],
+)  # fmt: skip
+def test_each_event_shows_what_it_shows_in_the_original(tmp_path: Path, flags: dict[str, Any]) -> None:
+    found = []
+    for make in (theirs, ours):
+        given = {**BASE, "eval_strategy": "steps", "eval_steps": 1, **flags}
+        trainer, reader = make(tmp_path / make.__name__, Plain(9), Plain(5), **given), Reader()
+        trainer.add_callback(reader)
+        trainer.evaluate()
+        trainer.train()
+        trainer.evaluate()
+        if flags["lr_scheduler_type"] != "reduce_lr_on_plateau":
+            trainer.train()
+        found.append(reader.seen)
+    assert [entry[:2] for entry in found[1]] == [entry[:2] for entry in found[0]]
+    for ours_saw, theirs_saw in zip(found[1], found[0], strict=True):
+        assert ours_saw[3] == theirs_saw[3]
+        assert ours_saw[2] == (theirs_saw[2] and pytest.approx(theirs_saw[2], rel=1e-12)), theirs_saw
+
+
+def write_rate(state: Any, given: Any) -> None:
+    given["lr_scheduler"].base_lrs = [1.0]
+
+
+def step_rate(state: Any, given: Any) -> None:
+    given["lr_scheduler"].step()
+
+
+def write_loader(state: Any, given: Any) -> None:
+    given["train_dataloader"].batch_size = 3
+
+
+def read_loader(state: Any, given: Any) -> None:
+    next(iter(given["train_dataloader"]))
+
+
+def count_step(state: Any, given: Any) -> None:
+    state.global_step += 1
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (write_rate, r"^lr_scheduler\.base_lrs cannot be set .*lr_scheduler_type"),
+        (step_rate, r"^lr_scheduler\.step cannot be called .*lr_scheduler_type"),
+        (write_loader, r"^train_dataloader\.batch_size cannot be set .*get_train_dataloader"),
+        (read_loader, r"^train_dataloader cannot be read .*get_train_dataloader"),
+        (count_step, r"^Acts\.on_step_end set state\.global_step from 1 to 2: .*max_steps"),
+    ],
+)
+def test_writes_are_refused(tmp_path: Path, act: Callable[[Any, Any], None], message: str) -> None:
+    class Acts(transformers.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            act(state, given)
+
+    trainer = ours(tmp_path, Plain())
+    trainer.add_callback(Acts())
+    with pytest.raises(ValueError, match=message) as error:
+        trainer.train()
+    assert "\n" not in str(error.value)
+    trainer.remove_callback(Acts)
+    assert len(losses(trainer)) == 8
+
+
+@pytest.mark.parametrize("name", ["clip_grad_norm_", "backward"])
+def test_the_accelerator_takes_no_attributes(tmp_path: Path, name: str) -> None:
+    trainer = ours(tmp_path, Plain())
+    with pytest.raises(ValueError, match=rf"^Trainer\.accelerator\.{name} was set .*max_grad_norm"):
+        setattr(trainer.accelerator, name, lambda *_, **__: None)
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    trainer = ours(tmp_path, Plain())
+    trainer.train()
+    schedule = trainer._references()["lr_scheduler"]
+    assert not hasattr(schedule, "base_lrs")
+    with pytest.raises(AttributeError, match=r"lr_scheduler has no base_lrs here; it has get_last_lr\(\)"):
+        _ = schedule.base_lrs
