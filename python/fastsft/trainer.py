@@ -42,6 +42,7 @@ from fastsft.training.callback_notices import tell_callbacks
 from fastsft.training.due import Due
 from fastsft.training.hub_uploads import HubUploads
 from fastsft.training.loop import TrainingLoop
+from fastsft.training.modes import check_modes
 from fastsft.training.prediction import EvalPrediction, Preprocess
 from fastsft.training.resume import check_resumable, checkpoint_to_resume, resume
 from fastsft.training.signals import SignalGuard
@@ -172,6 +173,7 @@ class Trainer(
         )  # fmt: skip
         check_patched_trainer()
         check_autocast()
+        check_modes()
         self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
         tell_callbacks(self.model, self.callbacks.callbacks)
         self._take_rows()
