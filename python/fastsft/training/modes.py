@@ -18,14 +18,16 @@ def check_modes() -> None:
 
     torch's change no result (a default device, a count of operations); a line where they would count.
     """
-    from torch.overrides import _get_current_function_mode_stack
+    from torch import overrides
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
+    function_modes: Any = overrides._get_current_function_mode_stack
+    for mode in (*function_modes(), *_get_current_dispatch_mode_stack()):
         if not _is_torchs(type(mode)):
             raise ValueError(
                 f"Trainer.train: {described(type(mode))} is on, a mode that torch asks for each "
-                "operation and the engine does not; call train() outside of it, or train with transformers' Trainer"
+                "operation and the engine does not; call train() outside of it, or train with transformers' "
+                "Trainer"
             )
         if type(mode).__module__ in _COUNTING:
             warn_once("FlopCounterMode counts operations of torch alone, and the engine's step has none")

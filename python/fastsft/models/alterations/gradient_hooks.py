@@ -32,10 +32,6 @@ def _called_by_name(module: Any, given: Any, output: Any) -> None:
     output.requires_grad_(requires_grad=True)
 
 
-def _set(module: Any, given: Any, output: Any) -> None:
-    output.requires_grad = True
-
-
 def only_asks_for_gradients(hook: Any) -> bool:
     """Whether `hook(module, input, output)` does nothing but ask for a gradient of its output, a tensor."""
     if not isinstance(hook, FunctionType):
@@ -56,6 +52,6 @@ def _steps(code: CodeType) -> tuple[tuple[str, Any], ...]:
 
 _UNUSUAL = 0x04 | 0x08 | 0x20 | 0x80 | 0x200  # *args, **kwargs, generators and coroutines
 _FORMS: tuple[Callable[[Any, Any, Any], Any], ...] = (
-    _returned, _returned_by_default, _returned_by_name, _called, _called_by_default, _called_by_name, _set,
+    _returned, _returned_by_default, _returned_by_name, _called, _called_by_default, _called_by_name,
 )  # fmt: skip
 _KNOWN = {_steps(form.__code__) for form in _FORMS}
