@@ -7,7 +7,7 @@ computed natively; padded tensors are made only for those who ask for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -25,7 +25,7 @@ from fastsft.dataset.record_sources import sources_of
 from fastsft.dataset.row_cache import RowCache
 from fastsft.dataset.sources import data_files, read_records
 from fastsft.notices import rank0_print, tell
-from fastsft.script_names.rebound import current, is_rebound, remember_own
+from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
 from fastsft.tokenizers.tokenizer_state import is_comparable
 
 IGNORE_TOKEN_ID = -100
@@ -251,12 +251,20 @@ _OWN_METHODS = {
     kind: {name: getattr(kind, name, None) for name in _READ_BY}
     for kind in (SupervisedDataset, LazySupervisedDataset)
 }
+_OWN_CODE = {
+    kind: {name: code_of(method) for name, method in methods.items()}
+    for kind, methods in _OWN_METHODS.items()
+}
 
 
 def _has_own_methods(dataset: Any) -> bool:
     """Whether a loader would read `dataset` by the methods above: nobody has replaced one."""
     own = _OWN_METHODS[type(dataset)]
-    replaced = any(getattr(type(dataset), name, None) is not method for name, method in own.items())
+    code = _OWN_CODE[type(dataset)]
+    replaced = any(
+        getattr(type(dataset), name, None) is not method or code_of(method) != code[name]
+        for name, method in own.items()
+    )
     return not replaced and "__getitems__" not in dataset.__dict__
 
 
@@ -293,18 +301,20 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
         files, limit = data_files(str(path)), options.max_record_bytes
-        return LazySupervisedDataset.from_rows(rows, tokenizer, lambda: read_records(files, limit))
+        return LazySupervisedDataset.from_rows(rows, tokenizer, partial(read_records, files, limit))
     return SupervisedDataset.from_rows(rows)
 
 
-_CONSTRUCTORS = {
-    kind.__name__: (kind.__init__, kind.__new__) for kind in (SupervisedDataset, LazySupervisedDataset)
-}
+def _constructor_of(kind: Any) -> tuple[Any, ...]:
+    return kind.__init__, kind.__new__, code_of(kind.__init__)
+
+
+_CONSTRUCTORS = {kind.__name__: _constructor_of(kind) for kind in (SupervisedDataset, LazySupervisedDataset)}
 
 
 def _has_other_constructor(kind: str) -> bool:
     own = current(kind)
-    return (own.__init__, own.__new__) != _CONSTRUCTORS[kind]
+    return _constructor_of(own) != _CONSTRUCTORS[kind]
 
 
 def check_dropped(path: str, report: Any, max_dropped: float) -> None:

@@ -43,6 +43,7 @@ from fastsft.training.due import Due
 from fastsft.training.fixed_arguments import FixedArguments
 from fastsft.training.hub_uploads import HubUploads
 from fastsft.training.loop import TrainingLoop
+from fastsft.training.modes import check_modes
 from fastsft.training.prediction import EvalPrediction, Preprocess
 from fastsft.training.resume import check_resumable, checkpoint_to_resume, resume
 from fastsft.training.signals import SignalGuard
@@ -174,6 +175,7 @@ class Trainer(
         )  # fmt: skip
         check_patched_trainer()
         check_autocast()
+        check_modes()
         self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
         tell_callbacks(self.model, self.callbacks.callbacks)
         self._take_rows()

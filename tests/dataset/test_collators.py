@@ -216,3 +216,23 @@ def test_a_collator_may_not_give_what_a_model_computes_with(tmp_path: Path) -> N
 def test_a_collator_needs_a_data_set(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a length and rows by number"):
         ours(tmp_path, iter(items()), collator=_shifted)
+
+
+@pytest.mark.parametrize("names", [["input_ids"], ["input_ids", "attention_mask"]])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_that_no_mask_hides(
+    side: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the left tokens attend to it, where the tokenizer gives no mask: the rows are the collator's."""
+    unrounded(monkeypatch)
+    tokenizer = hf_tokenizer("llama2_legacy", 96)
+    tokenizer.pad_token, tokenizer.padding_side, tokenizer.model_input_names = "<unk>", side, names
+    rows = [{"input_ids": item["input_ids"], "labels": item["labels"]} for item in items()]
+    collator = transformers.DataCollatorForSeq2Seq(tokenizer)
+    assert only_stacks(collator) == (side == "right" or "attention_mask" in names)
+    expected = losses(theirs(tmp_path / "theirs", rows, collator=collator))
+    check_equal(losses(ours(tmp_path / "ours", rows, collator=collator)), expected)
+    if not only_stacks(collator):
+        collator.tokenizer.padding_side = "right"
+        other = losses(theirs(tmp_path / "other", rows, collator=collator))
+        assert other != pytest.approx(expected, rel=1e-4)

@@ -9,6 +9,8 @@ import types
 from typing import Any
 
 import pytest
+import torch
+import torch.utils.checkpoint
 import transformers
 from transformers.data import data_collator
 from transformers.models.auto import modeling_auto, tokenization_auto  # noqa: F401
@@ -137,3 +139,16 @@ def test_what_a_wrapper_holds_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not is_defined_there(modeling_llama.LlamaRotaryEmbedding.forward, home, name)
     finally:
         cells[0].cell_contents = inner
+
+
+def test_a_name_whose_origin_was_changed_is_still_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.utils.checkpoint.checkpoint` set by a script: who imported it before has torch's."""
+    home = "transformers.modeling_utils"
+    checkpoint = torch.utils.checkpoint.checkpoint
+    monkeypatch.setattr(
+        torch.utils.checkpoint, "checkpoint", functools.partial(checkpoint, use_reentrant=False)
+    )
+    assert vars(importlib.import_module(home))["checkpoint"] is checkpoint
+    assert list(foreign_functions(home)) == []
+    monkeypatch.setattr(f"{home}.checkpoint", lambda function, *given, **_: function(*given))
+    assert [method.where for method in foreign_functions(home)] == [f"{home}.checkpoint"]

@@ -116,3 +116,11 @@ def test_a_checkpoint_names_what_the_run_was_done_with(tmp_path: Path) -> None:
         warnings.simplefilter("always")
         both(tmp_path, run, **saved)
     assert not [each for each in said if "weight_decay" in str(each.message)]
+
+
+def test_a_second_call_with_a_plateau_is_refused(tmp_path: Path) -> None:
+    flags = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
+    trainer = ours(tmp_path, Plain(), Plain(5), **flags)
+    trainer.train()
+    with pytest.raises(ValueError, match="expected one call with lr_scheduler_type='reduce_lr_on_plateau'"):
+        trainer.train()

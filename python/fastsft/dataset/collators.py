@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastsft.dataset.item_rules import check_inputs
+from fastsft.dataset.item_rules import check_inputs, pads_left_unmasked
 from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
 from fastsft.originals.functions import is_written_in
 
@@ -48,6 +48,8 @@ def collator_name(collator: Any) -> str:
 def only_stacks(collator: Any) -> bool:
     """Whether `collator` is None or known to stack and pad alone: nothing calls it then.
 
+    One that pads on the left without a mask is called: that padding is attended to.
+
     ValueError for one of those that pads labels with a value that would be learned.
     """
     if collator is None:
@@ -58,6 +60,8 @@ def only_stacks(collator: Any) -> bool:
             f"Trainer: data_collator {collator_name(collator)} has label_pad_token_id {pad_label}: padding "
             f"would be learned; make it {_IGNORED}, or leave the collator out: fastsft pads nothing"
         )
+    if pads_left_unmasked(getattr(collator, "tokenizer", None)):
+        return False
     return collator_name(collator) in _STACKING and _is_of_libraries(collator)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def label_conversation_file(
     labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
     return LabelledRows(
         labelled, width, pad_id, spans, labelling,
-        label_alike=lambda sources, other: _label_by(settings, sources, other),
+        label_alike=functools.partial(_label_by, settings),
     )  # fmt: skip
 
 
@@ -61,7 +62,8 @@ def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: Any) -
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
     labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
     raise_first(labelled.faults)
-    return LabelledRows(labelled, width, pad_id, spans, describe(labeller))
+    alike = functools.partial(_label_by, settings)
+    return LabelledRows(labelled, width, pad_id, spans, describe(labeller), alike)
 
 
 def label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:

@@ -128,6 +128,12 @@ def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
             )
 
 
+def pads_left_unmasked(tokenizer: Any) -> bool:
+    """Whether `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
+    names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
+    return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
+
+
 def _attention_of(config: Any) -> str:
     """The implementation of a configuration of transformers; sdpa where none is chosen.
 
@@ -142,6 +148,8 @@ def _left_padder(args: TrainingArguments, collator: Any) -> str | None:
     """The collator, where rows of a batch may get padding on the left that is in front of a label."""
     tokenizer = getattr(collator, "tokenizer", None)
     if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
+        return None
+    if pads_left_unmasked(tokenizer):  # it is called: the padding is part of the rows
         return None
     alone = max(args.train_batch_size, args.eval_batch_size) == 1
     if alone and collator.padding is True and not collator.pad_to_multiple_of:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fastsft import _C
+from fastsft.dataset.native_copies import packed_rows, unpacked_rows
 
 Tensors = dict[str, torch.Tensor]
 COLUMNS = ("input_ids", "labels", "attention_mask")
@@ -44,6 +46,25 @@ class LabelledRows:
         self.native.masked_id = -1 if mask_by_length else pad_id  # what the rows' masks say
         self.labelling = labelling or {}
         self.label_alike = label_alike
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LabelledRows:
+        """Another with the same native rows and report, which nobody edits."""
+        other = copy.copy(self)
+        other.labelling = copy.deepcopy(self.labelling, memo)
+        return other
+
+    def __copy__(self) -> LabelledRows:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        native, report = packed_rows(self.native), self.report.to_json()
+        return {**self.__dict__, "native": native, "report": report}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        native, report = unpacked_rows(state["native"]), _C.DataReport.from_json(state["report"])
+        self.__dict__.update({**state, "native": native, "report": report})
 
     def tensors(self, begin: int, end: int) -> Tensors:
         """Rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin, width]."""

@@ -41,6 +41,10 @@ class LazyRows:
         made._remember(raw_data)
         return made
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, whose tokenizer is another object: nothing is known of what that one makes."""
+        return {**self.__dict__, "_labelled_by": (None, ())}
+
     def read_raw_data(self) -> Sequence[Any]:
         """The records of the file; how they are now is remembered."""
         assert self._read is not None

@@ -33,7 +33,14 @@ def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
         return False
     origins = [vars(sys.modules[home]).get(name) for home, name in places if name and home in sys.modules]
     found = [origin for origin in origins if origin is not None]
-    return bool(found) and not any(value is origin or _named(value) == _named(origin) for origin in found)
+    if not found or any(value is origin or _named(value) == _named(origin) for origin in found):
+        return False
+    return not any(_is_written_at(value, home, name) for home, name in places if name)
+
+
+def _is_written_at(value: Any, home: str, name: str) -> bool:
+    """Whether the file of `home` defines the value so: then it is the origin that a script has changed."""
+    return home in sys.modules and is_defined_there(value, home, name)
 
 
 def _named(value: Any) -> tuple[str, str]:

@@ -7,6 +7,7 @@ the data sets call. fastsft's ask here instead, because they live in more than o
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import Any
 
 from fastsft.script_names import reexports
@@ -19,11 +20,13 @@ _LABEL = -100
 _LEFT_ALONE = frozenset({"torch", "np", "math", "pathlib", "Dataset", "LabelSmoother", *_DEFAULTS})
 
 _own: dict[str, Any] = {}
+_codes: dict[str, tuple[Any, ...]] = {}
 
 
 def remember_own(**values: Any) -> None:
     """What names stand for as long as no script has bound them; called by the module that defines them."""
     _own.update(values)
+    _codes.update({name: code_of(value) for name, value in values.items()})
 
 
 def current(name: str) -> Any:
@@ -36,8 +39,18 @@ def current(name: str) -> Any:
 
 
 def is_rebound(name: str) -> bool:
-    """Whether a script has bound `name`, which `remember_own` knows, to something else."""
-    return current(name) is not _own[name]
+    """Whether a script has bound `name`, which `remember_own` knows, to something else.
+
+    Also where it gave our function another code, or other default values.
+    """
+    return current(name) is not _own[name] or code_of(_own[name]) != _codes[name]
+
+
+def code_of(value: Any) -> tuple[Any, ...]:
+    """What a call of a function runs, to compare with later; nothing of other values."""
+    if not isinstance(value, FunctionType):
+        return ()
+    return value.__code__, value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items()))
 
 
 def rebound_data_names() -> list[str]:

@@ -26,7 +26,16 @@ class FixedArguments:
         return dict(self._values)
 
     def begin(self, args: TrainingArguments) -> None:
-        """train() begins: the first one fixes the optimizer's values. A line for changes left out."""
+        """train() begins: the first one fixes the optimizer's values. A line for changes left out.
+
+        ValueError for a later one with reduce_lr_on_plateau: transformers goes on from the reduced rate.
+        """
+        if "learning_rate" in self._values and args.lr_scheduler_type == "reduce_lr_on_plateau":
+            raise ValueError(
+                "Trainer.train: expected one call with lr_scheduler_type='reduce_lr_on_plateau', got another, "
+                "which would go on from the reduced rate in transformers and from the first one here; make "
+                "another Trainer"
+            )
         for name, value in self._values.items():
             if not is_same(getattr(args, name), value):
                 since = "the Trainer was made" if name in _OF_TRAINER else "the optimizer was made"

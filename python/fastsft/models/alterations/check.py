@@ -8,8 +8,9 @@ from typing import Any
 from fastsft.models.alterations.finding import Alteration, refuse
 from fastsft.models.alterations.held import HeldSettings
 from fastsft.models.alterations.held_rope import is_rounded
-from fastsft.models.alterations.hooks import global_hooks, hooks_of
+from fastsft.models.alterations.hooks import global_hooks, hooks_of, observers
 from fastsft.models.alterations.instances import replaced_on_instances
+from fastsft.models.alterations.parameters import foreign_tensors
 from fastsft.models.alterations.reach import Reach
 from fastsft.models.alterations.registries import follow_builders, follow_registries
 from fastsft.models.alterations.shared import shared_parameters
@@ -43,11 +44,11 @@ def held_settings(
     dropout = list(held.dropout()) if training else []
     refuse(
         [*reach.found, *instances, *global_hooks(), *hooks_of(module), *shared_parameters(module),
-         *held.found, *dropout],
+         *foreign_tensors(module), *held.found, *dropout],
         caller,
     )  # fmt: skip
     _tell(reach.equal + tree.equal)
-    for notice in held.notices():
+    for notice in [*held.notices(), *observers()]:
         warn_once(notice)
     if is_rounded(next(tree.of("RotaryEmbedding"))):
         warn_once(
@@ -78,6 +79,8 @@ def check_library(model_type: str, prefix: str, caller: str) -> None:
     follow_registries(reach, _DEFAULT_ATTENTION)
     follow_builders(reach)
     refuse([_of_directory(found) for found in [*reach.found, *global_hooks()]], caller)
+    for notice in observers():
+        warn_once(notice)
     _tell(reach.equal)
 
 
