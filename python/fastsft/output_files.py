@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fastsft.notices import tell
-from fastsft.regular_files import kind_of
+from fastsft.regular_files import kind_of, read_text
 from fastsft.written_files import (
     RECORD_NAME,
     Digest,
@@ -100,6 +100,8 @@ def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
     path = directory / RECORD_NAME
     with _lock:
         text = record_with(directory, digests)
+        if path.is_file() and not path.is_symlink() and read_text(path) == text:
+            return
         if os.path.lexists(path) and not (path.is_symlink() or path.is_file()):
             _C.put_aside(str(path))
         replace_file(path, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from fastsft.originals.classes import Method, foreign_methods, is_class_of
 from fastsft.originals.constants import changed_constants
 from fastsft.originals.described import described
 from fastsft.originals.modules import foreign_functions
+from fastsft.regular_files import read_json_object
 
 _MODELS = "transformers.models"
 _BASES = {
@@ -106,10 +106,10 @@ def _of_tokenizer(directory: Path) -> list[type]:
 def _tokenizer_class(directory: Path) -> str:
     path = directory / "tokenizer_config.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = read_json_object(path) if path.is_file() else {}
     except ValueError:  # said by who reads the tokenizer
         content = {}
-    named = content.get("tokenizer_class") if isinstance(content, dict) else None
+    named = content.get("tokenizer_class")
     default = "LlamaTokenizer" if (directory / "tokenizer.model").exists() else "Qwen2Tokenizer"
     return named if isinstance(named, str) else default
 
