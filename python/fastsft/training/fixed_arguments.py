@@ -33,8 +33,8 @@ class FixedArguments:
         if "learning_rate" in self._values and args.lr_scheduler_type == "reduce_lr_on_plateau":
             raise ValueError(
                 "Trainer.train: expected one call with lr_scheduler_type='reduce_lr_on_plateau', got "
-                "another, which would go on from the reduced rate in transformers and from the first one here; "
-                "make another Trainer"
+                "another, which would go on from the reduced rate in transformers and from the first one "
+                "here; make another Trainer"
             )
         for name, value in self._values.items():
             if not is_same(getattr(args, name), value):
