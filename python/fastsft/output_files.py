@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fastsft.notices import tell
-from fastsft.regular_files import kind_of, read_text
+from fastsft.regular_files import kind_of
 from fastsft.written_files import (
     RECORD_NAME,
     Digest,
@@ -100,7 +100,7 @@ def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
     path = directory / RECORD_NAME
     with _lock:
         text = record_with(directory, digests)
-        if path.is_file() and not path.is_symlink() and read_text(path) == text:
+        if _has_text(path, text):
             return
         if os.path.lexists(path) and not (path.is_symlink() or path.is_file()):
             _C.put_aside(str(path))
@@ -137,6 +137,15 @@ def keep_aside(path: Path, fresh: Digest | None = None) -> None:
         return
     aside = _C.put_aside(str(path))
     tell(f"{path}, which is not on record as written by fastsft, is now called {Path(aside).name}")
+
+
+def _has_text(path: Path, text: str) -> bool:
+    try:
+        found = path.lstat()
+        same_size = stat.S_ISREG(found.st_mode) and found.st_size == len(text.encode())
+        return same_size and path.read_bytes() == text.encode()
+    except OSError:
+        return False
 
 
 def _is_alike(path: Path, fresh: Digest) -> bool:
