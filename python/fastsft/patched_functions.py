@@ -6,11 +6,10 @@ A script that replaces one of them changes what is trained there, and nothing he
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
-from fastsft.originals.functions import is_written_in, plain, uncompiled
+from fastsft.originals.functions import functions_inside, is_written_in, plain, uncompiled
 from fastsft.patched_classes import patched_methods
 
 _MAX_LAYERS = 8
@@ -182,17 +181,7 @@ def _leads_to(value: Any, package: str, name: str, depth: int) -> bool:
         return False
     if function.__code__.co_name == name:
         return True
-    return any(_leads_to(inner, package, name, depth - 1) for inner in _functions_inside(function))
-
-
-def _functions_inside(function: FunctionType) -> Iterator[FunctionType]:
-    for cell in function.__closure__ or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:  # still empty
-            continue
-        if isinstance(content, FunctionType):
-            yield content
+    return any(_leads_to(inner, package, name, depth - 1) for inner in functions_inside(function))
 
 
 def _described(value: Any) -> str:

@@ -8,7 +8,7 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/swiglu/swiglu.h. Rows lie behind one another; `access` is the elements of one
+// Formulas: ops/swiglu/swiglu.h. Rows follow each other; `access` is the elements of one
 // access.
 struct SwigluArgs {
   const void* gate_up;

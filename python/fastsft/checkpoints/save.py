@@ -50,7 +50,7 @@ class CheckpointSave:
         self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
 
     def start(self) -> None:
-        """Write behind the training; before it goes on where the system gives no thread."""
+        """Write in the background; before the training goes on where the system gives no thread."""
         try:
             self._thread.start()
         except RuntimeError:

@@ -72,7 +72,7 @@ def _leads_to(function: Any, module: str, qualname: str, expected: list[CodeType
         return _is_module_of(function, module) and has_written_defaults(function, module)
     if not _is_decorators(function, source_of(module).decorators(qualname)):
         return False
-    inside = list(_functions_inside(function))
+    inside = list(functions_inside(function))
     leads = [_leads_to(inner, module, qualname, expected, depth - 1) for inner in inside]
     return any(leads) and all(
         leads[i] or any(is_written_in(inside[i], home) for home in _DECORATORS) for i in range(len(inside))
@@ -89,7 +89,8 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
     return made_by in {_MADE_BY.get(name, name) for name in decorators}
 
 
-def _functions_inside(function: FunctionType) -> Iterator[Any]:
+def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
+    """Those that its closure holds, as a decorator's does."""
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents

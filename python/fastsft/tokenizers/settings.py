@@ -1,4 +1,4 @@
-"""What the files beside a tokenizer.json say, read as transformers' fast tokenizers read them."""
+"""What the files next_to_it a tokenizer.json say, read as transformers' fast tokenizers read them."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
     """
     folder, wanted = Path(directory), name or "default"
     in_folder = f"additional_chat_templates/{name}.jinja"
-    beside = file_inside(folder, "chat_template.jinja" if wanted == "default" else in_folder)
-    if beside is not None:
-        return read_text(beside, what="a chat template")
+    next_to_it = file_inside(folder, "chat_template.jinja" if wanted == "default" else in_folder)
+    if next_to_it is not None:
+        return read_text(next_to_it, what="a chat template")
     found = read_config(folder).get("chat_template")
     if isinstance(found, list):
         items = [item for item in found if isinstance(item, dict)]
