@@ -112,6 +112,15 @@ def wrong_own_include(source: Source, header: str) -> str | None:
     return None
 
 
+def check_thread_local(source: Source) -> Iterator[Violation]:
+    if source.layer == "ops":
+        return
+    for match in re.finditer(r"\bthread_local\b", source.code):
+        yield source.violation(
+            match.start(), "glibc ends the process where a thread finds no memory for it; pass a buffer"
+        )
+
+
 def check_c10d(source: Source) -> Iterator[Violation]:
     if source.relative.as_posix() == "shard/communicator.cpp":
         return
@@ -238,7 +247,7 @@ def check_types(sources: list[Source]) -> Iterator[Violation]:
 
 CHECKS = (
     *(check_names, check_shape, check_includes, check_c10d, check_bindings, check_ops),
-    check_host_waits,
+    *(check_host_waits, check_thread_local),
 )
 
 

@@ -56,6 +56,7 @@ BROKEN = [
     ("train/x.cpp", "#include <torch/csrc/utils/pybind.h>\n", 1, "only bindings/ knows Python"),
     ("shard/full_shard.cpp", "void f();\nc10d::Work* w;\n", 2, "names c10d"),
     ("train/x.cpp", "#include <torch/csrc/distributed/c10d/Store.hpp>\n", 1, "names c10d"),
+    ("chat/x.cpp", "\nthread_local int a;\n", 2, "pass a buffer"),
     ("ops/x.cpp", "int a;\n#ifdef __CUDACC__\n#endif\n", 2, "a device is a file"),
     ("ops/x.cpp", "#if defined(FASTSFT_WITH_CUDA)\n#endif\n", 1, "a device is a file"),
     ("bindings/bind_sampler.cpp", "", 1, "one bind_<folder>.cpp a folder"),

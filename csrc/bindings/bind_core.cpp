@@ -23,6 +23,7 @@ void translate(std::exception_ptr pointer) {
 }  // namespace
 
 void bind_core(pybind11::module_& module) {
+  prepare_exceptions();
   pybind11::register_exception_translator(&translate);
   pybind11::register_exception<ThreadDenied>(module, "ThreadDeniedError", PyExc_RuntimeError);
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);

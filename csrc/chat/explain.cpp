@@ -21,7 +21,8 @@ std::vector<Token> encode_all(const Labeller& labeller, const Transcript& transc
 
 Explanation explain(const Labeller& labeller, const Conversation& conversation) {
   Explanation result;
-  result.record = labeller.label_one(conversation, result.transcript);
+  LabelBuffers buffers;
+  result.record = labeller.label_one(conversation, result.transcript, buffers);
   const Example& example = result.record.labels.example;
   if (!result.record.has_row()) return result;
   const std::vector<Token> tokens = encode_all(labeller, result.transcript);

@@ -24,12 +24,12 @@ std::vector<int32_t> make_ids(const Tokenizer& tokenizer, std::span<const Token>
 class Arithmetic {
  public:
   Arithmetic(const Tokenizer& tokenizer, const ChatTemplate& chat_template, std::string_view text,
-             std::span<const Token> tokens)
+             LabelBuffers& buffers)
       : tokenizer_(tokenizer),
         text_(text),
         stop_(chat_template.stop_token),
         mark_(chat_template.after_user + chat_template.before_assistant),
-        counts_(tokenizer, text, tokens, stop_) {}
+        counts_(tokenizer, text, buffers.tokens, stop_, buffers.part) {}
 
   void run() {
     size_t begin = 0;
@@ -91,8 +91,9 @@ class Arithmetic {
 }  // namespace
 
 Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                      const Transcript& transcript, int64_t max_length, int32_t pad_id) {
-  thread_local std::vector<Token> tokens;
+                      const Transcript& transcript, int64_t max_length, int32_t pad_id,
+                      LabelBuffers& buffers) {
+  std::vector<Token>& tokens = buffers.tokens;
   tokens.clear();
   tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
   Labels result;
@@ -101,7 +102,7 @@ Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
   const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();
   result.truncated = static_cast<int64_t>(tokens.size()) + added > max_length;
 
-  Arithmetic arithmetic(tokenizer, chat_template, transcript.text, tokens);
+  Arithmetic arithmetic(tokenizer, chat_template, transcript.text, buffers);
   arithmetic.run();
   const auto real = static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), pad_id);
   result.mismatch = {arithmetic.position(), real, arithmetic.turns()};

@@ -14,6 +14,7 @@ namespace fastsft {
 // `pad_id` are not counted as real (rule 8). When FastChat labels padding, the example ends with as
 // many pad ids.
 Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                      const Transcript& transcript, int64_t max_length, int32_t pad_id);
+                      const Transcript& transcript, int64_t max_length, int32_t pad_id,
+                      LabelBuffers& buffers);
 
 }  // namespace fastsft

@@ -80,7 +80,8 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
 }
 
 LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
-                                               Transcript& transcript) const {
+                                               Transcript& transcript,
+                                               LabelBuffers& buffers) const {
   LabelledRecord record = begin_record(conversation);
   Turns turns;
   if (auto fault = check_conversation(conversation, fastchat_roles_, turns)) {
@@ -94,8 +95,8 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
     return record;
   }
   native_->render(dialogue_of(turns), transcript);
-  record.labels =
-      label_fastchat(tokenizer_, *template_, transcript, options_.max_length, options_.pad_id);
+  record.labels = label_fastchat(tokenizer_, *template_, transcript, options_.max_length,
+                                 options_.pad_id, buffers);
   if (record.labels.dropped) {
     record.findings.push_back({find_drop_reason(*template_, turns), Action::kDropped, -1, ""});
   } else {
@@ -154,14 +155,15 @@ void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) c
 }
 
 void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcript,
-                            LabelledRecord& record) const {
+                            LabelBuffers& buffers, LabelledRecord& record) const {
   if (dialogue.messages.empty() || !record.faults.empty()) return;
   const auto exclude = [&](Remark remark, std::string reason) {
     record.findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
   };
   if (!transcript.failure.empty()) return exclude(Remark::kTemplateRefuses, transcript.failure);
   const bool is_mixed = !transcript.data_is_known && holds_special(dialogue);
-  auto labels = is_mixed ? std::nullopt : label_spans(tokenizer_, transcript, options_.max_length);
+  auto labels =
+      is_mixed ? std::nullopt : label_spans(tokenizer_, transcript, options_.max_length, buffers);
   if (!labels) {
     return exclude(Remark::kEmbeddedSpecial,
                    "a special token's text in a message cannot be kept apart from the template's");
@@ -179,11 +181,12 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
   }
 }
 
-LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript& transcript) const {
+LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript& transcript,
+                                   LabelBuffers& buffers) const {
   transcript.clear();
   LabelledRecord record;
   if (options_.mask_policy == MaskPolicy::kFastchat) {
-    record = label_fastchat_record(conversation, transcript);
+    record = label_fastchat_record(conversation, transcript, buffers);
   } else {
     Dialogue dialogue;
     record = begin_spans(conversation, dialogue);
@@ -195,7 +198,7 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript&
         transcript = std::move(renderer_->render({&one, 1}).at(0));
       }
     }
-    finish_spans(dialogue, transcript, record);
+    finish_spans(dialogue, transcript, buffers, record);
   }
   settle_outcome(record);
   return record;
@@ -206,8 +209,9 @@ std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& con
   if (native_) {
     run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
       Transcript transcript;
+      LabelBuffers buffers;
       for (size_t i = begin; i < end; ++i) {
-        records[i] = label_one(conversations[i], transcript);
+        records[i] = label_one(conversations[i], transcript, buffers);
       }
     });
     return records;
@@ -220,8 +224,9 @@ std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& con
   }
   const std::vector<Transcript> transcripts = renderer_->render(views);
   run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
+    LabelBuffers buffers;
     for (size_t i = begin; i < end; ++i) {
-      finish_spans(dialogues[i], transcripts[i], records[i]);
+      finish_spans(dialogues[i], transcripts[i], buffers, records[i]);
       settle_outcome(records[i]);
     }
   });

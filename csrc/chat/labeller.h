@@ -42,7 +42,8 @@ class Labeller {
   std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations) const;
 
   // As `label` for one, with the transcript that the labels were made from.
-  LabelledRecord label_one(const Conversation& conversation, Transcript& transcript) const;
+  LabelledRecord label_one(const Conversation& conversation, Transcript& transcript,
+                           LabelBuffers& buffers) const;
 
   // Several threads may label at once. Otherwise one thread must, many records at a time for speed.
   bool is_concurrent() const { return native_.has_value(); }
@@ -51,10 +52,10 @@ class Labeller {
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
-  LabelledRecord label_fastchat_record(const Conversation& conversation,
-                                       Transcript& transcript) const;
+  LabelledRecord label_fastchat_record(const Conversation& conversation, Transcript& transcript,
+                                       LabelBuffers& buffers) const;
   LabelledRecord begin_spans(const Conversation& conversation, Dialogue& dialogue) const;
-  void finish_spans(const Dialogue& dialogue, const Transcript& transcript,
+  void finish_spans(const Dialogue& dialogue, const Transcript& transcript, LabelBuffers& buffers,
                     LabelledRecord& record) const;
   void note_specials(const Dialogue& dialogue, LabelledRecord& record) const;
   bool holds_special(const Dialogue& dialogue) const;

@@ -41,9 +41,8 @@ bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
 }
 
 std::optional<Labels> label_spans(const Tokenizer& tokenizer, const Transcript& transcript,
-                                  int64_t max_length) {
-  thread_local std::vector<Token> tokens;
-  thread_local std::vector<bool> learned;
+                                  int64_t max_length, LabelBuffers& buffers) {
+  auto& [tokens, learned, part] = buffers;
   if (!encode_transcript(tokenizer, transcript, tokens, learned)) return std::nullopt;
   Labels labels;
   std::vector<int32_t>& ids = labels.example.ids;

@@ -19,6 +19,6 @@ bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
 // Ids and labels of a transcript by its learned spans (fastchat_labels.md, 4.2), `max_length` ids
 // at most, BOS included. Nothing when encode_transcript says false.
 std::optional<Labels> label_spans(const Tokenizer& tokenizer, const Transcript& transcript,
-                                  int64_t max_length);
+                                  int64_t max_length, LabelBuffers& buffers);
 
 }  // namespace fastsft

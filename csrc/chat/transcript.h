@@ -33,6 +33,14 @@ struct Transcript {
   std::vector<ByteSpan> learned() const;
 };
 
+// Memory that the labelling of one record leaves to the next. Labelling has no thread_local data:
+// glibc ends the process where a thread's first use of them finds no memory.
+struct LabelBuffers {
+  std::vector<Token> tokens;
+  std::vector<bool> learned;
+  std::vector<Token> part;  // tokens of a turn that is encoded alone
+};
+
 // Renders dialogues with a named template for one tokenizer, whose BOS it places.
 class TemplateRenderer {
  public:

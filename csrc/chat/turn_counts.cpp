@@ -16,18 +16,19 @@ size_t find_first_cut(std::string_view text, size_t begin, size_t end) {
 }  // namespace
 
 TurnCounts::TurnCounts(const Tokenizer& tokenizer, std::string_view text,
-                       std::span<const Token> tokens, std::string_view stop)
+                       std::span<const Token> tokens, std::string_view stop,
+                       std::vector<Token>& part)
     : tokenizer_(tokenizer),
       text_(text),
       tokens_(tokens),
       stop_(stop),
+      part_(part),
       aligned_(tokenizer.cuts_before_spaces()) {}
 
 int64_t TurnCounts::encode_alone(size_t begin, size_t end) const {
-  thread_local std::vector<Token> tokens;
-  tokens.clear();
-  tokenizer_.encode(text_.substr(begin, end - begin), SpecialText::kFind, tokens);
-  return static_cast<int64_t>(tokens.size()) + tokenizer_.adds_bos() + tokenizer_.adds_eos();
+  part_.clear();
+  tokenizer_.encode(text_.substr(begin, end - begin), SpecialText::kFind, part_);
+  return static_cast<int64_t>(part_.size()) + tokenizer_.adds_bos() + tokenizer_.adds_eos();
 }
 
 // The turn's tokens; false when its end is not a special token's beginning or the text's end.

@@ -15,8 +15,9 @@ namespace fastsft {
 class TurnCounts {
  public:
   // `tokens` are those of the whole `text`; both must outlive this. `stop` separates the turns.
+  // `part` is overwritten.
   TurnCounts(const Tokenizer& tokenizer, std::string_view text, std::span<const Token> tokens,
-             std::string_view stop);
+             std::string_view stop, std::vector<Token>& part);
 
   // The next turn begins at byte `begin` and ends at byte `end`, where a stop or the end of the
   // text is. Turns must be given from left to right without a gap but the stops.
@@ -35,6 +36,7 @@ class TurnCounts {
   std::string_view text_;
   std::span<const Token> tokens_;
   std::string_view stop_;
+  std::vector<Token>& part_;
   size_t begin_ = 0;
   size_t end_ = 0;
   size_t first_ = 0;        // token of the turn's beginning

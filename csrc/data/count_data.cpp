@@ -28,7 +28,7 @@ class CountWork : public OrderedWork {
 
   void work(Piece& base) override {
     auto& piece = static_cast<CountPiece&>(base);
-    thread_local std::vector<Conversation> records;
+    std::vector<Conversation> records;
     ChunkParser(piece.input->name).parse(piece.chunk, piece.input->share, records);
     for (const Conversation& record : records) {
       const int64_t copies = piece.input->share.copies(record.number);

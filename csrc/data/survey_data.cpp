@@ -84,9 +84,10 @@ class SurveyWork : public OrderedWork {
       piece.labelled = labeller_.label(piece.records);
       return;
     }
-    thread_local Transcript transcript;
+    Transcript transcript;
+    LabelBuffers buffers;
     for (const Conversation& record : piece.records) {
-      piece.labelled.push_back(labeller_.label_one(record, transcript));
+      piece.labelled.push_back(labeller_.label_one(record, transcript, buffers));
     }
   }
 

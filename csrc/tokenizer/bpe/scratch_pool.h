@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 
 namespace fastsft {
 
@@ -37,9 +38,7 @@ class ScratchPool {
   static constexpr size_t kSlots = 64;
 
   static size_t first_slot() {
-    static std::atomic<size_t> num_threads{0};
-    thread_local const size_t number = num_threads.fetch_add(1, std::memory_order_relaxed);
-    return number % kSlots;
+    return std::hash<std::thread::id>{}(std::this_thread::get_id()) % kSlots;
   }
 
   std::unique_ptr<Scratch> take() const {
