@@ -41,6 +41,7 @@ def measured(save: Any, base: int) -> dict[str, int]:
 
 def ours(model: Path, folder: Path, mode: str) -> dict[str, Any]:
     from fastsft import _C, launcher, saving
+    from fastsft.place import launch
     from fastsft.ranks.save_place import file_system_of
     from saving_run import make_trainer
     from tiny_models import train
@@ -52,7 +53,7 @@ def ours(model: Path, folder: Path, mode: str) -> dict[str, Any]:
     train(trainer.engine, 1)
     found = measured(lambda: saving.trainer_save_model_safe(trainer), base)
     unit = 4 * max(trainer.engine.unit_sizes)
-    where = {"rank": launcher.launch().rank, "unit": unit, "file_system": file_system_of(folder)}
+    where = {"rank": launch().rank, "unit": unit, "file_system": file_system_of(folder)}
     launcher.barrier()
     launcher.leave()
     return {**found, **where}

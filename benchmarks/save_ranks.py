@@ -23,6 +23,7 @@ import numpy as np
 from fastsft import _C, launcher, saving
 from fastsft.checkpoints import saver as checkpoint_saver
 from fastsft.models.directory import ModelForm
+from fastsft.place import launch
 from fastsft.ranks.save_place import file_system_of
 from saving_run import make_trainer
 
@@ -34,7 +35,7 @@ class Steps:
     """Optimizer steps of one size, timed."""
 
     def __init__(self, engine: Any, tokens: int) -> None:
-        generator = np.random.default_rng(launcher.launch().rank)
+        generator = np.random.default_rng(launch().rank)
         self.engine, self.rows = engine, _C.TokenDataset()
         self.rows.append(generator.integers(3, 60, tokens).astype(np.int32), [(10, tokens)])
 
@@ -75,7 +76,7 @@ class Ours:
         return self.saver._save is None
 
     def clean(self) -> None:
-        if launcher.launch().rank == 0:
+        if launch().rank == 0:
             shutil.rmtree(self.folder / f"checkpoint-{self.number}", ignore_errors=True)
 
 
@@ -97,7 +98,7 @@ class Dcp:
         import torch
 
         self.folder, self.number, self.future = folder, 0, None
-        rank = launcher.launch().rank
+        rank = launch().rank
         kinds = ("master", "exp_avg", "exp_avg_sq", "weight")
         self.state = {f"{rank}.{i}.{kind}": torch.randn(n) for i, n in enumerate(sizes) for kind in kinds}
 
@@ -118,7 +119,7 @@ class Dcp:
         return not on_any_rank(not self.future.done())
 
     def clean(self) -> None:
-        if launcher.launch().rank == 0:
+        if launch().rank == 0:
             shutil.rmtree(self.folder / f"dcp-{self.number}", ignore_errors=True)
 
 
@@ -166,7 +167,7 @@ class Disk:
     """
 
     def __init__(self, folder: Path, sizes: tuple[int, int]) -> None:
-        self._folder, self._rank = folder, launcher.launch().rank
+        self._folder, self._rank = folder, launch().rank
         self._sizes = [-(-size // _BLOCK) * _BLOCK for size in sizes]
         self._chunk = mmap.mmap(-1, CHUNK)  # of whole pages, as O_DIRECT wants
         self._chunk.write(os.urandom(CHUNK))
@@ -221,7 +222,7 @@ def main() -> None:
     trainer = make_trainer(options.model, options.folder, fsdp="full_shard", save_total_limit=1)
     steps = Steps(trainer.engine, options.tokens)
     steps.many(2)
-    ranks = launcher.launch().world_size
+    ranks = launch().world_size
     size = checkpoint_saver.needed_bytes(trainer) // ranks
     model_size = ModelForm.of(trainer).bytes(trainer.engine) // ranks
     own_disk = Disk(options.folder, (model_size, size - model_size))
@@ -252,7 +253,7 @@ def main() -> None:
         "bytes_of_a_rank": size, "disk_seconds": disk, "writer_seconds": idle, "processor_seconds": work,
         "rounds": found, "file_system": file_system_of(options.folder),
     }  # fmt: skip
-    if launcher.launch().rank == 0:
+    if launch().rank == 0:
         options.report.write_text(json.dumps(report))
     launcher.barrier()
     launcher.leave()

@@ -7,11 +7,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from fastsft import launcher, saving
+from fastsft import saving
 from fastsft.arguments import TrainingArguments
 from fastsft.checkpoints import content as checkpoint_content
 from fastsft.checkpoints.saver import CheckpointSaver
 from fastsft.model import CausalLM
+from fastsft.place import launch
 from fastsft.trainer import Trainer
 from tiny_models import conversations
 from tiny_models import train as train_engine
@@ -44,7 +45,7 @@ def make_trainer(model: Path, output: Path, **options: Any) -> Trainer:
     """Two conversations a micro-batch on one rank, two micro-batches a step, two steps an epoch."""
     flags = {
         "output_dir": str(output), "use_cpu": True, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
-        "per_device_train_batch_size": 2 // launcher.launch().world_size, "learning_rate": 0.01,
+        "per_device_train_batch_size": 2 // launch().world_size, "learning_rate": 0.01,
         "save_strategy": "steps", "save_steps": 2, "model_max_length": 32, "disable_tqdm": True,
         "logging_steps": 1, "plot_loss": False, **options,
     }  # fmt: skip
@@ -68,7 +69,7 @@ def fail(groups: dict[str, str], model: Path, output: Path) -> str:
     """Rank 1 fails while it saves; what this rank raises."""
     warnings.simplefilter("error")
     trainer = make_trainer(model, output, fsdp="full_shard")
-    rank = launcher.launch().rank
+    rank = launch().rank
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("the disk of rank 1 is full")
@@ -88,7 +89,7 @@ def ways(groups: dict[str, str], model: Path, output: Path) -> tuple[int, str]:
     Rank 1 fails behind the training; the step at which this rank hears of it, and what it raises.
     """
     warnings.simplefilter("error")
-    rank = launcher.launch().rank
+    rank = launch().rank
     for mode in ("parallel", "stream"):
         trainer = make_trainer(model, output / mode, fsdp="full_shard", save_mode=mode, max_shard_size="10KB")
         saving.save_model_directory(trainer, output / mode / "final")
@@ -119,7 +120,7 @@ def ways(groups: dict[str, str], model: Path, output: Path) -> tuple[int, str]:
 
 def nodes(model: Path, output: Path) -> None:
     """From here on every rank is a machine with a disk of its own."""
-    own = output / f"node-{launcher.launch().rank}"
+    own = output / f"node-{launch().rank}"
     os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     trainer = make_trainer(model, own, fsdp="full_shard", save_on_each_node=True)
     train_engine(trainer.engine, 1)

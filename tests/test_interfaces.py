@@ -6,7 +6,7 @@ import pytest
 
 from fastsft import launcher
 from fastsft.interfaces import interface_towards
-from fastsft.launcher import Launch
+from fastsft.place import Launch
 
 
 def test_loopback_leads_to_this_machine():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from fastsft.launcher import launch
 from fastsft.notices import warn_once
+from fastsft.place import launch
 
 
 def choose_device(use_cpu: bool) -> str:

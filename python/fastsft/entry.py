@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from fastsft import launcher
+from fastsft.place import launch_or_alone
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.own_ranks import ranks_to_start, start_ranks
 from fastsft.reporting.terminal_text import visible
@@ -44,7 +45,7 @@ def run_script(script: Callable[[], object]) -> None:
                 start_ranks(ranks)
             script()
         except SystemExit as error:
-            if launcher.launch_or_alone().world_size > 1:
+            if launch_or_alone().world_size > 1:
                 _end_process(error.code)
             raise
         except ValueError as error:
@@ -54,7 +55,7 @@ def run_script(script: Callable[[], object]) -> None:
         except MemoryError:
             _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}")
         except RunStoppedError as error:
-            first = launcher.launch_or_alone().rank == 0
+            first = launch_or_alone().rank == 0
             _leave(error.exit_status, f"error: {error}" if first else "")
         except RuntimeError as error:
             if guard.leaving:
@@ -77,7 +78,7 @@ def run_script(script: Callable[[], object]) -> None:
 
 
 def _leave(status: int, line: str) -> None:
-    if launcher.launch_or_alone().world_size > 1:
+    if launch_or_alone().world_size > 1:
         os._exit(_flushed(status, line))
     if line:
         say(visible(line), to_stderr=True)
@@ -102,7 +103,7 @@ def _end_process(code: object) -> NoReturn:
 
 def _fail() -> None:
     """In an except clause: this rank's traceback, once."""
-    if launcher.launch_or_alone().world_size == 1:
+    if launch_or_alone().world_size == 1:
         raise
     os._exit(_flushed(EXIT_ERROR, f"{_who()}failed\n{traceback.format_exc()}"))
 
@@ -117,7 +118,7 @@ def _flushed(status: int, line: str) -> int:
 
 
 def _who() -> str:
-    place = launcher.launch_or_alone()
+    place = launch_or_alone()
     return f"rank {place.rank}: " if place.world_size > 1 else ""
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from fastsft import _C
+from fastsft.models.weights import load_weights
 from fastsft.regular_files import file_inside, read_text
-from fastsft.saving import load_weights
 from fastsft.tokenizer import Tokenizer
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.fsdp_context import has_settings_of_fsdp
-from fastsft.launcher import Groups, threads_per_rank
+from fastsft.launcher import Groups
 from fastsft.models.config import check_config_types, read_generation_config, source_dtype
 from fastsft.models.given_library import check_dropout, check_patches
+from fastsft.models.weights import load_weights
 from fastsft.output_files import replace_file
+from fastsft.place import threads_per_rank
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.sharding_arguments import warn_of_other_layer_class
 from fastsft.regular_files import check_name, file_inside, read_json_object
@@ -204,9 +206,7 @@ class CausalLM:
 
     def load_weights(self, engine: Any) -> None:
         """Fill the engine with the weights that training starts from; collective."""
-        from fastsft import saving
-
-        saving.load_weights(engine, str(self.source_directory))
+        load_weights(engine, str(self.source_directory))
 
     def give_back(self) -> None:
         """After training, for models that live outside the engine as well; collective."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastsft.launcher import launch
+from fastsft.place import launch
 from fastsft.reporting.terminal_text import visible
 from fastsft.standard_streams import say
 

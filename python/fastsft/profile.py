@@ -7,22 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fastsft.launcher import launch
+from fastsft.arguments.sizes import parse_steps
 from fastsft.notices import tell
 from fastsft.output_files import check_output_file, write_for_flag
+from fastsft.place import launch
 
 # Spans of a few steps of a model with 100 layers; older ones are dropped, and the file says how many.
 _CAPACITY = 1_000_000
 _LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradients")
-
-
-def parse_steps(text: str) -> tuple[int, int]:
-    """First and last step of `3-5` or `4`, counted from 1. ValueError for anything else."""
-    first, dash, last = text.partition("-")
-    last = last if dash else first
-    if first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last):
-        return int(first), int(last)
-    raise ValueError(f"--profile_steps: expected steps as 3-5 or 4, counted from 1, got {text!r}")
 
 
 def profile_path(path: str, rank: int, world_size: int) -> Path:

@@ -20,6 +20,8 @@ if __name__ == "__main__" and __spec__ is None:
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.adopt import as_arguments, data_settings
+from fastsft.checkpoints.aside import put_checkpoints_aside
+from fastsft.checkpoints.checkpoint import newest_checkpoint
 from fastsft.checkpoints.finished_run import finished_output, record_end
 from fastsft.data import (
     IGNORE_TOKEN_ID,
@@ -31,8 +33,10 @@ from fastsft.data import (
 from fastsft.dataset.pages import show_data
 from fastsft.devices import use_device
 from fastsft.entry import run_script
+from fastsft.foreign.trainer import trainer_save_model_safe
 from fastsft.launcher import join
 from fastsft.model import CausalLM, stretch_positions
+from fastsft.models.directory import prepare_output_directory
 from fastsft.notices import rank0_print
 from fastsft.parsing.call_arguments import read_arguments
 from fastsft.parsing.parser import DataclassParser
@@ -41,12 +45,6 @@ from fastsft.preflight import leave_out_evaluation
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.pages import end_page, start_page
 from fastsft.reporting.results import save_results
-from fastsft.saving import (
-    newest_checkpoint,
-    prepare_output_directory,
-    put_checkpoints_aside,
-    trainer_save_model_safe,
-)
 from fastsft.script_names import reexports
 from fastsft.script_names.checked import check_directory, check_names
 from fastsft.script_names.rebound import is_rebound

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fastsft import launcher, saving
+from fastsft import launcher
 from fastsft.arguments.adopt import as_arguments
-from fastsft.callbacks import CallbackHandler, DefaultFlow
 from fastsft.checkpoints.aside import put_abandoned_aside
 from fastsft.checkpoints.finished_run import forget_end
+from fastsft.checkpoints.saver import CheckpointSaver
 from fastsft.dataset.collators import only_stacks
 from fastsft.devices import use_device
 from fastsft.log_level import use_log_level
@@ -38,6 +38,7 @@ from fastsft.reporting.trackers.registry import make_trackers
 from fastsft.training.agreed_inputs import agree_on_model, agree_on_plan, meet_for_trainer
 from fastsft.training.bad_steps import BadSteps
 from fastsft.training.best_model import BestModel
+from fastsft.training.callback_handler import CallbackHandler, DefaultFlow, set_intervals
 from fastsft.training.callback_notices import tell_callbacks
 from fastsft.training.due import Due
 from fastsft.training.fixed_arguments import FixedArguments
@@ -205,7 +206,7 @@ class Trainer(
         self.best_model, self.due = BestModel(self), Due()
         self.state.epoch = 0.0
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
-        self.state.set_cadences(self.args)
+        set_intervals(self.state, self.args)
         self.saver = self._make_saver()
         self.resumed_states = None
         self.open_train_reader()
@@ -313,7 +314,7 @@ class Trainer(
         self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
 
     def _make_saver(self) -> Any:
-        return saving.CheckpointSaver(self)
+        return CheckpointSaver(self)
 
     def _new_state(self) -> TrainerState:
         return TrainerState(

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 import ranks
-from fastsft import _C, data, launcher
+from fastsft import _C, data
 from fastsft.dataset import label_files, token_cache
 from fastsft.dataset.content_digest import file_digest
+from fastsft.place import Launch
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, conversation_file, human_gpt
 
@@ -275,7 +276,7 @@ def test_a_stream_on_ranks_needs_a_cache(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for rank in range(2):
-        place = launcher.Launch(rank=rank, local_rank=rank, world_size=2)
+        place = Launch(rank=rank, local_rank=rank, world_size=2)
         monkeypatch.setattr(label_files, "launch", lambda place=place: place)
         with pytest.raises(ValueError, match="by one rank"):
             load(pipe, Path("none"))

@@ -18,8 +18,8 @@ from fastsft.foreign.entries import NotStreamable
 from fastsft.foreign.flat_units import _check_is_ordinary
 from fastsft.foreign.names import _renamed
 from fastsft.foreign.state import state_entries
-from fastsft.launcher import Launch
 from fastsft.models.directory import recover_directory
+from fastsft.place import Launch
 from fastsft.written_files import RECORD_NAME
 from ranks import run_ranks
 

@@ -16,8 +16,8 @@ import torch
 import fastsft.ranks.roll_call as roll_call
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.dataset.sampled_digest import sampled_digest
-from fastsft.launcher import launch, threads_per_rank
 from fastsft.models.weight_digests import tensor_digests
+from fastsft.place import launch, threads_per_rank
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.ranks.environment import check_network
 from fastsft.ranks.roll_call import RollCall

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from fastsft.launcher import Groups, Launch, join, launch, threads_per_rank
+from fastsft.launcher import Groups, join
+from fastsft.place import Launch, launch, threads_per_rank
 
 TORCHRUN = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 SLURM = {
@@ -58,12 +59,13 @@ def test_alone_opens_no_group():
 MEET = """
 import torch.distributed as dist
 from fastsft import launcher
+from fastsft.place import launch
 from fastsft.training.signals import SignalGuard
 import os, signal
 groups = launcher.join(60)
 assert groups.gather and groups.reduce and groups.gather != groups.reduce
 assert launcher.join() is groups
-place = launcher.launch()
+place = launch()
 assert launcher.gather_objects(place.rank * 10) == [0, 10]
 with SignalGuard() as guard:
     assert guard.take() == 0

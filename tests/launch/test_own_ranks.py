@@ -77,7 +77,8 @@ def test_a_number_of_ranks_that_is_none(chosen):
 PROGRAM = """
 import os, sys
 from fastsft.entry import run_script
-from fastsft.launcher import gather_objects, join, launch
+from fastsft.launcher import gather_objects, join
+from fastsft.place import launch
 
 def script():
     join(60)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from fastsft import _C, saving
-from fastsft.models import directory as model_directory
+from fastsft.arguments.sizes import parse_size
 from fastsft.written_files import RECORD_NAME
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of, write_model
@@ -119,13 +119,13 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path, model, mo
     ],
 )
 def test_sizes(text, size):
-    assert model_directory.parse_size(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GB", "5XB", "-5GB", "0", "5GB5", "0.1"])
 def test_sizes_that_are_none(text):
     with pytest.raises(ValueError, match="max_shard_size"):
-        model_directory.parse_size(text)
+        parse_size(text)
 
 
 def pickled(model, directory, shards=1):

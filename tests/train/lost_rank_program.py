@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from fastsft import _C, launcher
 from fastsft.entry import run_script
+from fastsft.place import launch
 from runs import random_dataset
 from shard.test_strategies import ROWS, VOCAB, config, initialise
 
@@ -26,7 +27,7 @@ def options() -> argparse.Namespace:
 
 
 def train() -> None:
-    given, place = options(), launcher.launch()
+    given, place = options(), launch()
     store = dist.FileStore(str(given.folder / "store"), place.world_size)
     ours = {"store": store, "rank": place.rank, "world_size": place.world_size}
     dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout), **ours)

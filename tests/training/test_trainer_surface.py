@@ -9,11 +9,12 @@ import pytest
 from fake_run import Engine, Model, Rows
 from fastsft import notices
 from fastsft.arguments import TrainingArguments
-from fastsft.callbacks import DefaultFlow, TrainerCallback
+from fastsft.callbacks import TrainerCallback
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.model import ModelConfig
 from fastsft.preflight import leave_out_evaluation
 from fastsft.trainer import Trainer
+from fastsft.training.callback_handler import DefaultFlow
 from fastsft.training.early_stopping import EarlyStoppingCallback
 from fastsft.training.evaluation import evaluation_loss, exact_loss
 

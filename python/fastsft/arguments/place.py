@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from fastsft.launcher import Launch, barrier
+from fastsft.launcher import barrier
+from fastsft.place import Launch
 
 if TYPE_CHECKING:
     import torch

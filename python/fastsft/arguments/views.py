@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
 from fastsft.arguments.given import Record
 from fastsft.arguments.place import DistributedState, LogLevel, ParallelMode, process_log_level
-from fastsft.launcher import barrier, launch
+from fastsft.launcher import barrier
+from fastsft.place import launch
 from fastsft.planning.sharding_arguments import fsdp_tokens, node_size, strategy_of
 
 if TYPE_CHECKING:

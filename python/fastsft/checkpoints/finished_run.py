@@ -12,9 +12,9 @@ from fastsft.checkpoints.json_shape import Count, ListOf, Number, misfit
 from fastsft.checkpoints.run_identity import describe_request
 from fastsft.dataset.known_lengths import untouched_rows
 from fastsft.dataset.token_rows import TokenRows
-from fastsft.launcher import launch
 from fastsft.notices import tell
 from fastsft.output_files import keep_aside, write_output
+from fastsft.place import launch
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held

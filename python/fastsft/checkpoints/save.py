@@ -10,9 +10,9 @@ from typing import Any
 from fastsft import _C
 from fastsft.checkpoints.content import CheckpointContent
 from fastsft.checkpoints.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
-from fastsft.launcher import launch
 from fastsft.models.directory import digest_tuple, joined_digests, range_tuple
 from fastsft.notices import tell
+from fastsft.place import launch
 from fastsft.ranks.run_lock import check_still_held
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

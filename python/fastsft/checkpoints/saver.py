@@ -9,7 +9,7 @@ from typing import Any
 from fastsft import _C
 from fastsft.checkpoints.content import CheckpointContent
 from fastsft.checkpoints.save import CheckpointSave, commit_checkpoint, explain
-from fastsft.launcher import gather_objects, launch
+from fastsft.launcher import gather_objects
 from fastsft.models.directory import (
     ModelForm,
     check_free_space,
@@ -17,6 +17,7 @@ from fastsft.models.directory import (
     recover_directory,
 )
 from fastsft.notices import tell
+from fastsft.place import launch
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
 from fastsft.ranks.run_lock import check_still_held

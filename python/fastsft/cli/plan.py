@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Sequence
 
-from fastsft.launcher import Launch
+from fastsft.arguments.sizes import parse_size
 from fastsft.model import model_config, stretch_positions
-from fastsft.models.directory import parse_size
+from fastsft.place import Launch
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
 from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of

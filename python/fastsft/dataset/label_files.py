@@ -21,8 +21,8 @@ from fastsft.dataset.token_cache import (
     open_cache,
     tokenizer_digest,
 )
-from fastsft.launcher import launch
 from fastsft.output_files import check_output_file, write_for_flag
+from fastsft.place import launch
 from fastsft.ranks.relay import relay
 from fastsft.reporting.label_progress import LabelProgress
 

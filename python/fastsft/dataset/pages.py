@@ -11,10 +11,10 @@ from typing import Any
 from fastsft import _C
 from fastsft.chat.template_check import warn_of_stop
 from fastsft.dataset.item_rows import append_item
-from fastsft.launcher import launch
 from fastsft.models.config import read_generation_config
 from fastsft.notices import tell, warn_once
 from fastsft.output_files import write_output
+from fastsft.place import launch
 from fastsft.tokenizers.native_tokenizer import native_of
 
 REPORT_NAME = "data_report.json"

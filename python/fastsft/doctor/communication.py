@@ -10,9 +10,10 @@ from pathlib import Path
 from fastsft.doctor.exchange import CAME, DONE, exchange
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.launcher import launch, leave
+from fastsft.launcher import leave
 from fastsft.notebook.failure import last_words
 from fastsft.notebook.ranks import Rank, Ranks
+from fastsft.place import launch
 from fastsft.planning.device_memory import size_text
 
 DEADLINE_SECONDS = 30.0

@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-from fastsft.launcher import join, launch
+from fastsft.launcher import join
+from fastsft.place import launch
 
 _BYTES = 1 << 24
 _ROUNDS = 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.doctor.result import NotCheckedError
-from fastsft.launcher import launch
+from fastsft.place import launch
 
 
 @dataclass

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from fastsft.arguments.sizes import parse_size
 from fastsft.foreign.entries import Entry
 from fastsft.models.directory import (
     check_free_space,
     digest_durably,
     install_file_set,
-    parse_size,
     recover_directory,
     relative_files,
 )

@@ -21,7 +21,7 @@ from fastsft.foreign.entries import (
     clean_name,
 )
 from fastsft.foreign.gather import gather_parts
-from fastsft.launcher import Launch
+from fastsft.place import Launch
 
 _Flat = dict[str, tuple["FlatUnit", int]]  # of one module: parameter -> its unit and position there
 

@@ -15,7 +15,7 @@ from fastsft.foreign.entries import Entry, NotStreamable, Unit
 from fastsft.foreign.files import ModelFiles
 from fastsft.foreign.names import saved_entries
 from fastsft.foreign.state import state_entries, unwrapped
-from fastsft.launcher import Launch
+from fastsft.place import Launch
 from fastsft.ranks.agreement import Agreement
 
 

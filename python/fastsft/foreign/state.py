@@ -19,7 +19,7 @@ from fastsft.foreign.entries import (
     clean_name,
 )
 from fastsft.foreign.flat_units import flat_state_entries
-from fastsft.launcher import Launch
+from fastsft.place import Launch
 
 
 def state_entries(model: nn.Module, place: Launch) -> list[Entry]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastsft.arguments.sizes import parse_size
 from fastsft.models.config import (
     config_to_save,
     generation_config_to_save,
@@ -21,9 +21,6 @@ from fastsft.output_files import keep_changed, note_written
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,18 +110,6 @@ def joined_digests(reports: Iterable[tuple[Any, Any]]) -> list[Any]:
         files += [_C.FileDigest(*item) for item in own]
         ranges += [_C.RangeDigest(*item) for item in parts]
     return [*_C.join_ranges(ranges), *files]
-
-
-def parse_size(size: str | int) -> int:
-    """Bytes of "5GB" (decimal), "5GiB" (binary) or a number. ValueError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
-    unit = _UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None:
-        raise ValueError(f'--max_shard_size: expected a size like "5GB" or "500MB", got "{size}"')
-    value = int(float(match[1]) * unit)
-    if value <= 0:
-        raise ValueError(f"--max_shard_size: expected more than 0 bytes, got {size}")
-    return value
 
 
 def check_output_directory(source: str | Path, directory: str | Path) -> None:

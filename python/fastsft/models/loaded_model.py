@@ -15,6 +15,7 @@ from fastsft.models.alterations.hooks import hooks_of
 from fastsft.models.alterations.wrappers import check_class, check_quantised
 from fastsft.models.weight_digests import tensor_digests
 from fastsft.notices import warn_once
+from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare
 
@@ -125,7 +126,7 @@ class LoadedModel(CausalLM):
         """
         if self.engine is None or not any(launcher.gather_objects(bool(self.changed_weights()))):
             return
-        if launcher.launch().world_size > 1:
+        if launch().world_size > 1:
             compare("comparing changed weights", lambda: tensor_digests(_parameters(self.module)))
         self.load_weights(self.engine)
 

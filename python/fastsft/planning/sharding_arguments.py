@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fastsft.launcher import Launch
 from fastsft.notices import warn_once
+from fastsft.place import Launch
 from fastsft.regular_files import read_json
 
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2")

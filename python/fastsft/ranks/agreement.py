@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from fastsft.launcher import Launch, gather_objects, host_collective, launch
+from fastsft.launcher import gather_objects, host_collective
+from fastsft.place import Launch, launch
 
 T = TypeVar("T")
 

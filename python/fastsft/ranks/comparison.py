@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fastsft.launcher import gather_objects, launch
+from fastsft.launcher import gather_objects
+from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison_text import difference
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.launcher import launch
 from fastsft.parsing.early_arguments import chooses_cpu
+from fastsft.place import launch
 from fastsft.search_path import child_environment, python_command
 from fastsft.standard_streams import say
 

@@ -15,9 +15,10 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
 
-from fastsft.launcher import host_collective, launch
+from fastsft.launcher import host_collective
 from fastsft.needed_threads import start_needed
 from fastsft.phase_timeouts import heard_by, note_progress
+from fastsft.place import launch
 
 _WAIT_SECONDS = 1
 _PULSE_SECONDS = 0.25  # progress is passed on no more often

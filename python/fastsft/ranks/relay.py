@@ -9,8 +9,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
-from fastsft.launcher import join, launch
+from fastsft.launcher import join
 from fastsft.phase_timeouts import heard_by
+from fastsft.place import launch
 from fastsft.ranks.pulse import Pulse, announce, wait_for
 
 _round = count()

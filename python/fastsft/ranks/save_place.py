@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastsft.launcher import launch
+from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
 
 # Clients of these keep whole pages of what other machines write at the same time.

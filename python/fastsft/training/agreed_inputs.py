@@ -12,9 +12,9 @@ from fastsft.dataset.item_digest import digest_of_items, fingerprint_of
 from fastsft.dataset.sampled_digest import sampled_digest
 from fastsft.dataset.sources import data_files
 from fastsft.dataset.token_cache import tokenizer_digest
-from fastsft.launcher import launch
 from fastsft.models.weight_digests import place_of_weights, weight_digests
 from fastsft.notices import tell
+from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import Facts, compare
 from fastsft.ranks.settled import start_facts

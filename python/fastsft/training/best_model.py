@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.checkpoints.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
 from fastsft.checkpoints.content import source_checkpoint
 from fastsft.notices import tell
 from fastsft.training.schedule import metric_key
@@ -81,8 +82,6 @@ class BestModel:
         where a better one could not be written (--on_save_error continue), a line says so. ValueError when
         it does not verify.
         """
-        from fastsft import saving
-
         best = self._state.best_model_checkpoint
         if not self._args.load_best_model_at_end:
             return
@@ -91,13 +90,13 @@ class BestModel:
                 tell("there is no checkpoint of the best step: the weights of the last step stay")
             return
         path = self._directory / Path(best).name
-        if not saving.checkpoint_exists(path):
+        if not checkpoint_exists(path):
             tell(f"the best checkpoint, {path}, is not there: the weights of the last step stay")
             return
-        saving.load_trained_weights(self._trainer, path)
+        load_trained_weights(self._trainer, path)
         tell(f"loaded the best weights: {path}, {self._standing(path)}")
         if self._args.save_total_limit == 1:
-            saving.keep_only(path, source_checkpoint(self._trainer.model, self._directory))
+            keep_only(path, source_checkpoint(self._trainer.model, self._directory))
 
     def _standing(self, path: Path) -> str:
         """The metric of a checkpoint that holds the best weights, or why it is not the best step."""

@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastsft.launcher import launch
 from fastsft.models.card import write_model_card
 from fastsft.notices import tell
 from fastsft.phase_timeouts import deadline
+from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.pulse import while_first_works
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fastsft.checkpoints.aside import put_abandoned_aside
+from fastsft.checkpoints.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.notices import tell
 from fastsft.phase_timeouts import deadline
 from fastsft.training.due import Due
@@ -23,13 +25,11 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
 
     ValueError when True finds none.
     """
-    from fastsft import saving
-
     if not wanted:
         return None
     if wanted is not True:
         return str(wanted)
-    newest = saving.newest_checkpoint(output_dir)
+    newest = newest_checkpoint(output_dir)
     if newest is None:
         raise ValueError(f"No valid checkpoint found in output directory ({output_dir})")
     return str(newest)
@@ -37,9 +37,7 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
 
 def check_resumable(trainer: Any, checkpoint: str) -> None:
     """ValueError on all ranks unless `checkpoint` is of this run; collective. Its micro-batches are kept."""
-    from fastsft import saving
-
-    saving.check_checkpoint(trainer, checkpoint)
+    check_checkpoint(trainer, checkpoint)
 
 
 def resume(trainer: Any, checkpoint: str) -> None:
@@ -61,22 +59,18 @@ def roll_back(trainer: Any, step: int) -> str | None:
 
     Checkpoints of later steps are put aside: they were made on the way that is left.
     """
-    from fastsft import saving
-
     output_dir = trainer.args.output_dir or "."
-    found = saving.newest_checkpoint(output_dir, before=step)
+    found = newest_checkpoint(output_dir, before=step)
     if found is None:
         return None
     _load(trainer, str(found))
-    saving.put_abandoned_aside(output_dir, found)
+    put_abandoned_aside(output_dir, found)
     return str(found)
 
 
 def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:
-    from fastsft import saving
-
     with deadline(trainer.args, "init"):
-        saved: dict[str, Any] | None = saving.load_checkpoint(trainer, checkpoint)
+        saved: dict[str, Any] | None = load_checkpoint(trainer, checkpoint)
     fresh, trainer.state = trainer.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")
     for name in _OF_THIS_RUN:
         setattr(trainer.state, name, getattr(fresh, name))

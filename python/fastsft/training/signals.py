@@ -10,6 +10,7 @@ from types import FrameType, TracebackType
 
 from fastsft import launcher
 from fastsft.needed_threads import start_needed
+from fastsft.place import launch, launch_or_alone
 from fastsft.standard_streams import say
 
 EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
@@ -58,7 +59,7 @@ class SignalGuard:
     def take(self) -> int:
         """The signal that any rank has received, or 0; the same on all ranks, collective."""
         noted = self._noted
-        if launcher.launch().world_size > 1:
+        if launch().world_size > 1:
             noted = _most_urgent(noted)
         if noted == self.only_save:
             self._noted = 0
@@ -127,7 +128,7 @@ class StartGuard:
         raise SystemExit(EXIT_BASE + number)
 
     def _say(self, line: str) -> None:
-        if launcher.launch_or_alone().rank == 0:
+        if launch_or_alone().rank == 0:
             say(line, to_stderr=True)
 
     def _watch(self, read: int) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fastsft.output_files import write_output
 from fastsft.regular_files import MOST_TOKENIZER_BYTES, read_json_object
-
-if TYPE_CHECKING:
-    from fastsft.arguments.fields import ArgumentFields
 
 _MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # long runs that log every step have long histories
 
@@ -71,10 +67,3 @@ class TrainerState:
         if unknown:
             raise ValueError(f"{path}: unknown keys {sorted(unknown)}")
         return cls(**values)
-
-    def set_cadences(self, args: ArgumentFields) -> None:
-        """Steps between logs, evaluations and checkpoints; shares of `max_steps` round up."""
-        for kind in ("logging", "eval", "save"):
-            steps = getattr(args, f"{kind}_steps")
-            if steps is not None:
-                setattr(self, f"{kind}_steps", math.ceil(self.max_steps * steps) if steps < 1 else steps)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.callbacks import CallbackHandler, TrainerControl
+from fastsft.callbacks import TrainerControl
+from fastsft.training.callback_handler import CallbackHandler
 from fastsft.training.callback_views import LoaderView, ScheduleView
 from fastsft.training.schedule import Schedule
 from fastsft.training.state import TrainerState

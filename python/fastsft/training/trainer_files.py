@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.models.directory import save_model_directory
 from fastsft.models.given_weights import save_given_weights
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
 from fastsft.standard_streams import say
@@ -30,12 +31,10 @@ class TrainerFiles:
 
         With --push_to_hub it is uploaded as well. RuntimeError when that fails, after the save.
         """
-        from fastsft import saving
-
         self._keep_paths()
         directory = output_dir or self.args.output_dir or "."
         with self.progress.phase("saving", f"the model to {directory}"):
-            saving.save_model_directory(self, directory)
+            save_model_directory(self, directory)
         if self.uploads is not None and not _internal_call:
             self._upload(directory, "Model save")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft import launcher
 from fastsft.accelerator import Accelerator
 from fastsft.arguments import TrainingArguments
+from fastsft.place import launch
 
 
 class TrainerModel:
@@ -55,7 +55,7 @@ class TrainerModel:
     @property
     def accelerator(self) -> Accelerator:
         """The part of accelerate's object that is there: place of the rank, a barrier."""
-        return Accelerator(launcher.launch(), self.args.device, self.is_fsdp_enabled)
+        return Accelerator(launch(), self.args.device, self.is_fsdp_enabled)
 
     @property
     def is_deepspeed_enabled(self) -> bool:

@@ -11,7 +11,6 @@ from fastsft import launcher
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.adopt import as_arguments, take_changes_of_source
 from fastsft.arguments.given import is_same
-from fastsft.callbacks import CallbackHandler
 from fastsft.dataset.token_rows import TokenRows
 from fastsft.models.directory import prepare_output_directory
 from fastsft.notices import tell
@@ -22,6 +21,7 @@ from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.preflight import check_metrics
 from fastsft.reporting.peak_flops import work_of
 from fastsft.training.agreed_inputs import agree_on_rows, agree_on_start, callback_facts
+from fastsft.training.callback_handler import CallbackHandler
 from fastsft.training.state import TrainerState
 
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastsft.arguments.cadence import settle_cadence
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.models.directory import parse_size
+from fastsft.arguments.sizes import parse_size
 
 
 def settle_checkpoints(args: ArgumentFields) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.launcher import launch
 from fastsft.notices import warn_once
+from fastsft.place import launch
 from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
 
 
