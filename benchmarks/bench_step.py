@@ -24,7 +24,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import harness
 from fastsft import _C
-from fastsft.profile import chrome_trace
+from fastsft.trainer.profile import chrome_trace
 
 HERE = Path(__file__).parent
 PEAK_FLOPS = 989e12

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.callbacks import TrainerCallback
 from fastsft.data import make_supervised_data_module
 from fastsft.model import CausalLM
-from fastsft.parsing.parser import DataclassParser
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 from harness import peak_resident_bytes

@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from fastsft import _C, launcher, saving
-from fastsft.checkpoints import saver as checkpoint_saver
-from fastsft.models.directory import ModelForm
-from fastsft.place import launch
+from fastsft import _C, saving
+from fastsft.checkpoint import saver as checkpoint_saver
+from fastsft.model.directory import ModelForm
+from fastsft.ranks import process_group as launcher
 from fastsft.ranks.save_place import file_system_of
+from fastsft.runtime.place import launch
 from saving_run import make_trainer
 
 CHUNK = 8 << 20

@@ -11,9 +11,9 @@ _PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4500 << 20, 4500 << 20))
 from fastsft import _C
-from fastsft.dataset.sources import DataFile, open_input
-from fastsft.tokenizers.byte_tokenizer import byte_tokenizer
-from fastsft.chat.labelling import LabelSettings, make_labeller
+from fastsft.sources.data_files import DataFile, open_input
+from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
 seconds = int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + 30
 resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 settings = LabelSettings(mask_policy="spans", template="vicuna_v1.1")

@@ -81,7 +81,7 @@ def fake_saving(monkeypatch: pytest.MonkeyPatch) -> None:
     module = saving_module()
     monkeypatch.setitem(sys.modules, "fastsft.saving", module)
     monkeypatch.setattr(fastsft, "saving", module, raising=False)
-    monkeypatch.setattr("fastsft.trainer.saving", module)
+    monkeypatch.setattr("fastsft.trainer.trainer.saving", module)
 
 
 def cuda_missing() -> str | None:

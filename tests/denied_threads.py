@@ -30,9 +30,9 @@ def deny() -> None:
 def label(path: str) -> Any:
     """The checksum of a file's rows, by eight threads if there are any; and of its texts' tokens."""
     from fastsft import _C
-    from fastsft.chat.labelling import LabelSettings, make_labeller
-    from fastsft.dataset.sources import DataFile, open_input
-    from fastsft.tokenizers.byte_tokenizer import byte_tokenizer
+    from fastsft.data.chat.labelling import LabelSettings, make_labeller
+    from fastsft.sources.data_files import DataFile, open_input
+    from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
 
     settings = LabelSettings(mask_policy="spans", template="vicuna_v1.1")
     labeller = make_labeller(byte_tokenizer(["</s>"]), 256, -1, settings)
@@ -54,7 +54,7 @@ def limit_a_phase(_: str) -> Any:
 def main(when: str, what: str, *words: str) -> None:
     """when: `never`, `now`, or `training`: as soon as a Trainer trains. what: `run`, or a function above."""
     import fastsft.train
-    from fastsft import entry
+    from fastsft.program import main as entry
     from fastsft.trainer import Trainer
 
     if when == "training":

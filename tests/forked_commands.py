@@ -57,7 +57,7 @@ def run_forked(order: dict[str, Any], file: int) -> None:
     limit()
     if name == "train":
         import fastsft.train
-        from fastsft.entry import run_script
+        from fastsft.program.main import run_script
 
         sys.argv = ["train.py", *words]
         run_script(fastsft.train.train)

@@ -174,7 +174,7 @@ def deviate(rank: int, only_rank: int) -> None:
         args[0].set_parameter(name, torch.zeros(args[0].parameter_shapes[name]))
         return original(*args, **kwargs)
 
-    around("fastsft.training.loop:check_replicas", act)
+    around("fastsft.trainer.loop:check_replicas", act)
 
 
 def flag(rank: int, only_rank: int, words: list[str]) -> None:
@@ -215,7 +215,7 @@ def drop_last_row(rank: int, only_rank: int) -> None:
         labelled.dataset = fewer
         return labelled
 
-    around("fastsft.dataset.label_files:_label", act)
+    around("fastsft.data.label_files:_label", act)
 
 
 def lose_output(rank: int, kind: str) -> None:

@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 from fastsft import _C
-from fastsft.chat.labelling import LabelSettings, make_labeller
-from fastsft.dataset.sources import DataFile, open_input
-from fastsft.tokenizers.byte_tokenizer import byte_tokenizer
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.sources.data_files import DataFile, open_input
+from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
 
 _SECONDS = 120.0
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from fastsft import saving
 from fastsft.arguments import TrainingArguments
-from fastsft.checkpoints import content as checkpoint_content
-from fastsft.checkpoints.saver import CheckpointSaver
+from fastsft.checkpoint import content as checkpoint_content
+from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.model import CausalLM
-from fastsft.place import launch
+from fastsft.runtime.place import launch
 from fastsft.trainer import Trainer
 from tiny_models import conversations
 from tiny_models import train as train_engine

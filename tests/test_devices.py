@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.devices import _check_local_rank, use_device
+from fastsft.runtime.devices import _check_local_rank, use_device
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli.args import main
-from fastsft.parsing.parser import DataclassParser
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

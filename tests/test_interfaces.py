@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from fastsft import launcher
-from fastsft.interfaces import interface_towards
-from fastsft.place import Launch
+from fastsft.ranks import process_group as launcher
+from fastsft.runtime.network_interface import interface_towards
+from fastsft.runtime.place import Launch
 
 
 def test_loopback_leads_to_this_machine():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastsft.arguments.sizes import parse_steps
-from fastsft.profile import Profile, chrome_trace, profile_path
+from fastsft.trainer.profile import Profile, chrome_trace, profile_path
 
 
 @pytest.mark.parametrize("text, steps", [("3-5", (3, 5)), ("4", (4, 4)), ("1-1", (1, 1))])

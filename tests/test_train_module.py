@@ -61,8 +61,8 @@ def test_package_alone_imports_no_torch():
 def test_running_the_module_does_not_import_it_twice(module):
     code = f"""
 import json, runpy, sys
-import fastsft.entry
-fastsft.entry.run_script = lambda script: print(json.dumps(script is sys.modules["fastsft.train"].train))
+from fastsft.program import main
+main.run_script = lambda script: print(json.dumps(script is sys.modules["fastsft.train"].train))
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
     assert run(code) is True
@@ -78,7 +78,7 @@ def test_lazy_names():
 def test_other_torch_is_one_sentence(monkeypatch):
     import torch
 
-    from fastsft.native import load_native
+    from fastsft.runtime.load_core import load_native
 
     monkeypatch.setattr(torch, "__version__", "2.99.0+cpu")
     with pytest.raises(ImportError, match=r"built with torch 2\.\d+\S*, but torch 2\.99\.0\+cpu is"):

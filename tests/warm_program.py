@@ -20,9 +20,11 @@ import torch
 
 import fastsft.train
 import injected_faults
-from fastsft import _C, launcher, saving  # noqa: F401
-from fastsft.entry import run_script
-from fastsft.training import signals  # noqa: F401
+from fastsft import (
+    _C,  # noqa: F401
+)
+from fastsft.program.main import run_script
+from fastsft.trainer import signals  # noqa: F401
 
 # Slow to import, and drawn with at every save where it is installed.
 with contextlib.suppress(ImportError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastsft.checkpoints.aside import put_abandoned_aside, put_checkpoints_aside
-from fastsft.checkpoints.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
-from fastsft.checkpoints.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
-from fastsft.checkpoints.saver import CheckpointSaver, save_checkpoint
-from fastsft.foreign.trainer import trainer_save_model_safe
-from fastsft.models.directory import check_output_directory, prepare_output_directory, save_model_directory
-from fastsft.models.weights import load_weights
+from fastsft.checkpoint.aside import put_abandoned_aside, put_checkpoints_aside
+from fastsft.checkpoint.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
+from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
+from fastsft.checkpoint.external.trainer import trainer_save_model_safe
+from fastsft.checkpoint.saver import CheckpointSaver, save_checkpoint
+from fastsft.model.directory import check_output_directory, prepare_output_directory, save_model_directory
+from fastsft.model.weights import load_weights
 
 __all__ = [
     "CheckpointSaver",

@@ -19,40 +19,40 @@ if __name__ == "__main__" and __spec__ is None:
     ]
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.arguments.adopt import as_arguments, data_settings
-from fastsft.checkpoints.aside import put_checkpoints_aside
-from fastsft.checkpoints.checkpoint import newest_checkpoint
-from fastsft.checkpoints.finished_run import finished_output, record_end
-from fastsft.data import (
+from fastsft.arguments.from_transformers import as_arguments, data_settings
+from fastsft.arguments.parsing.call_arguments import read_arguments
+from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.callbacks.state import TrainOutput
+from fastsft.checkpoint.aside import put_checkpoints_aside
+from fastsft.checkpoint.checkpoint import newest_checkpoint
+from fastsft.checkpoint.external.trainer import trainer_save_model_safe
+from fastsft.checkpoint.finished_run import finished_output, record_end
+from fastsft.data.supervised import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
     SupervisedDataset,
     make_supervised_data_module,
     preprocess,
 )
-from fastsft.dataset.pages import show_data
-from fastsft.devices import use_device
-from fastsft.entry import run_script
-from fastsft.foreign.trainer import trainer_save_model_safe
-from fastsft.launcher import join
-from fastsft.model import CausalLM, stretch_positions
-from fastsft.models.directory import prepare_output_directory
-from fastsft.notices import rank0_print
-from fastsft.parsing.call_arguments import read_arguments
-from fastsft.parsing.parser import DataclassParser
-from fastsft.phase_timeouts import deadline
-from fastsft.preflight import leave_out_evaluation
+from fastsft.inspection.data_report import show_data
+from fastsft.model.causal_lm import CausalLM, stretch_positions
+from fastsft.model.directory import prepare_output_directory
+from fastsft.program.checked_names import check_directory, check_names
+from fastsft.program.main import run_script
+from fastsft.ranks.process_group import join
 from fastsft.ranks.run_lock import run_lock
-from fastsft.reporting.pages import end_page, start_page
 from fastsft.reporting.results import save_results
+from fastsft.reporting.run_summary import end_page, start_page
+from fastsft.runtime.devices import use_device
+from fastsft.runtime.messages import rank0_print
+from fastsft.runtime.timeouts import deadline
 from fastsft.script_names import reexports
-from fastsft.script_names.checked import check_directory, check_names
 from fastsft.script_names.rebound import is_rebound
-from fastsft.tokenizers.run_tokenizer import run_tokenizer
-from fastsft.trainer import Trainer
-from fastsft.training.agreed_inputs import agree_on_model, meet_and_agree
-from fastsft.training.signals import SignalGuard
-from fastsft.training.state import TrainOutput
+from fastsft.tokenizer.run_tokenizer import run_tokenizer
+from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
+from fastsft.trainer.preflight import leave_out_evaluation
+from fastsft.trainer.signals import SignalGuard
+from fastsft.trainer.trainer import Trainer
 
 if TYPE_CHECKING:  # the name Sequence is FastChat's, that of typing
     from collections.abc import Mapping, Sequence

@@ -16,8 +16,8 @@ if __name__ == "__main__" and __spec__ is None:
         os.path.dirname(_FOLDER),
     ]
 
-from fastsft.entry import run_script
 from fastsft.llama_xformers_attn_monkey_patch import replace_llama_attn_with_xformers_attn
+from fastsft.program.main import run_script
 from fastsft.train import train
 
 __all__ = ["replace_llama_attn_with_xformers_attn", "train"]

@@ -6,10 +6,10 @@ import inspect
 import pytest
 import transformers
 
-from fastsft import notices, preflight
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.adopt import as_arguments
-from fastsft.trainer import Trainer
+from fastsft.arguments.from_transformers import as_arguments
+from fastsft.runtime import messages as notices
+from fastsft.trainer import Trainer, preflight
 
 THEIRS = {field.name: field for field in dataclasses.fields(transformers.TrainingArguments) if field.init}
 # What means the same in other words, or is settled by the place where the program runs.

@@ -12,9 +12,9 @@ from fastchat.train.train import DataArguments as TheirDataArguments
 from fastchat.train.train import ModelArguments as TheirModelArguments
 from fastchat.train.train import TrainingArguments as TheirTrainingArguments
 
-from fastsft import notices
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.runtime import messages as notices
 
 OURS = (ModelArguments, DataArguments, TrainingArguments)
 THEIRS = (TheirModelArguments, TheirDataArguments, TheirTrainingArguments)

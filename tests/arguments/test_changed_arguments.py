@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.adopt import as_arguments
-from fastsft.arguments.meaning import meaning_of
+from fastsft.arguments.from_transformers import as_arguments
+from fastsft.arguments.support import meaning_of
+from fastsft.runtime import messages as notices
 
 FIELDS = {field.name: field for field in dataclasses.fields(TrainingArguments) if field.init}
 REFUSED = sorted(name for name, field in FIELDS.items() if meaning_of(field).treatment == "REJECT")

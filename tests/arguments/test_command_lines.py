@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser import DataclassParser
 
 FSDP = """--fsdp "full_shard auto_wrap" --fsdp_transformer_layer_cls_to_wrap 'LlamaDecoderLayer'"""
 LINES = {

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from deepspeed_files import STAGE_2, STAGE_3
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.rules.deepspeed import check_lengths
-from fastsft.training.schedule import DeepSpeedWarmup, schedule_of
+from fastsft.runtime import messages as notices
+from fastsft.trainer.schedule import DeepSpeedWarmup, schedule_of
 
 AUTO = {
     "train_batch_size": "auto",

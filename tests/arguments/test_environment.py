@@ -63,7 +63,7 @@ def test_local_rank_of_a_launcher():
 
 @pytest.mark.parametrize("flag", ["--local_rank=1", "--local-rank=1"])
 def test_the_environment_wins_over_the_flag(flag, monkeypatch):
-    from fastsft.parsing.parser import DataclassParser
+    from fastsft.arguments.parsing.parser import DataclassParser
 
     for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)

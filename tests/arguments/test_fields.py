@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import transformers
 
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.meaning import meaning_of
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.arguments.support import meaning_of
+from fastsft.runtime import messages as notices
 
 LINES = (Path(__file__).parents[1] / "golden" / "training_arguments.tsv").read_text().splitlines()
 ROWS = [dict(zip(LINES[0].split("\t"), line.split("\t"), strict=True)) for line in LINES[1:]]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser import DataclassParser
 
 YAML = """
 model_name_or_path: path/to/llama

@@ -12,7 +12,7 @@ from fastchat.train.train import ModelArguments as TheirModelArguments
 from fastchat.train.train import TrainingArguments as TheirTrainingArguments
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser import DataclassParser
 
 OURS = (ModelArguments, DataArguments, TrainingArguments)
 THEIRS = (TheirModelArguments, TheirDataArguments, TheirTrainingArguments)

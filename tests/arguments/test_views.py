@@ -11,8 +11,8 @@ import transformers
 from transformers.training_args import ParallelMode
 
 from fastsft.arguments import TrainingArguments
-from fastsft.log_level import use_log_level
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.trainer.log_level import use_log_level
 
 SETS = [
     {},

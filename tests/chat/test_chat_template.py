@@ -11,8 +11,8 @@ import pytest
 
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
-from fastsft.chat.template import ModelTemplate
-from fastsft.tokenizers.settings import read_chat_template
+from fastsft.data.chat.template import ModelTemplate
+from fastsft.tokenizer.settings import read_chat_template
 from golden_text import human_gpt
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -86,7 +86,7 @@ ENDLESS = [
 
 @pytest.mark.parametrize("payload", ENDLESS)
 def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastsft.chat.template._GRACE", 0.5)
+    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 0.5)
     begin = time.monotonic()
     with pytest.raises(ValueError, match=r"takes more than|does not compile"):
         template(payload + CHATML, seconds=0.5)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsft import _C
-from fastsft.chat.labelling import make_labeller
+from fastsft.data.chat.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.chat.labelling import make_labeller
+from fastsft.data.chat.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizers.called_tokenizer import called_tokenizer
+from fastsft.tokenizer.called_tokenizer import called_tokenizer
 from golden_text import (
     CONVERSATIONS,
     GOLDEN,

@@ -10,7 +10,7 @@ import pytest
 
 from chat_tokenizers import LEGACY
 from fastsft import _C
-from fastsft.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from golden_text import GOLDEN
 from malformed import KINDS, record_text, table
 

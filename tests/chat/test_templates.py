@@ -16,10 +16,10 @@ from chat_tokenizers import (
     named,
 )
 from fastsft import _C
-from fastsft.chat import template_check
-from fastsft.chat.labelling import LabelSettings, make_labeller
-from fastsft.chat.template import ModelTemplate
-from fastsft.chat.template_choice import choose_template, digest_of
+from fastsft.data.chat import template_check
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.template_choice import choose_template, digest_of
 from golden_text import GOLDEN, human_gpt
 
 NAMES = _C.chat_templates()

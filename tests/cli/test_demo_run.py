@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fastsft.cli import demo
-from fastsft.generation import ChatModel, first_prompt
+from fastsft.model.generation import ChatModel, first_prompt
 
 STEPS = 36
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fastsft import entry
 from fastsft.arguments import DataArguments
 from fastsft.cli import main as cli
-from fastsft.dataset.sources import data_files, open_input
+from fastsft.program import main as entry
+from fastsft.sources.data_files import data_files, open_input
 
 TALK = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]
 SOUND = json.dumps({"id": "a", "conversations": TALK}).encode()
@@ -107,9 +107,9 @@ def test_training_ends_with_a_line(
 ) -> None:
     """What the policy of FastChat does with the same file: an error with status 1, or rows."""
     from fastsft import _C
-    from fastsft.chat.labelling import LabelSettings, make_labeller
-    from fastsft.dataset.errors import raise_first
-    from fastsft.tokenizers.byte_tokenizer import byte_tokenizer
+    from fastsft.data.chat.labelling import LabelSettings, make_labeller
+    from fastsft.data.errors import raise_first
+    from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
 
     path = tmp_path / "data.json"
     path.write_bytes(CASES[name][0])

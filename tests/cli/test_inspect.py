@@ -18,8 +18,8 @@ from fastsft import _C
 from fastsft.arguments import DataArguments
 from fastsft.cli import main as cli
 from fastsft.data import make_supervised_data_module
-from fastsft.dataset.pages import write_data_report
-from fastsft.reporting.inspection_text import record_text
+from fastsft.inspection.data_report import write_data_report
+from fastsft.inspection.inspection_text import record_text
 from golden_text import conversation_file, human_gpt, read_records, read_rows
 from inspected_models import LLAMA, write_byte_level_model
 from malformed import KINDS
@@ -231,7 +231,7 @@ def test_tokens_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("inspect", "--model", LLAMA, "--data", DUMMY, "-n", 1, "--tokens") == 0
     rows = re.findall(r"^ +(\d+) +(\d+)  (learned|end|) ", capsys.readouterr().out, re.M)
     labels = _C.label_file(
-        DUMMY, fastsft.inspection.prepare(LLAMA, fastsft.chat.labelling.LabelSettings()).labeller
+        DUMMY, fastsft.inspection.inspect.prepare(LLAMA, fastsft.data.chat.labelling.LabelSettings()).labeller
     )
     assert [int(row[1]) for row in rows] == labels.dataset.ids(0).tolist()
     learned = {i for begin, end in labels.dataset.learned(0) for i in range(begin, end)}

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import fastsft
-from fastsft.isolated_python import isolated_command, isolated_environment, package_folder
-from fastsft.search_path import child_environment, python_command
+from fastsft.runtime.isolated_python import isolated_command, isolated_environment, package_folder
+from fastsft.runtime.search_path import child_environment, python_command
 from launched_runs import FLAGS
 
 OWN = str(Path(fastsft.__file__).parents[1])
@@ -48,7 +48,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = _modules("import runpy, importlib.util, contextlib, pkgutil", directory=folder)
     imported = _modules(
         "import fastsft.train, fastsft.cli.main, fastsft.doctor.examination, fastsft.notebook.launch, "
-        "fastsft.inspection, torch.distributed.run, tokenizers, pyarrow.parquet, zstandard, jinja2.sandbox",
+        "fastsft.inspection.inspect, torch.distributed.run, tokenizers, pyarrow.parquet, zstandard, "
+        "jinja2.sandbox",
         directory=folder,
     )
     model = Path(shutil.copytree(FLAGS["model_name_or_path"], folder / "model"))
@@ -148,7 +149,8 @@ def test_ranks_of_launch(planted: Path) -> None:
 def test_a_command_of_ours_keeps_what_pythonpath_names(planted: Path, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("")
     code = (
-        "import fastsft.search_path as s, sys; sys.argv[0] = '-m'; s.leave_working_directory(); import helper"
+        "import fastsft.runtime.search_path as s, sys; sys.argv[0] = '-m'; s.leave_working_directory(); "
+        "import helper"
     )
     run(tmp_path_of(tmp_path), "-c", code, PYTHONPATH=f"{OWN}{os.pathsep}{tmp_path}")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.chat.labelling import make_labeller
+from fastsft.data.chat.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
 from golden_text import CONVERSATIONS, GOLDEN, human_gpt, read_records
 

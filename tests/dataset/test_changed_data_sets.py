@@ -13,7 +13,7 @@ import transformers
 from torch.utils.data import ConcatDataset, Subset, random_split
 
 import fastsft.data
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows
 from golden_text import hf_tokenizer, read_records
 from trainer_pairs import check_equal, curve, losses, model, ours, theirs, unrounded
 

@@ -12,7 +12,7 @@ import transformers
 from torch.nn.utils.rnn import pad_sequence
 
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.collators import Collation, only_stacks
+from fastsft.data.collators import Collation, only_stacks
 from fastsft.trainer import Trainer
 from golden_text import hf_tokenizer
 from tiny_models import write_model

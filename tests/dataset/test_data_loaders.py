@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.loaders import RankBatches
+from fastsft.data.loaders import RankBatches
 from fastsft.trainer import Trainer
 from padded_items import WIDTH, random_items
 from tiny_models import write_model

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fastsft import data
 from fastsft.arguments import DataArguments
-from fastsft.chat.labelling import LabelSettings, parse_role_map
-from fastsft.dataset import pages as data_pages
-from fastsft.models.config import generation_config_to_save
+from fastsft.data import supervised as data
+from fastsft.data.chat.labelling import LabelSettings, parse_role_map
+from fastsft.inspection import data_report as data_pages
+from fastsft.model.config import generation_config_to_save
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES, human_gpt
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from fastsft import _C, data
-from fastsft.chat.labelling import make_labeller
-from fastsft.dataset.sources import DataFile, JsonLines, data_files, open_input, read_records
+from fastsft import _C
+from fastsft.data import supervised as data
+from fastsft.data.chat.labelling import make_labeller
+from fastsft.sources.data_files import DataFile, JsonLines, data_files, open_input, read_records
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 

@@ -9,11 +9,11 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.data import SupervisedDataset
-from fastsft.dataset.batch_reads import BatchReader
-from fastsft.dataset.collators import Collation
-from fastsft.dataset.joined_batches import join_batches
-from fastsft.dataset.read_orders import evaluation_order
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.batch_reads import BatchReader
+from fastsft.data.collators import Collation
+from fastsft.data.joined_batches import join_batches
+from fastsft.data.read_orders import evaluation_order
+from fastsft.data.token_rows import TokenRows
 from golden_text import hf_tokenizer, read_records
 
 WIDTH = 96

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import fastsft
-from fastsft import _C, data
-from fastsft.dataset import content_digest
-from fastsft.dataset.cache_directory import only_writer, remove_forgotten
-from fastsft.dataset.content_digest import file_digest
+from fastsft import _C
+from fastsft.data import content_digest
+from fastsft.data import supervised as data
+from fastsft.data.cache_directory import only_writer, remove_forgotten
+from fastsft.data.content_digest import file_digest
 from fastsft.ranks.save_place import file_system_of
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from fastsft.reporting import label_progress
-from fastsft.reporting.label_progress import LabelProgress
+from fastsft.data import label_progress
+from fastsft.data.label_progress import LabelProgress
 
 
 class Clock:

@@ -11,9 +11,9 @@ import pytest
 
 from bounded_child import label_bounded
 from fastsft import _C
-from fastsft.dataset import packed_files, parquet_lines
-from fastsft.dataset.packed_files import ExpansionLimit
-from fastsft.dataset.sources import DataFile, open_input, open_reader
+from fastsft.sources import packed_files, parquet_lines
+from fastsft.sources.data_files import DataFile, open_input, open_reader
+from fastsft.sources.packed_files import ExpansionLimit
 
 RECORD = {"id": "a", "conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]}
 FRONT, BACK = b'[{"conversations": [{"from": "human", "value": "', b'"}]}]'

@@ -24,8 +24,10 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from types import SimpleNamespace
-from fastsft import _C, data, inspection
-from fastsft.chat import labelling
+from fastsft import _C
+from fastsft.data import supervised as data
+from fastsft.inspection import inspect as inspection
+from fastsft.data.chat import labelling
 from fastsft.tokenizer import Tokenizer
 
 def resident(name):

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import ranks
-from fastsft import _C, data
-from fastsft.dataset import label_files, token_cache
-from fastsft.dataset.content_digest import file_digest
-from fastsft.place import Launch
+from fastsft import _C
+from fastsft.data import label_files, token_cache
+from fastsft.data import supervised as data
+from fastsft.data.content_digest import file_digest
+from fastsft.runtime.place import Launch
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, conversation_file, human_gpt
 
@@ -28,7 +29,7 @@ SOURCE = Path(data.__file__).parents[1]
 PROGRAM = """
 import resource, sys
 from types import SimpleNamespace
-from fastsft import data
+from fastsft.data import supervised as data
 from fastsft.tokenizer import Tokenizer
 if len(sys.argv) > 3:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
@@ -120,7 +121,7 @@ def test_unchanged_files_are_not_read_again(
     index = tmp_path / "index"
     digest = file_digest(source, index)
     assert not index.exists()  # too young to be told from a file that changes right now
-    monkeypatch.setattr("fastsft.dataset.content_digest._UNSAFE_SECONDS", -1.0)
+    monkeypatch.setattr("fastsft.data.content_digest._UNSAFE_SECONDS", -1.0)
     assert file_digest(source, index) == digest
     monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("the file was read"))
     assert file_digest(source, index) == digest

@@ -8,8 +8,8 @@ import transformers
 from fake_run import Engine, Model
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.epoch_order import epoch_order
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.epoch_order import epoch_order
+from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups
 from fastsft.trainer import Trainer
 

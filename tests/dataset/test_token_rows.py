@@ -12,10 +12,10 @@ import transformers
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.item_rows import append_item
-from fastsft.dataset.item_rules import ItemRules, check_inputs
-from fastsft.dataset.token_rows import TokenRows
-from fastsft.notices import collected
+from fastsft.data.item_rows import append_item
+from fastsft.data.item_rules import ItemRules, check_inputs
+from fastsft.data.token_rows import TokenRows
+from fastsft.runtime.messages import collected
 
 
 def item(ids, labels, padding=0):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import fastsft.train
 import fastsft.trainer  # what train() imports when it begins
-from fastsft.entry import run_script
+from fastsft.program.main import run_script
 
 
 def forked(flags: list[str]) -> tuple[int, str, str]:

@@ -27,8 +27,8 @@ FAILURES = {
     "load": ("fastsft.model:CausalLM.from_pretrained", 1),
     "tokenize": ("fastsft.data:label_conversation_file", 1),
     "forward": ("op:rms_norm", 20),
-    "save": ("fastsft.checkpoints.content:read_random_states", 1),
-    "evaluate": ("fastsft.training.evaluation:_token_losses", 2),
+    "save": ("fastsft.checkpoint.content:read_random_states", 1),
+    "evaluate": ("fastsft.trainer.evaluation:_token_losses", 2),
 }
 
 
@@ -65,9 +65,9 @@ def test_a_rank_stuck_with_the_data_ends_all(
 ) -> None:
     """Rank 0 labels and the other waits for it; or the other does not come on with what was labelled."""
     given = {**flags, "phase_timeouts": "data=2,init=4", "data_cache": str(tmp_path / "cache")}
-    place = ("place", f"fastsft.dataset.label_files:{target}", "sleep", guilty, 1, 600.0)
+    place = ("place", f"fastsft.data.label_files:{target}", "sleep", guilty, 1, 600.0)
     run = warm.start(spread(given, 2), tmp_path / "out", 2, place)
-    run.wait_for(f"reached fastsft.dataset.label_files:{target}", rank=guilty)
+    run.wait_for(f"reached fastsft.data.label_files:{target}", rank=guilty)
     assert run.wait(60)[guilty] == 3, run.all_text()
     assert run.statuses[1 - guilty] == 3, run.all_text()
     assert "no progress for 2 s in phase data" in run.text(guilty, "err")

@@ -19,7 +19,7 @@ PHASES: dict[str, tuple[str, int]] = {
     "tokenizing": ("fastsft.data:label_conversation_file", 1),
     "warm-up": ("op:rms_norm", 1),
     "step": ("op:embedding_backward", 4),
-    "evaluation": ("fastsft.training.evaluation:_token_losses", 2),
+    "evaluation": ("fastsft.trainer.evaluation:_token_losses", 2),
     "save": ("fastsft.saving:CheckpointSaver.save", 1),
     "final save": ("fastsft.train:trainer_save_model_safe", 1),
 }

@@ -13,7 +13,7 @@ from e2e.command_line import TRAINER
 from fastsft import _C
 from fastsft.arguments import DataArguments, TrainingArguments
 from fastsft.data import make_supervised_data_module
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows
 from fastsft.model import CausalLM
 from fastsft.planning.run_plan import EpochGroups, step_source
 from fastsft.tokenizer import Tokenizer

@@ -14,13 +14,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import foreign_run
-from fastsft.foreign.entries import NotStreamable
-from fastsft.foreign.flat_units import _check_is_ordinary
-from fastsft.foreign.names import _renamed
-from fastsft.foreign.state import state_entries
-from fastsft.models.directory import recover_directory
-from fastsft.place import Launch
-from fastsft.written_files import RECORD_NAME
+from fastsft.checkpoint.external.entries import NotStreamable
+from fastsft.checkpoint.external.flat_units import _check_is_ordinary
+from fastsft.checkpoint.external.names import _renamed
+from fastsft.checkpoint.external.state import state_entries
+from fastsft.model.directory import recover_directory
+from fastsft.runtime.place import Launch
+from fastsft.runtime.written_files import RECORD_NAME
 from ranks import run_ranks
 
 # What training_args.bin holds is in training_args.json.

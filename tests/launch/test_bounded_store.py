@@ -6,7 +6,7 @@ import time
 import pytest
 import torch.distributed as dist
 
-from fastsft.ranks.bounded_store import BoundedStore, SilentStoreError
+from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
 
 LIMIT_S = 30.0
 

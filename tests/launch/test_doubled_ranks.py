@@ -23,8 +23,8 @@ PACKAGE = Path(claims.__file__).parents[2]
 LIMIT_S = 60.0  # far below --ddp_timeout, which both would wait for
 PROGRAM = """
 import sys
-from fastsft import launcher
-from fastsft.entry import run_script
+from fastsft.ranks import process_group as launcher
+from fastsft.program.main import run_script
 def script():
     launcher.meet(600)
     print("met", flush=True)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fastsft.launcher import Groups, join
-from fastsft.place import Launch, launch, threads_per_rank
+from fastsft.ranks.process_group import Groups, join
+from fastsft.runtime.place import Launch, launch, threads_per_rank
 
 TORCHRUN = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 SLURM = {
@@ -58,9 +58,9 @@ def test_alone_opens_no_group():
 
 MEET = """
 import torch.distributed as dist
-from fastsft import launcher
-from fastsft.place import launch
-from fastsft.training.signals import SignalGuard
+from fastsft.ranks import process_group as launcher
+from fastsft.runtime.place import launch
+from fastsft.trainer.signals import SignalGuard
 import os, signal
 groups = launcher.join(60)
 assert groups.gather and groups.reduce and groups.gather != groups.reduce

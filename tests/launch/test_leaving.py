@@ -19,8 +19,8 @@ RANKS = 4
 # Threads of gloo that get the processor only when the main thread waits: the last to let a tensor go.
 PROGRAM = """
 import atexit, os, sys
-from fastsft import launcher
-from fastsft.entry import run_script
+from fastsft.ranks import process_group as launcher
+from fastsft.program.main import run_script
 
 def work():
     launcher.meet(60)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fastsft.ranks import own_ranks
-from fastsft.ranks.own_ranks import ranks_to_start
+from fastsft.program import self_launch as own_ranks
+from fastsft.program.self_launch import ranks_to_start
 
 
 @pytest.fixture(autouse=True)
@@ -76,9 +76,9 @@ def test_a_number_of_ranks_that_is_none(chosen):
 
 PROGRAM = """
 import os, sys
-from fastsft.entry import run_script
-from fastsft.launcher import gather_objects, join
-from fastsft.place import launch
+from fastsft.program.main import run_script
+from fastsft.ranks.process_group import gather_objects, join
+from fastsft.runtime.place import launch
 
 def script():
     join(60)

@@ -13,9 +13,9 @@ import huggingface_hub
 import torch.distributed as dist
 
 from fastsft import _C
-from fastsft.ranks import pulse as rank_pulse
+from fastsft.ranks import progress_wait as rank_pulse
 from fastsft.ranks.store import HeldPort, loopback_store
-from fastsft.training.hub_uploads import HubUploads
+from fastsft.trainer.hub_uploads import HubUploads
 from ranks import run_ranks
 
 COLLECTIVE, STANDSTILL, UPLOAD = 1.0, 4.0, 5.0  # seconds

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from fastsft import _C
-from fastsft.phase_timeouts import note_progress
-from fastsft.ranks import pulse as rank_pulse
-from fastsft.ranks import relay as rank_relay
+from fastsft.ranks import progress_wait as rank_pulse
+from fastsft.ranks import rank0_first as rank_relay
+from fastsft.runtime.timeouts import note_progress
 from ranks import run_ranks
 
 LIMIT, WORK = 1.5, 3.0  # seconds without progress, and of the whole job

@@ -16,7 +16,7 @@ from launched_runs import FLAGS
 PROGRAM = """
 import os, pathlib, signal, sys, threading, time
 import fastsft
-from fastsft.entry import run_script
+from fastsft.program.main import run_script
 from fastsft.train import train
 
 fault, manifest = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))

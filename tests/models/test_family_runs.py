@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.generation import generate
 from fastsft.model import CausalLM
+from fastsft.model.generation import generate
 from fastsft.trainer import Trainer
 from saving_run import Conversations
 from tiny_models import CONFIGS, weights_of, write_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft.generation import generate
+from fastsft.model.generation import generate
 
 
 class CountingEngine:

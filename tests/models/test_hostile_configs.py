@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.model import CausalLM, stretch_positions
-from fastsft.models.config import generation_config_to_save, read_generation_config
-from fastsft.models.weights import _load_pickled, pickled_files
-from fastsft.tokenizers.settings import read_settings
+from fastsft.model.causal_lm import CausalLM, stretch_positions
+from fastsft.model.config import generation_config_to_save, read_generation_config
+from fastsft.model.weights import _load_pickled, pickled_files
+from fastsft.tokenizer.settings import read_settings
 
 CONFIG = {"model_type": "llama", "max_position_embeddings": 64, "vocab_size": 32}
 

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from fastsft import _C, saving
-from fastsft.generation import ChatModel
-from fastsft.model import CausalLM, model_config
+from fastsft.model.causal_lm import CausalLM, model_config
+from fastsft.model.generation import ChatModel
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizers.settings import read_settings
+from fastsft.tokenizer.settings import read_settings
 from tiny_models import write_model
 
 

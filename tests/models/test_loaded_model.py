@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
+from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from loaded_model_run import train_to_the_best
 from ranks import run_ranks

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
-from fastsft.model import CausalLM, ModelConfig, model_directory
+from fastsft.model.causal_lm import CausalLM, ModelConfig, model_directory
+from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from saving_run import Conversations
 from tiny_models import weights_of, write_model

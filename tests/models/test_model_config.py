@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastsft.models import config as model_config
+from fastsft.model import config as model_config
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

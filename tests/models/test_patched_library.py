@@ -13,8 +13,8 @@ from transformers.models.llama import modeling_llama
 
 from altered_models import Condensed, echo
 from altered_runs import load, ours
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
+from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from padded_items import WIDTH, random_items
 from tiny_models import write_model

@@ -13,8 +13,8 @@ import pytest
 from canary import write_code
 from e2e.command_line import TRAINER, start
 from fastsft import _C
-from fastsft.model import CausalLM, model_config
-from fastsft.script_names.checked import check_directory
+from fastsft.model.causal_lm import CausalLM, model_config
+from fastsft.program.checked_names import check_directory
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import train
 

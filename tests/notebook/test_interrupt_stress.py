@@ -102,7 +102,7 @@ def test_ten_interrupts(tmp_path: Path, block: int) -> None:
 
 LOOP = """
 import queue, random, signal, subprocess, sys, threading, time
-from fastsft.notebook.interrupts import Interrupts
+from fastsft.program.interrupts import Interrupts
 child = subprocess.Popen(["sleep", "1000"])
 try:
     for trial in range(400):

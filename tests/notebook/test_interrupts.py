@@ -15,15 +15,15 @@ import pytest
 
 import fastsft
 from fastsft.notebook import launch as launching
-from fastsft.notebook.interrupts import Interrupts
-from fastsft.notebook.ranks import Ranks
+from fastsft.program.interrupts import Interrupts
+from fastsft.program.rank_processes import Ranks
 
 SCRIPT = "import time\nfor number in range(6000):\n    print(number, flush=True)\n    time.sleep(0.01)\n"
 # Popen.poll takes a lock, and gives it back in a block that begins one instruction later.
 DRIVER = """
 import os, signal, sys
 import fastsft
-from fastsft.notebook import ranks
+from fastsft.program import rank_processes as ranks
 
 class Lock:
     def __init__(self, lock):

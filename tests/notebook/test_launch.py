@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import fastsft
-from fastsft.notebook.failure import RankFailed, last_words
 from fastsft.notebook.launch import default_processes, launch
+from fastsft.program.rank_failure import RankFailed, last_words
 from launched_runs import FLAGS, processes_with
 
 PACKAGE = Path(fastsft.__file__).parents[1]
@@ -182,7 +182,7 @@ time.sleep(60)
 
 
 def test_the_traceback_of_the_guilty_rank_and_an_end_for_the_others(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("fastsft.notebook.ranks._SECONDS_TO_NOTICE", 0.5)
+    monkeypatch.setattr("fastsft.program.rank_processes._SECONDS_TO_NOTICE", 0.5)
     script = tmp_path / "own.py"
     script.write_text(SCRIPT)
     mark = uuid.uuid4().hex

@@ -10,8 +10,8 @@ import pytest
 
 import fastsft.train
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.parsing.call_arguments import read_arguments
-from fastsft.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.call_arguments import read_arguments
+from fastsft.arguments.parsing.parser import DataclassParser
 
 TRAINER = Path(__file__).parents[1] / "golden" / "trainer"
 

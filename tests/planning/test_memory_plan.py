@@ -13,8 +13,8 @@ from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.cli.random_model import small_config
-from fastsft.dataset.epoch_order import epoch_order
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.epoch_order import epoch_order
+from fastsft.data.token_rows import TokenRows
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import Room, Setting, Wish, Workload, choose_plan, plan_memory, plan_of_run
 from fastsft.reporting.memory_table import memory_table

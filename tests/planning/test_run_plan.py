@@ -10,7 +10,7 @@ import pytest
 from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, RunPlan, step_source
 
 TRAINER = Path(__file__).parents[1] / "golden" / "trainer"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import fastsft
-from fastsft.reporting.histogram import bars, bins, median
+from fastsft.inspection.histogram import bars, bins, median
 from golden_text import conversation_file, human_gpt
 from inspected_models import LLAMA
 

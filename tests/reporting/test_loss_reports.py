@@ -14,6 +14,7 @@ import pytest
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
+from fastsft.callbacks.state import TrainerState
 from fastsft.reporting import loss_reports
 from fastsft.reporting.axis_ticks import round_ticks, tick_text
 from fastsft.reporting.loss_history import Curve, LossHistory
@@ -22,8 +23,7 @@ from fastsft.reporting.loss_panels import drawing, panels
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.svg_chart import LEFT, RIGHT, WIDTH
-from fastsft.training.state import TrainerState
-from fastsft.written_files import RECORD_NAME
+from fastsft.runtime.written_files import RECORD_NAME
 
 STEPS_PER_EPOCH = 10
 
@@ -175,7 +175,7 @@ def test_nothing_is_written_by_other_ranks_or_without_logs_or_when_not_wanted(ru
 def test_without_matplotlib_the_page_alone_and_one_line(run, monkeypatch, caplog):
     reports, args, state, control, out = run
     monkeypatch.setattr(loss_reports, "has_matplotlib", lambda: False)
-    monkeypatch.setattr("fastsft.notices._said", set())
+    monkeypatch.setattr("fastsft.runtime.messages._said", set())
     reports.on_train_end(args, state, control)
     reports.on_train_end(args, state, control)
     assert {path.name for path in out.iterdir()} == {RECORD_NAME, "loss.html"}
@@ -187,7 +187,7 @@ def test_without_matplotlib_the_page_alone_and_one_line(run, monkeypatch, caplog
 def test_a_disk_that_takes_nothing_costs_one_line(run, monkeypatch, caplog):
     reports, args, state, control, out = run
     out.parent.joinpath("out").write_text("a file where the directory should be")
-    monkeypatch.setattr("fastsft.notices._said", set())
+    monkeypatch.setattr("fastsft.runtime.messages._said", set())
     reports.on_train_end(args, state, control)
     assert "cannot be written" in caplog.text
 

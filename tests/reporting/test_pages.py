@@ -7,16 +7,16 @@ import pytest
 
 from fake_run import Rows
 from fastsft.arguments import DataArguments, TrainingArguments
+from fastsft.callbacks.state import TrainerState
 from fastsft.cli.random_model import small_config
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows
 from fastsft.planning.memory_plan import Room, Setting, Workload, plan_memory
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns
 from fastsft.reporting.memory_table import memory_table
-from fastsft.reporting.pace import Pace
-from fastsft.reporting.pages import end_page, reports_line, start_page
-from fastsft.training.state import TrainerState
+from fastsft.reporting.run_summary import end_page, reports_line, start_page
+from fastsft.reporting.throughput import Pace
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_end_page(trainer, tmp_path):
 
 
 def test_changed_arguments_are_a_command_line():
-    from fastsft.parsing.parser import DataclassParser
+    from fastsft.arguments.parsing.parser import DataclassParser
 
     words = ["--output_dir", "o", "--bf16", "True", "--fsdp", "full_shard auto_wrap", "--seed", "7"]
     (args,) = DataclassParser([TrainingArguments]).parse_args_into_dataclasses(words)

@@ -14,18 +14,18 @@ from itertools import pairwise
 
 import pytest
 
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
+from fastsft.callbacks.state import TrainerState
 from fastsft.reporting.console_line import console_line, readable_line
 from fastsft.reporting.durations import duration_text
-from fastsft.reporting.pace import Pace
 from fastsft.reporting.peak_flops import Work, flops_per_token, peak_flops
 from fastsft.reporting.progress import Progress, phases_left
 from fastsft.reporting.progress_bar import bar_format
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.reporting.status import Status, status_text
-from fastsft.training.state import TrainerState
+from fastsft.reporting.throughput import Pace
+from fastsft.runtime import messages as notices
 
 LOGS = {"loss": 1.23456789, "grad_norm": 0.123456789, "learning_rate": 1.9e-05, "epoch": 0.333333}
 FULL = Status(

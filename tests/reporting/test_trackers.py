@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import fastsft
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
-from fastsft.model import ModelConfig
-from fastsft.reporting.trackers import registry
-from fastsft.reporting.trackers.tensorboard import TensorBoardTracker
-from fastsft.reporting.trackers.tracker import Tracker, tracker_names
-from fastsft.training.state import TrainerState
+from fastsft.callbacks.state import TrainerState
+from fastsft.model.causal_lm import ModelConfig
+from fastsft.runtime import messages as notices
+from fastsft.trackers import registry
+from fastsft.trackers.tensorboard import TensorBoardTracker
+from fastsft.trackers.tracker import Tracker, tracker_names
 
 LOGS = [
     (1, {"loss": 2.5, "grad_norm": 0.75, "learning_rate": 1e-05, "epoch": 0.25}),
@@ -146,7 +146,7 @@ PLAY = """
 import json
 import test_trackers
 from fastsft.arguments import TrainingArguments
-from fastsft.reporting.trackers.registry import make_trackers, resolve_trackers
+from fastsft.trackers.registry import make_trackers, resolve_trackers
 args = TrainingArguments(output_dir="out", run_name="one", report_to="NAME")
 test_trackers.play(*make_trackers(args.report_to), args)
 """

@@ -1,7 +1,7 @@
 """Checkpoints that must not be resumed by mistake are put aside, under another name."""
 
 from fastsft import _C, saving
-from fastsft.training.resume import roll_back
+from fastsft.trainer.resume import roll_back
 from saved_runs import OPTIMIZER, copy
 from saving_run import make_trainer
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C, saving
-from fastsft.checkpoints import saver as checkpoint_saver
+from fastsft.checkpoint import saver as checkpoint_saver
 from fastsft.ranks.save_place import Sight, choose_way
-from fastsft.written_files import RECORD_NAME
+from fastsft.runtime.written_files import RECORD_NAME
 from saving_run import make_trainer
 from tiny_models import train, write_model
 
@@ -147,7 +147,7 @@ def test_any_error_of_a_save_is_answered_by_the_policy(model, tmp_path, monkeypa
     def broken(trainer):
         raise TypeError("the tokenizer is no JSON")
 
-    monkeypatch.setattr("fastsft.checkpoints.content.CheckpointContent.of", broken)
+    monkeypatch.setattr("fastsft.checkpoint.content.CheckpointContent.of", broken)
     saver = saving.CheckpointSaver(trainer)
     saver.save(tmp_path / "checkpoint-1")
     assert "the tokenizer is no JSON; training goes on" in capsys.readouterr().out
@@ -199,7 +199,7 @@ def test_a_run_with_a_stopped_disk_stops(model, tmp_path, monkeypatch):
     def broken(self, directory):
         raise RuntimeError("the tokenizer cannot be written")
 
-    monkeypatch.setattr("fastsft.checkpoints.content.CheckpointContent.write_run_files", broken)
+    monkeypatch.setattr("fastsft.checkpoint.content.CheckpointContent.write_run_files", broken)
     with pytest.raises(RuntimeError, match="the tokenizer cannot be written"):
         trainer.train()
     assert _C.list_checkpoints(str(tmp_path)) == []

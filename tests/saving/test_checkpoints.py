@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from fastsft import _C, saving
-from fastsft.checkpoints import random_state
 from fastsft.planning.memory_plan import plan_of_run
-from fastsft.written_files import RECORD_NAME
+from fastsft.runtime import random_state
+from fastsft.runtime.written_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of
@@ -71,7 +71,7 @@ def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path
         ("block", wide.token_budget),
     ).total  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr("fastsft.training.trainer_plan.rank_memory", lambda device: least - 1)
+        patch.setattr("fastsft.trainer.trainer_plan.rank_memory", lambda device: least - 1)
         tight = make_trainer(model, tmp_path / "tight")
         assert tight.token_budget < wide.token_budget
         tight.train()
@@ -145,7 +145,7 @@ def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog, cap
 
 def test_a_checkpoint_that_was_overwritten_is_read_again(finished, tmp_path, monkeypatch, capsys):
     output = copy(finished, tmp_path, 4, 6)
-    monkeypatch.setattr("fastsft.checkpoints.checkpoint._UNSAFE_SECONDS", 0.0)
+    monkeypatch.setattr("fastsft.checkpoint.checkpoint._UNSAFE_SECONDS", 0.0)
     for _ in range(2):
         assert saving.newest_checkpoint(output) == str(output / "checkpoint-6")
     assert capsys.readouterr().out.count("verified in") == 1  # its bytes were read once

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from fastsft import saving
-from fastsft.checkpoints import content as checkpoint_content
+from fastsft.checkpoint import content as checkpoint_content
 from saving_run import make_trainer
 
 

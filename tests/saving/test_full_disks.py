@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastsft import saving
-from fastsft.checkpoints import saver as checkpoint_saver
+from fastsft.checkpoint import saver as checkpoint_saver
 from saving_run import make_trainer
 from small_disks import KINDS, fill, small_disk, why_not
 from tiny_models import weights_of

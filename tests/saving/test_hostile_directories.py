@@ -12,9 +12,9 @@ import pytest
 
 from fastsft import _C, saving
 from fastsft.callbacks import TrainerCallback
-from fastsft.checkpoints import finished_run
-from fastsft.output_files import check_output_file, replace_file, write_output
+from fastsft.checkpoint import finished_run
 from fastsft.ranks.run_lock import check_still_held, run_lock
+from fastsft.runtime.output_files import check_output_file, replace_file, write_output
 from planted import state
 from saved_runs import copy
 from saving_run import make_trainer

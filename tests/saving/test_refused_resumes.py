@@ -3,7 +3,7 @@
 import pytest
 
 from fastsft import _C, saving
-from fastsft.checkpoints import run_identity
+from fastsft.checkpoint import run_identity
 from saved_runs import OPTIMIZER, copy
 from saving_run import make_trainer
 

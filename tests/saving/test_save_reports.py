@@ -6,9 +6,9 @@ import time
 import pytest
 import torch.distributed as dist
 
-from fastsft.checkpoints import save_reports
-from fastsft.checkpoints.save_reports import Deadline, Report, ReportBox
-from fastsft.ranks.bounded_store import BoundedStore
+from fastsft.checkpoint import save_reports
+from fastsft.checkpoint.save_reports import Deadline, Report, ReportBox
+from fastsft.ranks.timed_store import BoundedStore
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from fastsft import _C, saving
 from fastsft.arguments.sizes import parse_size
-from fastsft.written_files import RECORD_NAME
+from fastsft.runtime.written_files import RECORD_NAME
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of, write_model
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastsft.output_files import note_written, write_output
-from fastsft.written_files import digest_of, is_written, written_in
+from fastsft.runtime.output_files import note_written, write_output
+from fastsft.runtime.written_files import digest_of, is_written, written_in
 
 
 @pytest.mark.parametrize("broken_off", range(4))

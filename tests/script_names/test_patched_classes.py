@@ -17,7 +17,7 @@ from transformers.models.llama import configuration_llama, modeling_llama, token
 import fastsft.train as train
 from e2e.command_line import TRAINER
 from fastsft.model import CausalLM
-from fastsft.script_names.checked import check_directory
+from fastsft.program.checked_names import check_directory
 from fastsft.script_names.patched_libraries import refuse_patches
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -151,7 +151,7 @@ def test_data_of_a_script_take_the_patched_tokenizer(
     model: CausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method(transformers.LlamaTokenizer, "_tokenize")(monkeypatch)
-    monkeypatch.setattr("fastsft.script_names.checked.rebound_data_names", lambda: ["preprocess"])
+    monkeypatch.setattr("fastsft.program.checked_names.rebound_data_names", lambda: ["preprocess"])
     check_directory(model, trusts_code=False)
 
 

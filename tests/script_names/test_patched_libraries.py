@@ -15,7 +15,7 @@ from fastchat.conversation import conv_templates
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, Trainer
 
 import fastsft.train as train
-from fastsft.arguments.adopt import as_arguments
+from fastsft.arguments.from_transformers import as_arguments
 from fastsft.script_names.patched_libraries import refuse_patches, refuse_template
 
 

@@ -113,7 +113,7 @@ def test_attention_patches_change_nothing_and_say_so_once(
 ) -> None:
     from transformers.models.llama import modeling_llama
 
-    from fastsft import notices
+    from fastsft.runtime import messages as notices
 
     monkeypatch.setattr(notices, "_said", set())
     before = {

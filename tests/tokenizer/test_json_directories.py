@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from byte_level_files import content, json_text, write_directory
-from fastsft import data
-from fastsft.dataset import conversation_labels
+from fastsft.data import conversation_labels
+from fastsft.data import supervised as data
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizers.native_tokenizer import native_of
+from fastsft.tokenizer.native_tokenizer import native_of
 from golden_text import CONVERSATIONS, read_records, read_texts
 
 END = "<|endoftext|>"

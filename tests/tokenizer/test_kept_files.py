@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fastsft.dataset.token_cache import tokenizer_digest
+from fastsft.data.token_cache import tokenizer_digest
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN
 

@@ -11,7 +11,7 @@ import pytest
 
 from byte_level_files import content, write_directory
 from fastsft import _C
-from fastsft.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 

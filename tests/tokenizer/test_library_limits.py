@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.tokenizers import library_process
-from fastsft.tokenizers.json_tokenizer import load_json_tokenizer
-from fastsft.tokenizers.library_process import LibraryProcess
-from fastsft.tokenizers.library_tokenizer import check_growth, check_patterns, library_tokenizer
-from fastsft.tokenizers.settings import TokenizerSettings
+from fastsft.tokenizer import library_process
+from fastsft.tokenizer.json_tokenizer import load_json_tokenizer
+from fastsft.tokenizer.library_process import LibraryProcess
+from fastsft.tokenizer.library_tokenizer import check_growth, check_patterns, library_tokenizer
+from fastsft.tokenizer.settings import TokenizerSettings
 
 WORDS = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
-from fastsft import _C, launcher
-from fastsft.entry import run_script
-from fastsft.place import launch
+from fastsft import _C
+from fastsft.program.main import run_script
+from fastsft.ranks import process_group as launcher
+from fastsft.runtime.place import launch
 from runs import random_dataset
 from shard.test_strategies import ROWS, VOCAB, config, initialise
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsft.run_errors import ReplayMismatchError, ReplicaMismatchError
-from fastsft.training.silent_faults import check_replay, check_replicas, deviating
+from fastsft.runtime.errors import ReplayMismatchError, ReplicaMismatchError
+from fastsft.trainer.bit_checks import check_replay, check_replicas, deviating
 from injected_faults import at_call, flip_bit, op_fault
 from ranks import run_ranks
 from train.test_bad_numbers import digests, engine_of, step

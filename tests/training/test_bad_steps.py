@@ -9,8 +9,8 @@ import types
 import pytest
 
 from fastsft import saving
-from fastsft.run_errors import NotFiniteError
-from fastsft.training.bad_steps import BadSteps, RollBackError
+from fastsft.runtime.errors import NotFiniteError
+from fastsft.trainer.bad_steps import BadSteps, RollBackError
 from injected_faults import at_call, op_fault
 from saving_run import make_trainer
 from tiny_models import weights_of, write_model

@@ -12,9 +12,9 @@ import transformers
 
 import fastsft
 from fastsft.arguments import TrainingArguments
-from fastsft.checkpoints.content import CheckpointContent
+from fastsft.callbacks.state import TrainerState
+from fastsft.checkpoint.content import CheckpointContent
 from fastsft.trainer import Trainer
-from fastsft.training.state import TrainerState
 from tiny_models import weights_of, write_model
 
 EVENTS = [name for name in dir(transformers.TrainerCallback) if name.startswith("on_")]

@@ -13,9 +13,9 @@ import transformers
 
 import fastsft
 from altered_runs import load, ours
-from fastsft.dataset.collators import only_stacks
-from fastsft.dataset.item_rules import ItemRules
-from fastsft.training.callback_notices import tell_callbacks
+from fastsft.data.collators import only_stacks
+from fastsft.data.item_rules import ItemRules
+from fastsft.trainer.callback_notices import tell_callbacks
 
 
 def default_data_collator(rows: list[Any]) -> Any:

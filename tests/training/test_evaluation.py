@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.token_rows import TokenRows
-from fastsft.training.evaluation import evaluation_loss
+from fastsft.data.token_rows import TokenRows
+from fastsft.trainer.evaluation import evaluation_loss
 from padded_items import random_items
 from tiny_models import make_engine, write_model
 

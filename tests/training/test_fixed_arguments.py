@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import transformers
 
-from fastsft import notices
+from fastsft.runtime import messages as notices
 from trainer_pairs import Plain, check_equal, curve, losses, ours, theirs, unrounded
 
 FLAGS: dict[str, Any] = {"weight_decay": 0.1, "lr_scheduler_type": "linear"}

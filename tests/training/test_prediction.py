@@ -12,9 +12,8 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.planning import device_memory
-from fastsft.trainer import Trainer
-from fastsft.training import prediction
-from fastsft.training.prediction import Collector
+from fastsft.trainer import Trainer, prediction
+from fastsft.trainer.prediction import Collector
 from padded_items import WIDTH, random_items
 from ranks import run_ranks
 from tiny_models import write_model

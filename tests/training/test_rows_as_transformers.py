@@ -14,7 +14,7 @@ import transformers
 
 import fastsft
 from fastsft.data import SupervisedDataset
-from fastsft.notices import collected
+from fastsft.runtime.messages import collected
 from golden_text import hf_tokenizer, read_records
 from ranks import run_ranks
 from rows_run import LENGTH, Item, changed, make_model, on_rank, options, ours, plain_items, theirs

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.training.schedule import PlateauSchedule, metric_key, schedule_of
+from fastsft.trainer.schedule import PlateauSchedule, metric_key, schedule_of
 
 OPTIONS = [
     {"mode": mode, "threshold_mode": kind, "patience": patience, "cooldown": cooldown, **rest}

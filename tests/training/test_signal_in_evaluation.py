@@ -11,7 +11,7 @@ from fake_run import Engine, Model, Rows
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.trainer import Trainer
-from fastsft.training.early_stopping import EarlyStoppingCallback
+from fastsft.trainer.early_stopping import EarlyStoppingCallback
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 

@@ -186,7 +186,7 @@ def test_a_subclass_may_set_arguments_first(tmp_path):
 def test_predictions_of_a_later_data_set_must_fit(tmp_path, monkeypatch):
     run = trainer(tmp_path, eval_dataset=ROWS)
     run.compute_metrics = lambda predicted: {}
-    monkeypatch.setattr("fastsft.training.prediction.rank_memory", lambda device: 1000)
+    monkeypatch.setattr("fastsft.trainer.prediction.rank_memory", lambda device: 1000)
     for later in (OTHER, {"x": OTHER}):
         with pytest.raises(ValueError, match=r"predictions of 8 rows take .* of host memory"):
             run.eval_dataset = later

@@ -6,7 +6,7 @@ import pytest
 from fake_run import Model, fake_trainer
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows
 from fastsft.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("fake_saving")

@@ -8,7 +8,7 @@ import pytest
 import fastsft
 from fake_run import fake_trainer
 from fastsft import _C
-from fastsft.training.state import TrainerState
+from fastsft.callbacks.state import TrainerState
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 

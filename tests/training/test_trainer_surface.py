@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from fake_run import Engine, Model, Rows
-from fastsft import notices
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
-from fastsft.dataset.token_rows import TokenRows
-from fastsft.model import ModelConfig
-from fastsft.preflight import leave_out_evaluation
+from fastsft.data.token_rows import TokenRows
+from fastsft.model.causal_lm import ModelConfig
+from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
-from fastsft.training.callback_handler import DefaultFlow
-from fastsft.training.early_stopping import EarlyStoppingCallback
-from fastsft.training.evaluation import evaluation_loss, exact_loss
+from fastsft.trainer.callback_handler import DefaultFlow
+from fastsft.trainer.early_stopping import EarlyStoppingCallback
+from fastsft.trainer.evaluation import evaluation_loss, exact_loss
+from fastsft.trainer.preflight import leave_out_evaluation
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 

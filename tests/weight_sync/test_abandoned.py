@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fastsft.weight_sync import abandoned
-from fastsft.weight_sync.abandoned import hold, let_go
+from fastsft.weight_sync import inflight as abandoned
+from fastsft.weight_sync.inflight import hold, let_go
 from fastsft.weight_sync.transport import Transport
 
 

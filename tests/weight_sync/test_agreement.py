@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from fastsft.ranks.bounded_store import BoundedStore
-from fastsft.weight_sync import opening, read_state_dict, verdicts
+from fastsft.ranks.timed_store import BoundedStore
+from fastsft.weight_sync import exchange as verdicts
+from fastsft.weight_sync import read_state_dict
+from fastsft.weight_sync import transfer_agreement as opening
 from ranks import run_ranks
 from weight_sync_parts import agreement_world
 

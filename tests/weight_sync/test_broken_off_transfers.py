@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fastsft.weight_sync import WeightReceiver, fsdp_sync_weight_nccl, sync_plan
-from fastsft.weight_sync.abandoned import let_go
-from fastsft.weight_sync.feed import Feed
+from fastsft.weight_sync.inflight import let_go
+from fastsft.weight_sync.tensor_stream import Feed
 from weight_sync_parts.modules import make_engine
 from weight_sync_parts.receivers import Loaded, in_threads, join, make_groups, start
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fastsft.weight_sync import SyncPlan, WeightReceiver
-from fastsft.weight_sync.share import Joining, Share
+from fastsft.weight_sync.row_shards import Joining, Share
 from ranks import run_ranks
 from weight_sync_parts import multiroot_world
 

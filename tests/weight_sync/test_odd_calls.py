@@ -19,7 +19,7 @@ from fastsft.weight_sync import (
     fsdp_upload_state_dict,
     sync_plan,
 )
-from fastsft.weight_sync.opening import Opening
+from fastsft.weight_sync.transfer_agreement import Opening
 from weight_sync_parts.modules import make_engine, make_model
 from weight_sync_parts.receivers import Loaded, in_threads, make_groups
 from weight_sync_parts.save_world import LOGGER

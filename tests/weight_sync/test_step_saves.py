@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fastsft.weight_sync import CheckpointMonitor, layout, step_saves
+from fastsft.weight_sync import CheckpointMonitor, layout
+from fastsft.weight_sync import save_registry as step_saves
 
 Event = Callable[[CheckpointMonitor], Any]
 

@@ -56,7 +56,7 @@ def _both_times(engine: Any, mode: str, plan: Any, buffers: bool) -> Any:
 
 def failing(_: Any) -> list[str]:
     """A gather that fails on rank 0 only, half way: every trainer rank raises, and so does the receiver."""
-    from fastsft.weight_sync.feed import Feed
+    from fastsft.weight_sync.tensor_stream import Feed
 
     heard = []
     engine = make_engine(wrap(make_model(False), "fsdp1"), "fsdp1")

@@ -25,8 +25,8 @@ from fastsft.weight_sync import (
     fsdp_sync_weight_nccl,
     fsdp_upload_state_dict,
     sync_plan,
-    verdicts,
 )
+from fastsft.weight_sync import exchange as verdicts
 from weight_sync_parts.agreement_world import heard
 from weight_sync_parts.modules import make_engine
 from weight_sync_parts.receivers import sync

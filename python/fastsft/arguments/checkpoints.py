@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.cadence import SaveInterval
-from fastsft.arguments.meaning import used
+from fastsft.arguments.intervals import SaveInterval
+from fastsft.arguments.support import used
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.meaning import used
-from fastsft.dataset.sources import MAX_RECORD_BYTES, data_files
+from fastsft.arguments.support import used
+from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
 
 
 @dataclass

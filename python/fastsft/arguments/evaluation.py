@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.cadence import Interval
-from fastsft.arguments.meaning import inert, refused, used
+from fastsft.arguments.intervals import Interval
+from fastsft.arguments.support import inert, refused, used
 
 _NO_METRICS = "without compute_metrics; with it a value of its own raises"
 # What changes the inputs or calls of compute_metrics in transformers, and does not here.

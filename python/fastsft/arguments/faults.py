@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.meaning import used
+from fastsft.arguments.support import used
 
 
 @dataclass

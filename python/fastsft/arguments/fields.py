@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastsft.arguments.batches import BatchArguments
 from fastsft.arguments.checkpoints import CheckpointArguments
+from fastsft.arguments.derived import ArgumentViews
 from fastsft.arguments.evaluation import EvaluationArguments
 from fastsft.arguments.faults import FaultArguments
 from fastsft.arguments.for_transformers import ForTransformers
@@ -14,7 +15,6 @@ from fastsft.arguments.reports import ReportArguments
 from fastsft.arguments.run import RunArguments
 from fastsft.arguments.setters import ArgumentSetters
 from fastsft.arguments.sharding import ShardingArguments
-from fastsft.arguments.views import ArgumentViews
 
 
 # Fields stand in the order of the bases from the last to the first: output_dir is the first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fastsft.arguments.given import Record
+from fastsft.arguments.user_values import Record
 
 
 class ForTransformers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.meaning import inert, used
+from fastsft.arguments.support import inert, used
 
 HubStrategy = Literal["end", "every_save", "checkpoint", "all_checkpoints"]
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fastsft.regular_files import read_json
+from fastsft.runtime.regular_files import read_json
 
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastsft.arguments.meaning import used
+from fastsft.arguments.support import used
 
 
 @dataclass

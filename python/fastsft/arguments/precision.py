@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastsft.arguments.meaning import inert, refused, used
+from fastsft.arguments.support import inert, refused, used
 
 _COMPILED = "performance only: the engine is compiled"
 _NO_TPU = "run on CUDA, or use --use_cpu True"

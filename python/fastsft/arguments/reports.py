@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastsft.arguments.cadence import Interval
-from fastsft.arguments.meaning import inert, refused, used
-from fastsft.arguments.place import LogLevel
+from fastsft.arguments.distributed_state import LogLevel
+from fastsft.arguments.intervals import Interval
+from fastsft.arguments.support import inert, refused, used
 
 _TRACKIO = "there is no Trackio reporting"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastsft.arguments.meaning import inert, used
+from fastsft.arguments.support import inert, used
 
 _KEPT = "the attribute is kept for scripts"
 

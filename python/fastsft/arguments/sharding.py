@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastsft.arguments.meaning import inert, refused, used
+from fastsft.arguments.support import inert, refused, used
 
 Backend = Literal["nccl", "gloo", "mpi", "ccl", "xccl", "hccl", "cncl", "mccl"]
 _NO_DDP = "there is no DDP wrapper"

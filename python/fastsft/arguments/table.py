@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.data import DataArguments
-from fastsft.arguments.meaning import default_of, meaning_of
 from fastsft.arguments.model import ModelArguments
+from fastsft.arguments.support import default_of, meaning_of
 from fastsft.arguments.training import TrainingArguments
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.arguments.given import record_of, restore_given, values_of
 from fastsft.arguments.rules.batches import settle_batches
 from fastsft.arguments.rules.checkpoints import settle_checkpoints
 from fastsft.arguments.rules.deepspeed import settle_deepspeed
@@ -23,6 +22,7 @@ from fastsft.arguments.rules.reports import settle_reports
 from fastsft.arguments.rules.run import settle_run
 from fastsft.arguments.rules.sharding import settle_sharding
 from fastsft.arguments.treatment import apply_treatments
+from fastsft.arguments.user_values import record_of, restore_given, values_of
 
 
 @dataclass(repr=False)

@@ -8,9 +8,9 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fastsft.arguments.meaning import default_of, meaning_of
+from fastsft.arguments.support import default_of, meaning_of
 from fastsft.arguments.values import checked_value
-from fastsft.notices import warn_once
+from fastsft.runtime.messages import warn_once
 
 
 def apply_treatments(args: Any, declared: type) -> None:

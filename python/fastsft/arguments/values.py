@@ -15,7 +15,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from fastsft.parsing.parser_options import parse_bool
+from fastsft.arguments.parsing.parser_options import parse_bool
 
 
 class Range(NamedTuple):

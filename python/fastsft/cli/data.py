@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from fastsft import _C
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
-from fastsft.dataset.sources import data_files
-from fastsft.reporting.inspection_text import summary_text
-from fastsft.reporting.terminal_text import has_colour
+from fastsft.inspection.inspection_text import summary_text
+from fastsft.runtime.terminal_text import has_colour
+from fastsft.sources.data_files import data_files
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -18,9 +18,9 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.random_model import small_config, write_random_model
-from fastsft.generation import ChatModel
-from fastsft.output_files import replace_file
-from fastsft.search_path import child_environment
+from fastsft.model.generation import ChatModel
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.search_path import child_environment
 
 MARK = ".fastsft-demo"
 MAX_LENGTH = 256

@@ -12,10 +12,10 @@ from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN, examine_installa
 from fastsft.doctor.lines import count_text, result_text
 from fastsft.doctor.result import FAILED, Result
 from fastsft.doctor.run import Run
-from fastsft.place import launch
-from fastsft.ranks.own_ranks import ranks_to_start
+from fastsft.program.self_launch import ranks_to_start
 from fastsft.reporting.columns import page_width
-from fastsft.reporting.terminal_text import has_colour
+from fastsft.runtime.place import launch
+from fastsft.runtime.terminal_text import has_colour
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,10 +12,10 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
-from fastsft.dataset.sources import data_files
-from fastsft.output_files import write_for_flag
-from fastsft.reporting.inspection_text import inspection_text
-from fastsft.reporting.terminal_text import has_colour, visible
+from fastsft.inspection.inspection_text import inspection_text
+from fastsft.runtime.output_files import write_for_flag
+from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.sources.data_files import data_files
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastsft.chat.labelling import LabelSettings, parse_role_map
-from fastsft.dataset.sources import MAX_RECORD_BYTES
-from fastsft.inspection import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
+from fastsft.data.chat.labelling import LabelSettings, parse_role_map
+from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
+from fastsft.sources.data_files import MAX_RECORD_BYTES
 
 
 def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:

@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Sequence
 
+from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
-from fastsft.model import model_config, stretch_positions
-from fastsft.place import Launch
+from fastsft.model.causal_lm import model_config, stretch_positions
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
-from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.reporting.memory_table import how_held, memory_table
+from fastsft.runtime.place import Launch
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,11 +10,11 @@ from pathlib import Path
 from fastsft.doctor.exchange import CAME, DONE, exchange
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.launcher import leave
-from fastsft.notebook.failure import last_words
-from fastsft.notebook.ranks import Rank, Ranks
-from fastsft.place import launch
 from fastsft.planning.device_memory import size_text
+from fastsft.program.rank_failure import last_words
+from fastsft.program.rank_processes import Rank, Ranks
+from fastsft.ranks.process_group import leave
+from fastsft.runtime.place import launch
 
 DEADLINE_SECONDS = 30.0
 _WAY_OUT = (

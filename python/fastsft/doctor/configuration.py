@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.arguments.meaning import default_of
+from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.arguments.parsing.parser_options import nearest
+from fastsft.arguments.support import default_of
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.model import CausalLM
-from fastsft.parsing.parser import DataclassParser
-from fastsft.parsing.parser_options import nearest
-from fastsft.preflight import check_before_training, leave_out_evaluation
+from fastsft.model.causal_lm import CausalLM
+from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
 
 CLASSES: tuple[Any, ...] = (ModelArguments, DataArguments, TrainingArguments)
 _MOST_REFUSALS = 20

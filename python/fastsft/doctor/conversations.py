@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 from fastsft import _C
-from fastsft.data import check_dropped
-from fastsft.dataset.errors import DataError, raise_first
-from fastsft.dataset.sources import DataFile, data_files
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.errors import DataError, raise_first
+from fastsft.data.supervised import check_dropped
+from fastsft.data.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.regular_files import open_regular
+from fastsft.runtime.regular_files import open_regular
+from fastsft.sources.data_files import DataFile, data_files
 
 _SECONDS = 3.0
 

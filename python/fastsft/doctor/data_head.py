@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fastsft.dataset.errors import DataError
-from fastsft.dataset.sources import MAX_RECORD_BYTES, DataFile, open_reader
+from fastsft.data.errors import DataError
+from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, open_reader
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 26

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.models.directory import check_output_directory
+from fastsft.model.directory import check_output_directory
 from fastsft.planning.device_memory import size_text
-from fastsft.regular_files import read_json_object
+from fastsft.runtime.regular_files import read_json_object
 
 _LOCK_NAME = ".fastsft-lock"
 _TESTED_BYTES, _TESTED_SECONDS = 1 << 26, 2.0
@@ -121,7 +121,7 @@ def check_checkpoints(run: Run) -> str:
 def _usable(path: Path) -> str:
     """ProblemError with the reasons when the run would not take it."""
     from fastsft import _C
-    from fastsft.checkpoints.run_identity import holds_only_model
+    from fastsft.checkpoint.run_identity import holds_only_model
 
     problems = list(_C.verify_directory(str(path), checksums=False)) if path.is_dir() else ["no directory"]
     if not problems and holds_only_model(path):
@@ -132,7 +132,7 @@ def _usable(path: Path) -> str:
 
 
 def _finished(folder: Path) -> str:
-    from fastsft.checkpoints.finished_run import RECORD_NAME
+    from fastsft.checkpoint.finished_run import RECORD_NAME
 
     try:
         step = int(read_json_object(folder / RECORD_NAME)["step"])

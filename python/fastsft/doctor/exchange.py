@@ -8,8 +8,8 @@ import sys
 import time
 from typing import Any
 
-from fastsft.launcher import join
-from fastsft.place import launch
+from fastsft.ranks.process_group import join
+from fastsft.runtime.place import launch
 
 _BYTES = 1 << 24
 _ROUNDS = 3

@@ -8,7 +8,7 @@ import platform
 import sys
 
 from fastsft.doctor.result import ProblemError
-from fastsft.place import threads_per_rank
+from fastsft.runtime.place import threads_per_rank
 
 _LEAST_PYTHON = (3, 11)
 _EXTRAS = {

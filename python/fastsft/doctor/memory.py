@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.place import launch
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import MemoryPlan, Room, Wish, Workload, choose_plan, plan_of_run
 from fastsft.reporting.memory_table import how_held
+from fastsft.runtime.place import launch
 
 
 def check_memory(run: Run) -> str:

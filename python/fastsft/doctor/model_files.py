@@ -9,9 +9,9 @@ from typing import Any
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.model import CausalLM, model_directory, stretch_positions
-from fastsft.models.config import has_safetensors
-from fastsft.models.weights import pickled_files
+from fastsft.model.causal_lm import CausalLM, model_directory, stretch_positions
+from fastsft.model.config import has_safetensors
+from fastsft.model.weights import pickled_files
 
 _READABLE = ("F32", "F16", "BF16", "F64")
 _MOST_NAMED = 5
@@ -114,8 +114,8 @@ def _listed(problems: list[str]) -> str:
 
 def check_tokenizer_files(run: Run) -> str:
     """The tokenizer loads, and the model has a row for each of its ids."""
-    from fastsft.dataset.conversation_labels import check_tokenizer
-    from fastsft.tokenizer import Tokenizer
+    from fastsft.data.conversation_labels import check_tokenizer
+    from fastsft.tokenizer.tokenizer import Tokenizer
 
     model, args = run.need("model", "a readable model"), run.args
     tokenizer = Tokenizer.from_pretrained(
@@ -140,9 +140,9 @@ def check_tokenizer_files(run: Run) -> str:
 
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
-    from fastsft.chat.labelling import LabelSettings, describe, make_labeller
-    from fastsft.dataset.conversation_labels import check_tokenizer
-    from fastsft.dataset.pages import note_stop_token
+    from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+    from fastsft.data.conversation_labels import check_tokenizer
+    from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
     settings = LabelSettings.from_arguments(run.data_args)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.doctor.result import NotCheckedError
-from fastsft.place import launch
+from fastsft.runtime.place import launch
 
 
 @dataclass

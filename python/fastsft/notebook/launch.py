@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.notebook.course import Course
-from fastsft.notebook.failure import failure_of, is_error
-from fastsft.notebook.interrupts import Interrupts
-from fastsft.notebook.ranks import Ranks
+from fastsft.arguments.parsing.early_arguments import check_names, chooses_cpu
 from fastsft.notebook.result import TrainingResult
+from fastsft.notebook.run_progress import Course
 from fastsft.notebook.view import View, view_for
-from fastsft.parsing.early_arguments import check_names, chooses_cpu
+from fastsft.program.interrupts import Interrupts
+from fastsft.program.rank_failure import failure_of, is_error
+from fastsft.program.rank_processes import Ranks
 from fastsft.ranks.comparison_text import named_ranks
 
 

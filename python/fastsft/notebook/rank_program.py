@@ -13,8 +13,8 @@ import sys
 import threading
 from typing import Any
 
-from fastsft.entry import run_script
-from fastsft.standard_streams import outlet
+from fastsft.program.main import run_script
+from fastsft.runtime.standard_streams import outlet
 
 
 def main() -> None:

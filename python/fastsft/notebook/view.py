@@ -7,7 +7,7 @@ import time
 from html import escape
 from typing import Any, Protocol
 
-from fastsft.notebook.course import Course
+from fastsft.notebook.run_progress import Course
 from fastsft.reporting.loss_panels import drawing
 from fastsft.reporting.status import status_text
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fastsft.arguments.sharding_arguments import fsdp_flag
 from fastsft.planning.device_memory import size_text
-from fastsft.planning.sharding_arguments import fsdp_flag
 
 # More tokens than this do not make matrix products faster; fewer are enough where a step has fewer.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
@@ -96,7 +96,7 @@ class MemoryPlan:
     def staging(self) -> int:
         """Bytes of host memory that this rank copies its part of a checkpoint to; not in `total`.
 
-        Where they are not there, training waits for saves instead (checkpoints/saver.py).
+        Where they are not there, training waits for saves instead (checkpoint/saver.py).
         """
         setting = self.setting
         alone = Setting(setting.config_json, optim_dtype=setting.optim_dtype)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.dataset.epoch_order import epoch_order
-from fastsft.dataset.token_rows import TokenRows
+from fastsft.data.epoch_order import epoch_order
+from fastsft.data.token_rows import TokenRows
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from fastsft.launcher import gather_objects, host_collective
-from fastsft.place import Launch, launch
+from fastsft.ranks.process_group import gather_objects, host_collective
+from fastsft.runtime.place import Launch, launch
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from fastsft.notices import tell
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.machine import machine
-from fastsft.regular_files import check_regular
+from fastsft.runtime.messages import tell
+from fastsft.runtime.regular_files import check_regular
 
 _TOLD_BYTES = 1 << 30  # from here on a line says that files are read
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fastsft.launcher import gather_objects
-from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison_text import difference
+from fastsft.ranks.process_group import gather_objects
+from fastsft.runtime.place import launch
 
 Facts = Mapping[str, Any]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

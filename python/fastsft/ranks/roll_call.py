@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fastsft.needed_threads import start_needed
 from fastsft.ranks.claims import Claim
 from fastsft.ranks.comparison_text import difference, named_ranks
-from fastsft.standard_streams import say
+from fastsft.runtime.needed_threads import start_needed
+from fastsft.runtime.standard_streams import say
 
 _FORM = 1  # of the record; raised with every change of what is in it
 _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastsft.notices import tell
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.messages import tell
 
 _LOCK_NAME = ".fastsft-lock"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastsft.place import launch
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.place import launch
 
 # Clients of these keep whole pages of what other machines write at the same time.
 _UNSAFE_FOR_RANGES = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}

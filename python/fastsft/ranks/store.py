@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from fastsft.ranks.bounded_store import BoundedStore
+from fastsft.ranks.timed_store import BoundedStore
 
 _LOOPBACK = "127.0.0.1"
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store

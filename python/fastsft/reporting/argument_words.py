@@ -7,7 +7,7 @@ import json
 import shlex
 from typing import Any
 
-from fastsft.arguments.meaning import default_of
+from fastsft.arguments.support import default_of
 
 # Set by the run itself, or shown elsewhere on the start page.
 _LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_pin_memory")

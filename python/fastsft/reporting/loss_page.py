@@ -9,7 +9,7 @@ from importlib import resources
 
 from fastsft.reporting.loss_history import Curve, LossHistory
 from fastsft.reporting.loss_panels import drawing
-from fastsft.reporting.terminal_text import one_line
+from fastsft.runtime.terminal_text import one_line
 
 
 def loss_page(history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int) -> str:

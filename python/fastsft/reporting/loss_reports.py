@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.callbacks import TrainerCallback
-from fastsft.notices import warn_once
-from fastsft.output_files import write_output, write_with
+from fastsft.callbacks.callback import TrainerCallback
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_page import loss_page
 from fastsft.reporting.loss_picture import has_matplotlib, write_loss_picture
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.output_files import write_output, write_with
 
 PAGE_NAME, PICTURE_NAME = "loss.html", "loss.png"
 # matplotlib takes most of a second; between two saves that follow each other quickly nobody looks.

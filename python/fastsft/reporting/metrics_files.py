@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.notices import tell
-from fastsft.output_files import write_output
-from fastsft.regular_files import read_json_object
+from fastsft.runtime.messages import tell
+from fastsft.runtime.output_files import write_output
+from fastsft.runtime.regular_files import read_json_object
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:

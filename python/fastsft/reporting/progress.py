@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from fastsft.arguments import TrainingArguments
-from fastsft.callbacks import TrainerCallback, TrainerControl
+from fastsft.callbacks.callback import TrainerCallback, TrainerControl
+from fastsft.callbacks.state import TrainerState
 from fastsft.planning.device_memory import peak_memory
-from fastsft.reporting.pace import Pace
 from fastsft.reporting.peak_flops import Work
 from fastsft.reporting.progress_bar import ProgressBar
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, ProgressEvents
 from fastsft.reporting.progress_lines import ProgressLines
 from fastsft.reporting.status import Run, Status
-from fastsft.training.state import TrainerState
+from fastsft.reporting.throughput import Pace
 
 _SECONDS_BETWEEN_SHOWS = 0.1
 

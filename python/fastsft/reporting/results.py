@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.training.state import TrainOutput
+from fastsft.callbacks.state import TrainOutput
 
 
 def save_results(trainer: Any, output: TrainOutput) -> None:

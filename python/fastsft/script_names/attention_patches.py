@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastsft.notices import warn_once
+from fastsft.runtime.messages import warn_once
 
 
 def replaced_nothing(name: str, kernel: str) -> None:

@@ -1,9 +1,6 @@
 """Weights to rollout engines: sharded save, upload and broadcast for RL training. docs/weight_sync.md."""
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
+from fastsft.runtime.lazy_names import lazy_names
 
 # Loaded when asked for: importing fastsft.weight_sync imports neither torch nor Ray.
 _HOMES = {
@@ -43,12 +40,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"fastsft.weight_sync.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'fastsft.weight_sync' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -7,15 +7,15 @@ from typing import Any
 
 from fastsft.weight_sync import handshake
 from fastsft.weight_sync.engine_state import EngineState, exclusive
-from fastsft.weight_sync.feed import Feed, drained
-from fastsft.weight_sync.given_numbers import whole_number
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.opening import Opening, check_grows
 from fastsft.weight_sync.plan import SyncPlan
+from fastsft.weight_sync.row_shards import Share
 from fastsft.weight_sync.save import parameter_dtype
-from fastsft.weight_sync.share import Share
 from fastsft.weight_sync.sources import BroadcastSource, broadcast_source
+from fastsft.weight_sync.tensor_stream import Feed, drained
+from fastsft.weight_sync.transfer_agreement import Opening, check_grows
 from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.validation import whole_number
 
 DEFAULT_BUCKET_BYTES = 1 << 28
 

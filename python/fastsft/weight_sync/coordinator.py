@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.weight_sync import remote
-from fastsft.weight_sync.reported import ReplacedError, raise_once
+from fastsft.weight_sync.errors import ReplacedError, raise_once
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0

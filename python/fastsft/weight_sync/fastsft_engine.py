@@ -61,7 +61,7 @@ class FastsftEngine:
         **_: Any,
     ) -> None:
         """A full checkpoint of the trainer in `local_path`; collective. The trainer's own limit prunes."""
-        from fastsft.checkpoints.saver import save_checkpoint
+        from fastsft.checkpoint.saver import save_checkpoint
 
         if hdfs_path is not None:
             raise ValueError(
@@ -72,7 +72,7 @@ class FastsftEngine:
 
     def load_checkpoint(self, local_path: str, *_: Any, **__: Any) -> dict[str, Any]:
         """Weights, optimizer and random states of `save_checkpoint`; collective."""
-        from fastsft.checkpoints.checkpoint import load_checkpoint
+        from fastsft.checkpoint.checkpoint import load_checkpoint
 
         with exclusive(self):
             return load_checkpoint(self.trainer, local_path)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fastsft.models.config import json_text
+from fastsft.model.config import json_text
 from fastsft.weight_sync.engine_state import state_of
 from fastsft.weight_sync.formats import WrittenFile, temporary_name
 from fastsft.weight_sync.own_folders import make_folders

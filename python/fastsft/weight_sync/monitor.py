@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.weight_sync import layout, retention
-from fastsft.weight_sync.step_saves import Saves, StepSaves
-from fastsft.weight_sync.writers import Writers
+from fastsft.weight_sync.save_registry import Saves, StepSaves
+from fastsft.weight_sync.write_leases import Writers
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from fastsft.weight_sync import handshake
 from fastsft.weight_sync.broadcast import DEFAULT_BUCKET_BYTES
-from fastsft.weight_sync.given_numbers import seconds, whole_number
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.share import Joining, Share
+from fastsft.weight_sync.row_shards import Joining, Share
 from fastsft.weight_sync.sources.source import Load
 from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.validation import seconds, whole_number
 
 
 class WeightReceiver:

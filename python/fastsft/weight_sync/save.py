@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync.engine_state import EngineState, exclusive
+from fastsft.weight_sync.errors import raise_once
+from fastsft.weight_sync.exchange import Verdicts, skip
 from fastsft.weight_sync.formats import save_format
-from fastsft.weight_sync.given_numbers import whole_number
 from fastsft.weight_sync.huggingface_files import huggingface_files
-from fastsft.weight_sync.opening import Opening, ranks_of
-from fastsft.weight_sync.reported import raise_once
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.save_queue import SaveQueue, SaveRun
 from fastsft.weight_sync.sources import WeightSource, state_source
-from fastsft.weight_sync.verdicts import Verdicts, skip
+from fastsft.weight_sync.transfer_agreement import Opening, ranks_of
+from fastsft.weight_sync.validation import whole_number
 
 if TYPE_CHECKING:
     import torch

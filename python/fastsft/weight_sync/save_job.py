@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.weight_sync.commit import Commit, rename_all
+from fastsft.weight_sync.errors import ReplacedError
+from fastsft.weight_sync.exchange import Verdicts
 from fastsft.weight_sync.formats import SaveFormat, WrittenFile, temporary_name, written_file
 from fastsft.weight_sync.huggingface_files import write_huggingface_files
-from fastsft.weight_sync.opening import other_model
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.reported import ReplacedError
 from fastsft.weight_sync.staging import Snapshot
-from fastsft.weight_sync.verdicts import Verdicts
+from fastsft.weight_sync.transfer_agreement import other_model
 
 KINDS = {  # of what ranks post about one save: what those who wait for it do
     "tag": "waiting for rank 0 to begin", "written": "waiting for what ranks wrote",

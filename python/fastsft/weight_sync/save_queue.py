@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 
-from fastsft.weight_sync.reported import ReplacedError
+from fastsft.weight_sync.errors import ReplacedError
 from fastsft.weight_sync.save_job import SaveJob
 from fastsft.weight_sync.staging import Staging
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from fastsft.ranks.bounded_store import BoundedStore, SilentStoreError
-from fastsft.weight_sync.abandoned import hold, let_go
+from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
+from fastsft.weight_sync.inflight import hold, let_go
 from fastsft.weight_sync.shared_memory import SharedMemoryGroup
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.engine_state import exclusive
-from fastsft.weight_sync.feed import Feed, drained
-from fastsft.weight_sync.given_numbers import whole_number
-from fastsft.weight_sync.opening import Opening, check_grows
+from fastsft.weight_sync.exchange import skip
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.save import parameter_dtype
 from fastsft.weight_sync.sources import state_source
-from fastsft.weight_sync.verdicts import skip
+from fastsft.weight_sync.tensor_stream import Feed, drained
+from fastsft.weight_sync.transfer_agreement import Opening, check_grows
+from fastsft.weight_sync.validation import whole_number
 
 if TYPE_CHECKING:
     import torch

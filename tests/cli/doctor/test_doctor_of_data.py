@@ -10,8 +10,8 @@ import pytest
 
 from doctor_patient import DATA, Patient
 from fastsft import _C
-from fastsft.dataset.sources import DataFile
 from fastsft.doctor import data_head
+from fastsft.sources.data_files import DataFile
 
 
 def _write(path: Path, *records: object) -> str:

@@ -14,8 +14,8 @@ from torch.distributed import distributed_c10d
 from doctor_patient import Patient, checks_of, tree
 from fastsft.doctor import communication, exchange
 from fastsft.doctor.result import ProblemError
-from fastsft.launcher import Groups
-from fastsft.place import Launch
+from fastsft.ranks.process_group import Groups
+from fastsft.runtime.place import Launch
 
 
 def test_two_ranks_talk_to_each_other() -> None:

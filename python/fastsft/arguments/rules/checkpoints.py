@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fastsft.arguments.cadence import settle_cadence
 from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.intervals import settle_cadence
 from fastsft.arguments.sizes import parse_size
 
 

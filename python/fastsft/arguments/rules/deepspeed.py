@@ -13,7 +13,7 @@ from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_file_or_object
 from fastsft.arguments.rules import deepspeed_sections as sections
 from fastsft.arguments.rules.deepspeed_spellings import one_spelling
-from fastsft.notices import warn_once
+from fastsft.runtime.messages import warn_once
 
 # ZeRO 1 shards the optimizer's state only; the engine shards gradients with it, for the same numbers.
 _STRATEGIES = {0: "no_shard", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_shard"}

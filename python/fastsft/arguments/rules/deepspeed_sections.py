@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.notices import warn_once
+from fastsft.runtime.messages import warn_once
 
 _READ = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",

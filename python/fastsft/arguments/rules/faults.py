@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.phase_timeouts import parse_timeouts
+from fastsft.runtime.timeouts import parse_timeouts
 
 
 def settle_faults(args: ArgumentFields) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.treatment import refusal
-from fastsft.notices import warn_once
+from fastsft.runtime.messages import warn_once
 
 
 def settle_hub(args: ArgumentFields) -> None:

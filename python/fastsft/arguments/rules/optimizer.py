@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_object
-from fastsft.notices import warn_once
+from fastsft.runtime.messages import warn_once
 
 _ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_object
-from fastsft.devices import choose_device
-from fastsft.notices import warn_once
+from fastsft.runtime.devices import choose_device
+from fastsft.runtime.messages import warn_once
 
 
 def settle_precision(args: ArgumentFields) -> None:

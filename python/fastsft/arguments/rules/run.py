@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.regular_files import check_name
+from fastsft.runtime.regular_files import check_name
 
 
 def settle_run(args: ArgumentFields) -> None:

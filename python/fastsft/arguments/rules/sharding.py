@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.notices import warn_once
-from fastsft.place import launch
-from fastsft.planning.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
+from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.place import launch
 
 
 def settle_sharding(args: ArgumentFields) -> None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.named_entries import check_named
+from fastsft.runtime.named_entries import check_named
 
 if TYPE_CHECKING:
     import torch

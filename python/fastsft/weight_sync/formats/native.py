@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.regular_files import check_regular
+from fastsft.runtime.regular_files import check_regular
 from fastsft.weight_sync.formats import WrittenFile, register, temporary_name, written_file
 from fastsft.weight_sync.range_file import RangeFile, header
 from fastsft.weight_sync.staging import bytes_of

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from fastsft.weight_sync.feed import Feed
     from fastsft.weight_sync.plan import SyncPlan
     from fastsft.weight_sync.sources.source import Load
+    from fastsft.weight_sync.tensor_stream import Feed
     from fastsft.weight_sync.transport import Transport
 
 

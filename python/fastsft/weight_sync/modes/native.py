@@ -14,9 +14,9 @@ from fastsft.weight_sync.transport import AgreedError
 if TYPE_CHECKING:
     import torch
 
-    from fastsft.weight_sync.feed import Feed
     from fastsft.weight_sync.plan import SyncPlan
     from fastsft.weight_sync.sources.source import Load
+    from fastsft.weight_sync.tensor_stream import Feed
     from fastsft.weight_sync.transport import Transport
 
 

@@ -1,0 +1,213 @@
+"""What scripts read from the arguments besides their fields: ranks, device, batch sizes, JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
+from fastsft.arguments.distributed_state import DistributedState, LogLevel, ParallelMode, process_log_level
+from fastsft.arguments.sharding_arguments import fsdp_tokens, node_size, strategy_of
+from fastsft.arguments.user_values import Record
+from fastsft.ranks.process_group import barrier
+from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ArgumentViews:
+    """Read-only views of a TrainingArguments and of the launch; names are those of transformers."""
+
+    per_device_train_batch_size: int
+    per_device_eval_batch_size: int
+    split_batches: bool | None
+    fsdp: list[str] | str | None
+    fsdp_config: dict[str, Any] | str | None
+    ddp_timeout: int
+    log_level: LogLevel
+    log_level_replica: LogLevel
+    log_on_each_node: bool
+    save_on_each_node: bool
+    warmup_steps: float
+    warmup_ratio: float | None
+    seed: int
+    data_seed: int | None
+    _device: str = "cpu"
+    _deepspeed_plan: DeepSpeedPlan | None = None
+    _record: Record | None = None
+    _theirs: Any = None
+    _order_seed: int | None = None
+    _source: Any = None  # transformers' arguments that these were made of
+    _source_values: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def order_seed(self) -> int:
+        """What the random order of rows is seeded with: data_seed, else torch's seed when `train` began.
+
+        Until then `seed`. Source: accelerate's SeedableRandomSampler (torch.random.initial_seed()).
+        """
+        if self.data_seed is not None:
+            return self.data_seed
+        return self.seed if self._order_seed is None else self._order_seed
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that train together."""
+        return launch().world_size
+
+    @property
+    def process_index(self) -> int:
+        """Global rank of this process."""
+        return launch().rank
+
+    @property
+    def local_process_index(self) -> int:
+        """Rank of this process on its machine."""
+        return launch().local_rank
+
+    @property
+    def parallel_mode(self) -> Any:
+        """`distributed` with several ranks, else `not_parallel`; in transformers' Trainer its own member."""
+        if self._theirs is not None:
+            return self._theirs.parallel_mode
+        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
+
+    @property
+    def distributed_state(self) -> Any:
+        """The ranks, as accelerate's PartialState names them; in transformers' Trainer that state itself."""
+        if self._theirs is not None:
+            return self._theirs.distributed_state
+        return DistributedState(launch(), self.device)
+
+    @property
+    def ddp_timeout_delta(self) -> timedelta:
+        """How long a collective may take."""
+        return timedelta(seconds=self.ddp_timeout)
+
+    @property
+    def offload(self) -> bool:
+        """Whether optimizer state lives on the host: --fsdp offload, cpu_offload or DeepSpeed's offload."""
+        if self._deepspeed_plan is not None:
+            return self._deepspeed_plan.offload
+        return "offload" in fsdp_tokens(self.fsdp) or bool(self._fsdp_settings.get("cpu_offload"))
+
+    @property
+    def deepspeed_plan(self) -> DeepSpeedPlan | None:
+        """What the file of --deepspeed means; None without one."""
+        return self._deepspeed_plan
+
+    @property
+    def sharding_strategy(self) -> str:
+        """`full_shard`, `shard_grad_op`, `no_shard`, `hybrid_shard` or `hybrid_shard_zero2`."""
+        if self._deepspeed_plan is not None:
+            return self._deepspeed_plan.strategy
+        return strategy_of(fsdp_tokens(self.fsdp))
+
+    @property
+    def node_size(self) -> int:
+        """Ranks that hybrid strategies shard over; 0 for other strategies. ValueError: sharding_arguments."""
+        return node_size(self.sharding_strategy, self._fsdp_settings, launch())
+
+    @property
+    def _fsdp_settings(self) -> dict[str, Any]:
+        return self.fsdp_config if isinstance(self.fsdp_config, dict) else {}
+
+    @property
+    def n_gpu(self) -> int:
+        """1 on a GPU: one process each. 0 on the CPU."""
+        return 0 if self._device == "cpu" else 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes: `cpu`, or its GPU, `cuda:<local rank>`."""
+        import torch
+
+        return torch.device(self._device)
+
+    @property
+    def train_batch_size(self) -> int:
+        """Conversations of one micro-batch of one rank; with split_batches its part of one of all ranks."""
+        return self.per_device_train_batch_size // self._shares
+
+    @property
+    def eval_batch_size(self) -> int:
+        """The same, for evaluation."""
+        return self.per_device_eval_batch_size // self._shares
+
+    @property
+    def _shares(self) -> int:
+        return self.world_size if self.split_batches else 1
+
+    @property
+    def should_log(self) -> bool:
+        """Whether this process logs: the first of its machine; rank 0 alone unless log_on_each_node."""
+        return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
+
+    @property
+    def should_save(self) -> bool:
+        """Whether this process writes files: rank 0, or with save_on_each_node the first of its machine."""
+        return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
+
+    @property
+    def place_model_on_device(self) -> bool:
+        """True: the engine does."""
+        return True
+
+    def get_process_log_level(self) -> int:
+        """Level of Python's logging for this process: log_level where it logs, else log_level_replica."""
+        return process_log_level(self.log_level if self.should_log else self.log_level_replica)
+
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """Warm-up steps of a run; a share rounds up. Source: trainer_semantics.md, section 12."""
+        if self.warmup_steps >= 1:
+            return int(self.warmup_steps)
+        return math.ceil(num_training_steps * (self.warmup_steps or self.warmup_ratio or 0.0))
+
+    @contextlib.contextmanager
+    def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
+        """Let (local) rank 0 run the block before the others."""
+        first = (self.local_process_index if local else self.process_index) == 0
+        if not first:
+            barrier()
+        try:
+            yield
+        finally:
+            if first:
+                barrier()
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields; values of names that end in `_token` are masked."""
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}  # type: ignore[arg-type]
+        return {
+            name: f"<{name.upper()}>" if name.endswith("_token") else value for name, value in values.items()
+        }
+
+    def to_json_string(self) -> str:
+        """`to_dict()` as JSON with indent 2."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_sanitized_dict(self) -> dict[str, Any]:
+        """`to_dict()` and the batch sizes; what is no bool, int, float or str becomes a string."""
+        values = {
+            **self.to_dict(),
+            "train_batch_size": self.train_batch_size,
+            "eval_batch_size": self.eval_batch_size,
+        }
+        return {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in values.items()
+        }
+
+    def __str__(self) -> str:
+        """All fields, one a line, sorted; tokens masked."""
+        lines = "".join(f"{name}={value},\n" for name, value in sorted(self.to_dict().items()))
+        return f"{type(self).__name__}(\n{lines})"
+
+    __repr__ = __str__

@@ -1,0 +1,119 @@
+"""Arguments of a script that changed one import line: transformers' TrainingArguments as fastsft's."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+from fastsft.arguments.data import DataArguments
+from fastsft.arguments.training import TrainingArguments
+from fastsft.arguments.user_values import is_same
+from fastsft.runtime.messages import warn_once
+from fastsft.trackers.registry import trackers
+
+_BASE = "transformers.training_args"
+_LAYER_CLASS = "transformer_layer_cls_to_wrap"
+_DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
+
+
+def as_arguments(args: Any) -> TrainingArguments:
+    """`args` of a Trainer: fastsft's checked again, transformers' (or a subclass of them) field by field.
+
+    None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds are
+    attributes of the result, whether fastsft knows them (model_max_length, cache_dir) or not. ValueError for
+    what fastsft refuses; TypeError for another object.
+    """
+    if args is None:
+        return TrainingArguments(_DEFAULT_DIRECTORY)
+    if isinstance(args, TrainingArguments):
+        args.settle()  # a script may have changed fields since
+        return args
+    if not _is_of_transformers(args):
+        raise TypeError(
+            "Trainer: expected args to be fastsft.TrainingArguments or transformers.TrainingArguments, got "
+            f"{type(args).__name__}"
+        )
+    _refuse_overrides(type(args))
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init}
+    known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    values = {name: value for name, value in given.items() if name in known}
+    adopted = TrainingArguments(**{**values, **_settled(values)})
+    for name in given.keys() - known:
+        setattr(adopted, name, given[name])
+    adopted._source, adopted._source_values = args, copy.deepcopy(_plain(values))
+    return adopted
+
+
+def take_changes_of_source(args: TrainingArguments) -> None:
+    """Fields that a script has set since on the transformers' arguments that `args` was made of.
+
+    ValueError as `as_arguments`.
+    """
+    source: Any = args._source
+    if source is None:
+        return
+    now = _plain({name: getattr(source, name) for name in args._source_values})
+    changed = [name for name in now if not is_same(now[name], args._source_values[name])]
+    for name in changed:
+        setattr(args, name, now[name])
+    if changed:
+        args._source_values = copy.deepcopy(now)
+        args.settle()
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Those that a script sets as numbers, texts and lists."""
+    kinds = (bool, int, float, str, list, tuple, dict, type(None))
+    return {name: value for name, value in values.items() if isinstance(value, kinds)}
+
+
+def data_settings(data_args: Any) -> DataArguments:
+    """fastsft's DataArguments with the values of `data_args`, which may be of a script's own class."""
+    if isinstance(data_args, DataArguments):
+        return data_args
+    names = [field.name for field in dataclasses.fields(DataArguments)]
+    return DataArguments(**{name: getattr(data_args, name) for name in names if hasattr(data_args, name)})
+
+
+def _refuse_overrides(kind: type) -> None:
+    """ValueError for a method or property of transformers' class that a script's own class has changed."""
+    base = next(each for each in kind.__mro__ if each.__module__ == _BASE)
+    for own in kind.__mro__[: kind.__mro__.index(base)]:
+        for name, value in vars(own).items():
+            changed = callable(value) or isinstance(value, property | staticmethod | classmethod)
+            if changed and hasattr(base, name) and not name.startswith("__"):
+                raise ValueError(
+                    f"{own.__qualname__}.{name} would never be called: fastsft takes over the fields of "
+                    "transformers' TrainingArguments; leave it out, or derive the class from "
+                    "fastsft.TrainingArguments"
+                )
+
+
+def _is_of_transformers(args: Any) -> bool:
+    kinds: tuple[type, ...] = type(args).__mro__
+    return dataclasses.is_dataclass(args) and any(kind.__module__ == _BASE for kind in kinds)
+
+
+def _settled(values: dict[str, Any]) -> dict[str, Any]:
+    """What transformers' __post_init__ has made of a field that fastsft reads as it was given."""
+    config: Any = values.get("accelerator_config")
+    settled = {
+        "accelerator_config": config.to_dict() if hasattr(config, "to_dict") else config,
+        "report_to": _known_trackers(values.get("report_to")),
+    }
+    wrapped = values.get("fsdp_config")
+    if isinstance(wrapped, dict):  # with the layer class of the flag, which says it better
+        settled["fsdp_config"] = {key: wrapped[key] for key in wrapped if key != _LAYER_CLASS}
+    if values.get("use_cpu") or values.get("no_cuda"):
+        settled["dataloader_pin_memory"] = True  # False by itself, which is nothing to warn about
+    return settled
+
+
+def _known_trackers(report_to: Any) -> list[str]:
+    """transformers 4.x reports to all that is installed unless told otherwise; fastsft to those it knows."""
+    asked = [report_to] if isinstance(report_to, str) else list(report_to or [])
+    others = [name for name in asked if name not in trackers() and name not in ("none", "all")]
+    if others:
+        warn_once(f"--report_to {', '.join(others)}: fastsft reports to {', '.join(trackers())} only")
+    return [name for name in asked if name not in others]

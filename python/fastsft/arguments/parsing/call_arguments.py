@@ -1,0 +1,40 @@
+"""Arguments of a call from Python: words, a dictionary, or keyword arguments, instead of sys.argv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastsft.arguments.parsing.parser import DataclassParser
+
+
+def read_arguments(
+    parser: DataclassParser, arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Instances of the parser's classes: of the program's command line when there is neither of the two.
+
+    Values of names stay as they are; `model_name_or_path=Path(...)` is the path's text, and `config` a file
+    of flags, which the other names win over. ValueError for an unknown name, for a name given twice, and for
+    words beside keyword arguments.
+    """
+    if arguments is None and not flags:
+        return parser.parse_args_into_dataclasses()
+    if isinstance(arguments, str):
+        raise ValueError(
+            f"expected a list of words or a dictionary of arguments, got the string {arguments!r}"
+        )
+    if arguments is not None and not isinstance(arguments, Mapping):
+        if flags:
+            raise ValueError("expected either words of a command line or keyword arguments, got both")
+        words = [str(word) for word in arguments]
+        return parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+    twice = sorted(set(arguments or {}) & set(flags))
+    if twice:
+        raise ValueError(f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}")
+    values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
+    config = values.pop("config", None)
+    return parser.parse_dict({**(parser.file_values(config) if config is not None else {}), **values})
+
+
+def _plain(value: Any) -> Any:
+    return value.__fspath__() if hasattr(value, "__fspath__") else value

@@ -1,0 +1,104 @@
+"""`--config FILE`: flags in YAML or JSON. Keys are names of flags; the command line wins."""
+
+from __future__ import annotations
+
+import os
+import types
+from argparse import Action
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from fastsft.arguments.parsing import near_flags
+from fastsft.runtime.regular_files import read_json, read_text
+
+
+def read_flag_file(path: str | Path) -> dict[str, Any]:
+    """The object in a .yaml, .yml or .json file. ValueError when it is not there, or holds something else."""
+    file = Path(path).expanduser()
+    if not os.path.lexists(file):
+        raise ValueError(f"--config: {path}: no such file")
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        raise ValueError(f"--config: expected a .yaml, .yml or .json file, got {path}")
+    try:
+        content = read_json(file) if file.suffix == ".json" else _read_yaml(read_text(file), path)
+    except ValueError as error:
+        raise ValueError(f"--config: {str(error).removeprefix('--config: ')}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError(f"--config: {path}: expected names of flags with values, got {_kind(content)}")
+    return {str(key): value for key, value in content.items()}
+
+
+def _read_yaml(text: str, path: str | Path) -> Any:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"--config: {path} is not YAML: {error}") from None
+
+
+def flag_defaults(
+    content: Mapping[str, Any], actions: Mapping[str, Action], hints: Mapping[str, Any], path: str
+) -> dict[str, Any]:
+    """Defaults for argparse, by field. ValueError names unknown keys, the nearest flag, and wrong values.
+
+    Words are converted as those of the command line (YAML reads 2e-5 as a word); other values must fit the
+    type of the field.
+    """
+    defaults = {}
+    for key, value in content.items():
+        name = key.lstrip("-").replace("-", "_")
+        if name not in actions:
+            hint = near_flags.hints([f"--{name}"], [f"--{known}" for known in actions])[0]
+            raise ValueError(f"--config: {path}: unknown key {key!r}; {hint.removeprefix(f'--{name}: ')}")
+        if name in defaults:
+            raise ValueError(f"--config: {path}: {key} stands there twice, with - and with _")
+        defaults[name] = _value(key, value, actions[name], hints.get(name, str), path)
+    return defaults
+
+
+def _value(key: str, value: Any, action: Action, hint: Any, path: str) -> Any:
+    # Of a field that is refused away from them (meaning.py), whatever their type is.
+    if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
+        return value
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if isinstance(value, str):
+        return _converted(key, value, action, path)
+    if value is None and (type(None) in members or action.default is None):
+        return None
+    accepted = {get_origin(member) or member for member in members}
+    if float in accepted and type(value) is int:
+        return float(value)
+    if type(value) in accepted or (type(value) is list and action.nargs == "+"):
+        return value
+    if action.choices is not None and value in action.choices:
+        return value
+    # YAML reads no, yes, on and off as booleans.
+    if (
+        isinstance(value, bool)
+        and action.choices is not None
+        and ("yes" if value else "no") in action.choices
+    ):
+        return "yes" if value else "no"
+    wanted = " or ".join(sorted(getattr(kind, "__name__", str(kind)) for kind in accepted))
+    raise ValueError(f"--config: {path}: {key}: expected {wanted}, got {_kind(value)} {value!r}")
+
+
+def _converted(key: str, word: str, action: Action, path: str) -> Any:
+    convert: Any = action.type or str
+    try:
+        value = convert(word)
+    except Exception as error:  # whatever a type of the user's raises
+        raise ValueError(f"--config: {path}: {key}: {error}") from None
+    if action.choices is not None and value not in action.choices:
+        raise ValueError(
+            f"--config: {path}: {key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}"
+        )
+    return [value] if action.nargs == "+" else value
+
+
+def _kind(value: Any) -> str:
+    return {type(None): "nothing", dict: "an object", list: "a list"}.get(type(value), type(value).__name__)

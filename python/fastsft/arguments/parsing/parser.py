@@ -1,0 +1,180 @@
+"""Command line parser for dataclasses, by the rules of transformers' HfArgumentParser without importing it.
+
+Every field `a_b` gives `--a_b` and `--a-b`; booleans take an optional word; a field whose default is True
+also gives `--no_a_b`. The rules case by case: trainer_arguments.md, section 5.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, get_type_hints
+
+from fastsft.arguments.parsing.flag_file import flag_defaults, read_flag_file
+from fastsft.arguments.parsing.parser_options import nearest, options_of, spellings, word_type
+from fastsft.runtime.regular_files import read_text
+
+_CONFIG = "config"
+
+
+class DataclassParser(ArgumentParser):
+    """Parses a command line into instances of `dataclass_types` (one or several), in their order.
+
+    `--config FILE.yaml|json` gives flags; the command line wins. An unknown option raises ValueError and
+    names the nearest known one; a value of the wrong type leaves with argparse's exit status 2. Other
+    keyword arguments are argparse's (`fromfile_prefix_chars="@"` reads flags from @file).
+    """
+
+    def __init__(self, dataclass_types: type | Iterable[type] | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", ArgumentDefaultsHelpFormatter)
+        super().__init__(**kwargs)
+        kinds = dataclass_types or []
+        self.dataclass_types: list[type] = [kinds] if isinstance(kinds, type) else list(kinds)
+        for kind in self.dataclass_types:
+            self._add_dataclass(kind)
+        self._reads_config = "--config" not in self._option_string_actions
+        if self._reads_config:
+            self.add_argument("--config", help="YAML or JSON file of flags; the command line wins")
+
+    def _add_dataclass(self, kind: Any) -> None:
+        title = getattr(kind, "_argument_group_name", None)
+        group = self.add_argument_group(title) if title is not None else self
+        hints = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if not field.init:
+                continue
+            hint = word_type(hints[field.name])
+            options, aliases = options_of(field, hint)
+            group.add_argument(*spellings(field.name), *aliases, **options)
+            if field.default is True and hint in (bool, bool | None):
+                about = {key: value for key, value in field.metadata.items() if key != "aliases"}
+                group.add_argument(
+                    f"--no_{field.name}",
+                    f"--no-{field.name.replace('_', '-')}",
+                    dest=field.name,
+                    action="store_false",
+                    **{**about, "default": False},
+                )
+
+    def parse_args_into_dataclasses(
+        self,
+        args: Sequence[str] | None = None,
+        return_remaining_strings: bool = False,
+        look_for_args_file: bool = True,
+        args_filename: str | Path | None = None,
+        args_file_flag: str | None = None,
+    ) -> tuple[Any, ...]:
+        """One instance a dataclass, in order; `args` defaults to `sys.argv[1:]`.
+
+        A file named like the program with the suffix `.args` (or `args_filename`, or those that
+        `args_file_flag` names) is put before the command line. Arguments that were added to the parser
+        besides the dataclasses follow in a namespace. Raises ValueError for unknown options unless
+        `return_remaining_strings`, which appends them to the result.
+        """
+        files = _default_files(look_for_args_file, args_filename)
+        namespace, remaining = self.parse_values(args, files, args_file_flag)
+        values = vars(namespace)
+        outputs: list[Any] = [
+            kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind) if f.init})
+            for kind in self.dataclass_types
+        ]
+        if values:
+            outputs.append(namespace)
+        if return_remaining_strings:
+            return (*outputs, remaining)
+        if remaining:
+            raise ValueError(
+                "Some specified arguments are not used by the HfArgumentParser: "
+                f"{remaining}{nearest(remaining, self._option_string_actions)}"
+            )
+        return tuple(outputs)
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with status 2; without argparse's usage, which would be hundreds of lines."""
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help lists all flags\n")
+
+    def parse_values(
+        self,
+        args: Sequence[str] | None = None,
+        files: Sequence[Path] = (),
+        args_file_flag: str | None = None,
+    ) -> tuple[Namespace, list[str]]:
+        """The values of all fields, not yet made into instances, and the words that no option takes.
+
+        args: default `sys.argv[1:]`. files: put before them, those that exist.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        if args_file_flag:
+            named, words = _named_files(words, args_file_flag)
+            files = [*files, *named]
+        words = [word for file in files if file.exists() for word in read_text(file).split()] + words
+        if self._reads_config:
+            configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
+            if configs:
+                self._take_config(str(configs[-1]))
+        namespace, remaining = self.parse_known_args(words)
+        if self._reads_config:
+            delattr(namespace, _CONFIG)
+        return namespace, remaining
+
+    def _take_config(self, path: str) -> None:
+        """Keys of a file become defaults, so that flags win."""
+        defaults = self.file_values(path)
+        self.set_defaults(**defaults)
+        for action in self._actions:
+            action.required = action.required and action.dest not in defaults
+
+    def file_values(self, path: str) -> dict[str, Any]:
+        """What a file of `--config` says, by field. ValueError as of `flag_defaults`."""
+        actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
+        hints: dict[str, Any] = {}
+        for kind in self.dataclass_types:
+            hints |= get_type_hints(kind)
+        return flag_defaults(read_flag_file(path), actions, hints, path)
+
+    def parse_dict(self, args: dict[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed."""
+        if not allow_extra_keys:
+            self.check_names(args)
+        outputs = []
+        for kind in self.dataclass_types:
+            names = {f.name for f in dataclasses.fields(kind) if f.init}
+            outputs.append(kind(**{name: value for name, value in args.items() if name in names}))
+        return tuple(outputs)
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """ValueError for names that are no fields, with the nearest ones."""
+        known = {f.name for kind in self.dataclass_types for f in dataclasses.fields(kind) if f.init}
+        unused = sorted(set(names) - known)
+        if unused:
+            near = nearest([f"--{name}" for name in unused], [f"--{name}" for name in known])
+            hints = near.replace("--", "").replace("flag", "name")
+            raise ValueError(f"Some keys are not used by the HfArgumentParser: {unused}{hints}")
+
+    def parse_json_file(self, json_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """`parse_dict` on a JSON file."""
+        return self.parse_dict(json.loads(Path(json_file).read_text(encoding="utf-8")), allow_extra_keys)
+
+    def parse_yaml_file(self, yaml_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """`parse_dict` on a YAML file."""
+        import yaml  # type: ignore[import-untyped]
+
+        return self.parse_dict(yaml.safe_load(Path(yaml_file).read_text(encoding="utf-8")), allow_extra_keys)
+
+
+def _default_files(look: bool, filename: str | Path | None) -> list[Path]:
+    if filename:
+        return [Path(filename)]
+    return [Path(sys.argv[0]).with_suffix(".args")] if look and sys.argv and sys.argv[0] else []
+
+
+def _named_files(words: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
+    """The files behind each `flag`, and the words without them."""
+    finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
+    finder.add_argument(flag, type=str, action="append", dest="files")
+    found, rest = finder.parse_known_args(words)
+    return [Path(name) for name in found.files or []], rest

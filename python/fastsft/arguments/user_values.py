@@ -1,0 +1,67 @@
+"""What was given for each field beside what was made of it, so that arguments can be settled again.
+
+Settling derives fields from others (steps of evaluation from those of logging, the device from an old name).
+A second time it starts from what was given, and from what a script changed since; what was derived is derived
+anew, and nothing is said twice.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+from fastsft.arguments.support import default_of
+
+# By field: the value as it was given, and what settling made of it.
+Record = dict[str, tuple[Any, Any]]
+
+# A script that sets the new name later means it, whatever the old one said before.
+_NEW_NAMES = {
+    "evaluation_strategy": "eval_strategy",
+    "group_by_length": "train_sampling_strategy",
+    "no_cuda": "use_cpu",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_organization": "hub_model_id",
+    "push_to_hub_token": "hub_token",
+}
+
+
+def values_of(args: Any, declared: type) -> dict[str, Any]:
+    """The fields of `declared` as they stand in `args`; lists and dictionaries are copies."""
+    fields: Any = dataclasses.fields(declared)
+    return {field.name: _copied(getattr(args, field.name)) for field in fields if field.init}
+
+
+def restore_given(args: Any, declared: type, record: Record, set_now: frozenset[str]) -> dict[str, Any]:
+    """Put back what was given where nothing changed since `record`. Returns the values that are given now.
+
+    set_now: fields that count as changed even where the value is the old one.
+    """
+    changed = {
+        name
+        for name, (_, settled) in record.items()
+        if name in set_now or not is_same(getattr(args, name), settled)
+    }
+    for name in record.keys() - changed:
+        setattr(args, name, _copied(record[name][0]))
+    defaults: Any = {field.name: default_of(field) for field in dataclasses.fields(declared)}
+    for old, new in _NEW_NAMES.items():
+        if new in changed and old not in changed:
+            setattr(args, old, defaults[old])
+    return values_of(args, declared)
+
+
+def record_of(args: Any, declared: type, given: dict[str, Any]) -> Record:
+    """The record of arguments that are settled now."""
+    settled = values_of(args, declared)
+    return {name: (given[name], settled[name]) for name in given}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equal and of one type: True is not 1."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _copied(value: Any) -> Any:
+    return copy.deepcopy(value) if isinstance(value, dict | list) else value

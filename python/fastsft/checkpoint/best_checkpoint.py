@@ -1,0 +1,68 @@
+"""A checkpoint that is used once more when its run is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.checkpoint.checkpoint import check_checkpoint
+from fastsft.checkpoint.run_identity import holds_only_model
+from fastsft.model.weights import load_weights
+from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.messages import tell
+
+
+def checkpoint_exists(directory: str | Path) -> bool:
+    """Whether rank 0 sees `directory`; the same on every rank, collective."""
+    agreement = Agreement(f"looking for {directory}")
+    found = agreement.attempt_on_first(lambda: "yes" if Path(directory).is_dir() else "no")
+    return agreement.settle_first(found) == "yes"
+
+
+def load_trained_weights(trainer: Any, directory: str | Path) -> None:
+    """Weights and optimizer as saved in `directory`, bit by bit, and nothing else; collective.
+
+    Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. ValueError
+    when the checkpoint does not verify, or belongs to another run.
+    """
+    agreement = Agreement(f"loading {directory}")
+    only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
+    if agreement.settle_first(only_model) == "only model":
+        load_weights(trainer.engine, directory)
+        return
+    saved = check_checkpoint(trainer, directory)
+    _C.load_training_state(trainer.engine, str(directory))
+    trainer.engine.step_count = saved["optimizer_step"]
+
+
+def _verify(directory: Path) -> str:
+    """What the checkpoint holds; ValueError when it is damaged."""
+    if not holds_only_model(directory):
+        return "training state"
+    problems = _C.verify_directory(str(directory))
+    if problems:
+        raise ValueError(f"{directory}: cannot be loaded: {'; '.join(problems)}")
+    return "only model"
+
+
+def keep_only(directory: str | Path, source: str = "") -> None:
+    """Remove the other checkpoints of fastsft beside `directory`; by rank 0, collective.
+
+    A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
+    for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
+    directory of that name. source: the name of one that stays as well.
+    """
+    path = Path(directory)
+    agreement = Agreement(f"removing the checkpoints beside {path}")
+    agreement.attempt_on_first(lambda: _remove_others(path, source))
+    agreement.settle(None)
+
+
+def _remove_others(kept: Path, source: str) -> None:
+    for name in _C.list_checkpoints(str(kept.parent)):
+        other = kept.parent / name
+        if name not in (kept.name, source) and not _C.verify_directory(str(other), checksums=False):
+            aside = _C.delete_directory(str(other))
+            if aside:
+                tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

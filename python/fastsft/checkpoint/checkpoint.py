@@ -1,0 +1,157 @@
+"""Checkpoints: absent, ignored, or complete and verified (reliability.md, sections 1 to 3)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
+from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
+from fastsft.model.directory import finish_file_sets
+from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.random_state import restore_random_state, saved_random_states
+from fastsft.runtime.standard_streams import say
+
+_LOGGER = logging.getLogger(__name__)
+_UNSAFE_SECONDS = 2.0
+_Identity = list[tuple[str, int, int, int, int]]
+# Of checkpoints whose every byte this process has read: which files they were, and what is wrong with them.
+_verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
+
+
+def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
+    """Restore weights, optimizer, step count and random states of a checkpoint; collective.
+
+    Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
+    state from trainer_state.json. ValueError when the checkpoint does not verify, or belongs to another run.
+    """
+    saved = check_checkpoint(trainer, directory)
+    agreement = Agreement(f"resuming from {directory}")
+    _C.load_training_state(trainer.engine, str(directory))
+    trainer.engine.step_count = saved["optimizer_step"]
+    if saved["world_size"] == agreement.world_size:
+        agreement.attempt(lambda: restore_random_state(directory, agreement.rank))
+        trainer.resumed_states = agreement.attempt(lambda: saved_random_states(directory, agreement.rank))
+        agreement.settle(None)
+    return saved
+
+
+def check_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
+    """Verify a checkpoint and that `trainer` continues it; collective. Returns fastsft_state.json.
+
+    Rank 0 reads every byte, once: what it has verified before is not read again. The trainer keeps the
+    checkpoint's micro-batches. ValueError when the checkpoint does not verify, or belongs to another run.
+    """
+    agreement = Agreement(f"resuming from {directory}")
+    saved = agreement.attempt(lambda: _check(trainer, directory, verify=agreement.rank == 0))
+    agreement.settle(None)
+    assert saved is not None
+    return saved
+
+
+def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str | None:
+    """The newest checkpoint of `output_dir` that verifies, the same on every rank; collective.
+
+    None when there is no directory called checkpoint-<step>. Rejected ones are logged with
+    what is wrong. `before`: of steps below it. ValueError, with the reason for each, when none verifies.
+    """
+    agreement = Agreement(f"looking for checkpoints in {output_dir}")
+    found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before) or "")
+    return agreement.settle_first(found) or None
+
+
+def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
+    if verify:
+        problems, _ = _verify(Path(directory))
+    else:
+        problems = _C.verify_directory(str(directory), checksums=False)
+    if problems:
+        raise ValueError(f"{directory}: cannot be resumed: {'; '.join(problems)}")
+    saved = _check_states(Path(directory))
+    check_same_run(trainer, saved, directory)
+    return saved
+
+
+def _check_states(directory: Path) -> dict[str, Any]:
+    """fastsft_state.json. ValueError when it, or trainer_state.json, has other types than are written."""
+    saved = read_run_state(directory)
+    check_run_state(saved, directory / STATE_NAME)
+    check_trainer_state(directory)
+    return saved
+
+
+def _verify(directory: Path) -> tuple[list[str], bool]:
+    """What is wrong with a checkpoint, and whether all of it was read now; a line when nothing is wrong.
+
+    What this process has read is not read again while its files are the same ones. Files that changed less
+    than two seconds before could change again without showing it, and are.
+    """
+    path, identity = directory.resolve(), _identity(directory)
+    known = _verdicts.get(path)
+    if known is not None and known[0] == identity:
+        return known[1], False
+    started, at = time.monotonic(), time.time()
+    problems = list(_C.verify_directory(str(directory)))
+    if not problems:
+        say(f"{directory} verified in {time.monotonic() - started:.1f} s")
+    _verdicts.pop(path, None)
+    settled = at - max((item[-1] for item in identity), default=0) / 1e9 > _UNSAFE_SECONDS
+    if settled and identity == _identity(directory):
+        _verdicts[path] = identity, problems
+    return problems, True
+
+
+def _problems(path: Path) -> tuple[list[str], bool]:
+    """Why the checkpoint `path`, or what a link of that name leads to, cannot be resumed; and whether it is
+    news to this process."""
+    if not path.is_dir():
+        return [f"a link that leads to no directory: {os.readlink(path)}"], True
+    try:
+        problems, is_news = _verify(path)
+    except OSError as error:
+        return [f"it cannot be read: {error.strerror}"], True
+    if not problems and holds_only_model(path):
+        problems = ["it holds a model without optimizer state (--save_only_model True)"]
+    if not problems:
+        try:
+            _check_states(path)
+        except ValueError as error:
+            problems = [str(error)]
+    return problems, is_news
+
+
+def _identity(directory: Path) -> _Identity:
+    """Of every file: what changes when another one takes its place, or it is written to."""
+    files = []
+    for path in sorted(directory.resolve().rglob("*")):
+        status = path.lstat()
+        files.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return files
+
+
+def _newest_verified(output_dir: Path, before: int | None) -> str | None:
+    if not output_dir.is_dir():
+        return None
+    finish_file_sets(output_dir)
+    _C.restore_replaced(str(output_dir))
+    rejected: list[str] = []
+    for name in reversed(_C.list_checkpoints(str(output_dir), links=True)):
+        if before is not None and int(name.split("-")[1]) >= before:
+            continue
+        path = output_dir / name
+        problems, is_news = _problems(path)
+        if not problems:
+            return str(path)
+        rejected.append(f"{path}: {'; '.join(problems)}")
+        if is_news:
+            _LOGGER.warning("%s cannot be used: %s", path, "; ".join(problems))
+    if rejected:
+        raise ValueError(
+            f"{output_dir}: holds checkpoints, but none can be used; remove or repair them, choose another "
+            "--output_dir, or start afresh with --no_resume True\n  " + "\n  ".join(rejected)
+        )
+    return None

@@ -1,0 +1,91 @@
+"""FastChat's `trainer_save_model_safe`, for our trainers and for Hugging Face's."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from typing import Any
+
+
+def trainer_save_model_safe(trainer: Any) -> None:
+    """Save the final model of a trainer into its output directory; collective.
+
+    A fastsft trainer streams its shards. So does any other object with `model` (a transformers model, in
+    FSDP1, FSDP2, DDP or nothing) and `args.output_dir`: one unit at a time is gathered, to the CPU of rank 0,
+    and written by fastsft; see docs/checkpoint.md. What cannot be streamed (adapters, quantized
+    models, a subclass that saves in its own way, ...) is saved by the trainer's own `save_model()`, as
+    FastChat does: rank 0 then holds the whole model, and a warning says why.
+    """
+    if hasattr(trainer, "engine"):
+        trainer.save_model()
+        return
+    reason = _reason_not_to_stream(trainer)
+    if reason is None:
+        from fastsft.checkpoint.external.entries import NotStreamable
+        from fastsft.checkpoint.external.save import save_foreign_model
+
+        try:
+            save_foreign_model(trainer)
+            return
+        except NotStreamable as error:
+            reason = str(error)
+    if reason:
+        warnings.warn(f"the trainer saves its model in its own way: {reason}", stacklevel=2)
+    with _full_state_dict(trainer.model):
+        trainer.save_model()
+
+
+def _reason_not_to_stream(trainer: Any) -> str | None:
+    """None when the model can be streamed; "" when the trainer is none that transformers knows."""
+    from fastsft.checkpoint.external.files import is_pretrained
+    from fastsft.checkpoint.external.state import unwrapped
+
+    args, model = getattr(trainer, "args", None), unwrapped(trainer.model)
+    base = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    is_trainer = base is not None and isinstance(trainer, base)
+    if getattr(args, "output_dir", None) is None or not (is_pretrained(model) or is_trainer):
+        return ""
+    overridden = is_trainer and [
+        name for name in ("save_model", "_save") if getattr(type(trainer), name) is not getattr(base, name)
+    ]
+    if overridden:
+        return f"{type(trainer).__name__} overrides {', '.join(overridden)}"
+    return _special_model(trainer, model) or _special_arguments(args)
+
+
+def _special_model(trainer: Any, model: Any) -> str | None:
+    peft = sys.modules.get("peft")
+    if getattr(model, "_hf_peft_config_loaded", False) or (peft and isinstance(model, peft.PeftModel)):
+        return "only the adapter of a PEFT model is saved"
+    if getattr(model, "hf_quantizer", None) is not None:
+        return "the model is quantized"
+    if (getattr(model, "_tp_size", None) or 1) > 1:
+        return "the model is tensor-parallel"
+    if getattr(trainer, "is_deepspeed_enabled", False):
+        return "DeepSpeed holds the model"
+    if getattr(model, "hf_device_map", None) and "disk" in model.hf_device_map.values():
+        return "parts of the model are offloaded to disk"
+    return None
+
+
+def _special_arguments(args: Any) -> str | None:
+    if getattr(args, "save_safetensors", True) is False:
+        return "--save_safetensors False asks for pickled weights"
+    if getattr(args, "push_to_hub", False):
+        return "--push_to_hub saves once more by itself"
+    if getattr(args, "save_on_each_node", False):
+        return "--save_on_each_node needs the whole model on every node"
+    return None
+
+
+def _full_state_dict(model: Any) -> contextlib.AbstractContextManager[Any]:
+    from fastsft.checkpoint.external.state import wrapped_by_fsdp1
+
+    if not wrapped_by_fsdp1(model):
+        return contextlib.nullcontext()
+    from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    return FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy)

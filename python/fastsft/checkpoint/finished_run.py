@@ -1,0 +1,154 @@
+"""A run that is over: started again, it returns at once (trainer_semantics.md, section 17)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.callbacks.state import TrainOutput
+from fastsft.checkpoint.json_shape import Count, ListOf, Number, misfit
+from fastsft.checkpoint.run_identity import describe_request
+from fastsft.data.known_lengths import untouched_rows
+from fastsft.data.token_rows import TokenRows
+from fastsft.planning.run_plan import RunPlan
+from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.run_lock import check_still_held
+from fastsft.runtime.messages import tell
+from fastsft.runtime.output_files import keep_aside, write_output
+from fastsft.runtime.place import launch
+from fastsft.runtime.regular_files import read_json
+from fastsft.tokenizer.kept_files import TEMPLATES, is_tokenizer_file
+
+RECORD_NAME = "fastsft_finished.json"
+_VERSION = 1
+_RECORD = {
+    "format_version": Count,
+    "step": Count,
+    "training_loss": Number,
+    "metrics": dict,
+    "request": {"planned_steps": Count},
+    "files": dict,
+}
+
+
+def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> TrainOutput | None:
+    """What the same run gave when it finished in `output_dir`, with a line that says so; collective.
+
+    None unless the record of its end is there with a checkpoint, names this run (data, arguments that count
+    when resuming, source of the model, how weights are saved), and all files of the model that it left are
+    there as it wrote them. Then the run is resumed or begun as usual, which leads to the same result. None
+    for a script's own data set, too: nobody knows what its items will be.
+    """
+    if not _labelled_here(train_dataset):
+        return None
+    folder = Path(args.output_dir or ".")
+    agreement = Agreement(f"looking for a finished run in {folder}")
+    found = agreement.attempt_on_first(
+        lambda: json.dumps(_matching_record(folder, model, args, tokenizer, train_dataset))
+    )
+    record = json.loads(agreement.settle_first(found))
+    if record is None:
+        return None
+    step = record["step"]
+    tell(
+        f"{folder}: this run is finished: step {step} of {step}; nothing is trained or written, and "
+        "--no_resume True trains it again"
+    )
+    return TrainOutput(step, record["training_loss"], record["metrics"])
+
+
+def record_end(trainer: Any, output: TrainOutput) -> None:
+    """After the final save: note in `output_dir` that the run is over, and what it left; on rank 0."""
+    if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
+        return
+    folder = Path(trainer.args.output_dir or ".")
+    try:
+        files = _model_files(folder)
+    except ValueError:
+        return  # a script's own trainer_save_model_safe keeps the model elsewhere
+    request = _request(trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
+    record = {
+        "format_version": _VERSION,
+        "step": output.global_step,
+        "training_loss": output.training_loss,
+        "metrics": output.metrics,
+        "request": request,
+        "files": {name: _stamp(folder / name) for name in files},
+    }
+    check_still_held(folder)
+    write_output(folder / RECORD_NAME, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+
+def forget_end(output_dir: str | Path) -> None:
+    """A run begins in `output_dir`: what an earlier one left there is no longer the last word; on rank 0."""
+    path = Path(output_dir) / RECORD_NAME
+    if launch().rank != 0 or not os.path.lexists(path):
+        return
+    if path.is_symlink() or _read(path) is not None:
+        path.unlink()
+    else:
+        keep_aside(path)
+
+
+def _labelled_here(dataset: Any) -> bool:
+    return untouched_rows(dataset, label=False) is not None
+
+
+def _matching_record(
+    folder: Path, model: Any, args: Any, tokenizer: Any, train_dataset: Any
+) -> dict[str, Any] | None:
+    record = _read(folder / RECORD_NAME)
+    if record is None and os.path.lexists(folder / RECORD_NAME):
+        tell(f"{folder / RECORD_NAME} is not as a finished run writes it: the run counts as not finished")
+    if record is None or not _C.list_checkpoints(str(folder), links=True):
+        return None
+    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
+    if request["data_hash"] is None:  # whether its data are the same cannot be known
+        return None
+    if record["request"] != request or record["step"] < request["planned_steps"]:
+        return None
+    files: dict[str, Any] = record["files"]
+    return record if all(_stamp(folder / name) == stamp for name, stamp in files.items()) else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The record; None when there is none, or it has not the types that `record_end` writes."""
+    try:
+        record: dict[str, Any] = read_json(path)
+    except ValueError:
+        return None
+    if misfit(record, _RECORD, str(path)) is not None or record["format_version"] != _VERSION:
+        return None
+    stamps, metrics = record["files"].values(), record["metrics"].values()
+    fits = all(misfit(stamp, ListOf(Count), "") is None for stamp in stamps)
+    return record if fits and all(misfit(value, Number, "") is None for value in metrics) else None
+
+
+def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[str, Any]:
+    rows = TokenRows.of(train_dataset, args.model_max_length)
+    return {
+        **describe_request(args, tokenizer, train_dataset, rows),
+        "planned_steps": RunPlan.of(args, len(rows)).max_steps,
+        "model": str(Path(model.source_directory).resolve()),
+        **{name: getattr(args, name) for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")},
+    }
+
+
+def _model_files(folder: Path) -> list[str]:
+    names = [Path(path).name for path in _C.weight_files(str(folder))]
+    names += ["config.json", "generation_config.json"]
+    names += [path.name for path in folder.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
+    names += [path.relative_to(folder).as_posix() for path in folder.glob(f"{TEMPLATES}/*.jinja")]
+    return sorted({name for name in names if (folder / name).is_file()})
+
+
+def _stamp(path: Path) -> list[int] | None:
+    """Size and time of change of a file; None when it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns // 1000]

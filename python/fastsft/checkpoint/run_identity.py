@@ -1,0 +1,190 @@
+"""fastsft_state.json: where a run stands, and what must stay the same (reliability.md, section 3)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
+from fastsft.data.token_cache import tokenizer_digest
+from fastsft.runtime.regular_files import read_json
+
+STATE_NAME = "fastsft_state.json"
+_VERSION = 2
+# `tokenizer` and `labelling` before `data_hash`, which changes with them and says less.
+_FATAL = (
+    "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling", "num_conversations",
+    "data_hash", "dataloader_drop_last", "train_sampling_strategy",
+)  # fmt: skip
+# Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
+_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", "data_hash")
+_WARN = (
+    "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
+    "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+    "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
+    "grad_dtype", "optim_dtype", "master_dtype", "logging_steps", "eval_steps", "save_steps",
+)  # fmt: skip
+
+
+def describe_run(trainer: Any) -> dict[str, Any]:
+    """The content of fastsft_state.json."""
+    args, engine, state = trainer.args, trainer.engine, trainer.state
+    return {
+        "format_version": _VERSION,
+        "step": state.global_step,
+        "optimizer_step": engine.step_count,
+        "epoch": state.epoch,
+        "position": _position(trainer, state.global_step),
+        "world_size": engine.world_size,
+        "unit_names": list(engine.unit_names),
+        "unit_hashes": list(engine.unit_hashes),
+        "micro_batch_tokens": trainer.token_budget,
+        "bad_steps": trainer.bad_steps.state(),
+        "due": trainer.due.to_json(),
+        **describe_request(
+            trainer.fixed_arguments.over(args), trainer.tokenizer, trainer.train_dataset, trainer.train_rows
+        ),
+    }
+
+
+def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -> dict[str, Any]:
+    """What a run is asked to compute, by arguments and data, before there is an engine."""
+    batch = _batch(args)
+    return {
+        "batch": {**batch, "global": math.prod(batch.values())},
+        "seed": args.seed,
+        "data_seed": args.seed if args.data_seed is None else args.data_seed,
+        "model_max_length": args.model_max_length,
+        "tokenizer": tokenizer_digest(tokenizer),
+        "labelling": dict(getattr(train_dataset, "labelling", None) or {}) or None,
+        "num_conversations": len(rows),
+        "data_hash": data_hash(rows),
+        "dataloader_drop_last": args.dataloader_drop_last,
+        "train_sampling_strategy": _sampling(args),
+        **{name: getattr(args, name) for name in _WARN},
+    }
+
+
+def _sampling(args: Any) -> str:
+    """Grouping by length sorts within the rows of a rank's accumulation group."""
+    group = args.train_batch_size * args.gradient_accumulation_steps
+    grouped = args.train_sampling_strategy == "group_by_length"
+    return f"group_by_length of {group}" if grouped else str(args.train_sampling_strategy)
+
+
+def _batch(args: Any) -> dict[str, int]:
+    return {
+        "per_device": args.train_batch_size,
+        "accumulation": args.gradient_accumulation_steps,
+        "world_size": args.world_size,
+    }
+
+
+def _position(trainer: Any, step: int) -> dict[str, int]:
+    drop_last = trainer.args.dataloader_drop_last
+    return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer.args))
+
+
+def data_position(
+    step: int, num_conversations: int, *, per_device: int, accumulation: int, world_size: int, drop_last: bool
+) -> dict[str, int]:
+    """Epoch, and conversations consumed in it, after `step` steps (trainer_semantics.md, section 5)."""
+    rows = per_device * world_size
+    micro_batches = num_conversations // rows if drop_last else math.ceil(num_conversations / rows)
+    steps = max(1, math.ceil(micro_batches / accumulation))
+    epoch, within = divmod(step, steps)
+    consumed = min(within * accumulation * rows, num_conversations)
+    return {"epoch": epoch, "conversations": consumed}
+
+
+def data_hash(rows: Any) -> str | None:
+    """CRC-32C of all ids and learned spans: changes with data, tokenizer, template and masks.
+
+    None for rows that are read in every epoch, and not known before.
+    """
+    return rows.checksum()  # type: ignore[no-any-return]
+
+
+def holds_only_model(directory: str | Path) -> bool:
+    """Whether a checkpoint was saved with --save_only_model."""
+    try:
+        return bool(read_run_state(directory).get("only_model", False))
+    except ValueError:
+        return False
+
+
+def read_run_state(directory: str | Path) -> dict[str, Any]:
+    """fastsft_state.json. ValueError when it is missing or of another version."""
+    path = Path(directory) / STATE_NAME
+    if not path.exists():
+        raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
+    content = read_json(path, MOST_STATE_BYTES)
+    if not isinstance(content, dict) or content.get("format_version") != _VERSION:
+        found = content.get("format_version") if isinstance(content, dict) else None
+        raise ValueError(
+            f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
+            "that wrote it, or start afresh with another --output_dir or --no_resume True"
+        )
+    return content
+
+
+def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:
+    """ValueError when the run would not continue the one that was saved; other differences warn."""
+    current = describe_run(trainer)
+    for name in _FATAL:
+        unknown = name in _IF_KNOWN and (saved.get(name) is None or current[name] is None)
+        if saved.get(name) != current[name] and not unknown:
+            raise ValueError(
+                f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
+                "or start afresh with another --output_dir or --no_resume True"
+            )
+    _keep_token_budget(trainer, saved, directory)
+    _check_global_batch(saved["batch"], current["batch"], directory)
+    _check_position(saved, _position(trainer, saved["step"]), directory)
+    for name in _WARN:
+        if name in saved and saved[name] != current[name]:
+            warnings.warn(f"{directory}: {name} was {saved[name]}, now it is {current[name]}", stacklevel=3)
+
+
+def _keep_token_budget(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:
+    """The planned budget depends on free memory; with another one the resumed run would round differently."""
+    if trainer.args.micro_batch_tokens is not None or "micro_batch_tokens" not in saved:
+        return
+    budget = saved["micro_batch_tokens"]
+    try:
+        trainer.keep_token_budget(budget)
+    except ValueError as error:
+        raise ValueError(
+            f"{directory}: micro-batches of {budget:,} tokens, with which a resumed run gives the same bits: "
+            f"{error}; another --micro_batch_tokens rounds differently"
+        ) from error
+
+
+def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:
+    if saved["global"] == current["global"]:
+        return
+    rows = current["per_device"] * current["world_size"]
+    accumulation, rest = divmod(saved["global"], rows)
+    advice = (
+        f"--gradient_accumulation_steps {accumulation} restores it"
+        if rest == 0 and accumulation > 0
+        else f"no accumulation restores it with micro-batches of {rows} conversations over all ranks"
+    )
+    raise ValueError(
+        f"{directory}: the global batch was {saved['global']} conversations, now it is {current['global']}; "
+        f"{advice}"
+    )
+
+
+def _check_position(saved: dict[str, Any], current: dict[str, int], directory: str | Path) -> None:
+    """With dropped last batches, equal global batches may still make epochs of different lengths."""
+    old, batch = saved["position"], saved["batch"]
+    if old != current:
+        raise ValueError(
+            f"{directory}: after step {saved['step']} the run was in epoch {old['epoch']} after "
+            f"{old['conversations']} conversations of it; now that would be epoch {current['epoch']} after "
+            f"{current['conversations']}; resume with --per_device_train_batch_size {batch['per_device']} "
+            f"--gradient_accumulation_steps {batch['accumulation']} on {batch['world_size']} ranks"
+        )

@@ -1,0 +1,161 @@
+"""One save of a checkpoint on one rank: its part, its report, and on rank 0 the commit."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.checkpoint.content import CheckpointContent
+from fastsft.checkpoint.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
+from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.ranks.run_lock import check_still_held
+from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class CheckpointSave:
+    """Writes this rank's part of `target` into the temporary directory `path`, in a thread of its own.
+
+    part: a staged copy or the state itself, by its `write`. directory: the AtomicDirectory on rank 0, None
+    elsewhere. limit: save_total_limit, 0 keeps all. needed: bytes of the checkpoint. streamed: digests (on
+    rank 0) of model files that are written already, None when each rank writes its part of them.
+    """
+
+    def __init__(
+        self,
+        target: Path,
+        path: str,
+        directory: Any,
+        content: CheckpointContent,
+        part: Any,
+        limit: int,
+        needed: int,
+        *,
+        streamed: list[Any] | None,
+    ) -> None:
+        self.target, self._path, self._directory = target, path, directory
+        self._content, self._part, self._limit, self._streamed = content, part, limit, streamed
+        self._rank, self._needed = launch().rank, needed
+        self._box = ReportBox(self._rank, launch().world_size)
+        self._deadline = Deadline()
+        self.failure: Exception | None = None  # this rank's own
+        self.verdict: Report | None = None  # on rank 0: the first report that has an error, or an empty one
+        self.report = Report()  # this rank's
+        self.is_stranded = False  # the store that reports travel through is gone
+        self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
+
+    def start(self) -> None:
+        """Write in the background; before the training goes on where the system gives no thread."""
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._run()
+
+    def run_here(self) -> None:
+        """Write now, on this thread; in one of its own only what cannot be interrupted."""
+        self._run()
+
+    def done(self) -> bool:
+        """On rank 0: whether the checkpoint is there, or has failed. Or nobody can be told of it."""
+        return self.verdict is not None or self.is_stranded
+
+    def join(self, timeout: float | None = None) -> None:
+        """Until this rank has nothing more to do for it."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def give_up_in(self, seconds: float) -> None:
+        """Do not wait longer than that for the reports of other ranks."""
+        self._deadline.set(seconds)
+
+    def _run(self) -> None:
+        report = self.report
+        try:
+            with self._box.at_work():
+                self._write(report)
+        except Exception as error:
+            self.failure = explain(error, self._path, self._needed)
+            report.blame(self.failure)
+        try:
+            self._box.post(report)
+            if self._rank == 0:
+                self.verdict = self._conclude(self._box.collect(self._deadline))
+        except STORE_ERRORS:
+            self.is_stranded = True
+        except Exception as error:
+            self.failure = self.failure or error
+            if self._rank == 0:
+                self.verdict = Report()
+                self.verdict.blame(error)
+        finally:
+            if self._directory is not None and not self.is_stranded:
+                self._directory.discard()
+
+    def conclude(self, reports: list[Report]) -> None:
+        """The rest, on rank 0, where the ranks have handed over their reports in another way."""
+        try:
+            self.verdict = self._conclude(reports)
+        except Exception as error:
+            self.failure, self.verdict = error, Report()
+            self.verdict.blame(error)
+        finally:
+            self._directory.discard()
+
+    def _write(self, report: Report) -> None:
+        form = self._content.form
+        files, ranges = self._part.write(
+            self._path,
+            dtype=form.dtype,
+            max_shard_size=form.max_shard_size,
+            with_model=self._streamed is None,
+            with_state=self._content.with_state,
+        )
+        files = [*(self._streamed or []), *files, *self._content.write_random_state(self._path, self._rank)]
+        if self._rank == 0:
+            files += self._content.write_run_files(self._path)
+        report.files = [digest_tuple(item) for item in files]
+        report.ranges = [range_tuple(item) for item in ranges]
+
+    def _conclude(self, reports: list[Report]) -> Report:
+        """Commit when all ranks have written; the first failure otherwise."""
+        for rank, report in enumerate(reports):
+            if report.error is not None:
+                at = f"rank {rank} failed: " if len(reports) > 1 else ""
+                return Report(error=f"saving {self.target}: {at}{report.error}", user=report.user)
+        commit_checkpoint(
+            self._directory,
+            self.target,
+            self._content,
+            joined_digests((report.files, report.ranges) for report in reports),
+            self._limit,
+        )
+        return Report()
+
+
+def explain(error: Exception, path: str, needed: int) -> Exception:
+    """A full disk with path, bytes needed and bytes free; other errors as they are."""
+    full = isinstance(error, OSError) and error.errno in _FULL
+    if not full and not (isinstance(error, RuntimeError) and "bytes are free" in str(error)):
+        return error
+    free = "" if "bytes are free" in str(error) else f", {_C.available_bytes(path)} bytes are free there"
+    return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
+
+
+def commit_checkpoint(
+    directory: Any, target: Path, content: CheckpointContent, files: list[Any], limit: int
+) -> None:
+    """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
+    manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
+    check_still_held(target.parent)
+    directory.commit(target.name, manifest)
+    if directory.kept:
+        tell(f"what fastsft did not write in {target} is now in {directory.kept}")
+    kept = [content.best, target.name, content.source]
+    for name, aside in _C.rotate_checkpoints(str(target.parent), limit, kept).items():
+        if aside:
+            tell(f"{target.parent / name} is removed; what fastsft did not write there is now in {aside}")

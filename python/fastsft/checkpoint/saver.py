@@ -1,0 +1,262 @@
+"""Checkpoints of a running loop: the training thread copies, threads behind it write."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.checkpoint.content import CheckpointContent
+from fastsft.checkpoint.save import CheckpointSave, commit_checkpoint, explain
+from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
+from fastsft.planning.device_memory import available_host_memory, size_text
+from fastsft.ranks.agreement import Agreement, on_any_rank
+from fastsft.ranks.process_group import gather_objects
+from fastsft.ranks.run_lock import check_still_held
+from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
+from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
+
+_STATE_BYTES = 12  # of a parameter: master and two moments in fp32
+_WORTH_SAYING = 1.0  # seconds that training waited for the save before
+_GRACE = 30.0  # seconds for the reports of other ranks after an error on this one
+
+
+class CheckpointSaver:
+    """Saves checkpoints of `trainer`, at most one at a time behind the training. Every rank has one.
+
+    `save`, `poll` and `wait` are collective: all ranks call them in the same order, from the thread that
+    trains, and all of them raise when a save failed on any rank (RuntimeError; ValueError for what the user
+    can mend). With `--on_save_error continue` they print one line instead, and training goes on.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._save: CheckpointSave | None = None
+        self._latest: Path | None = None
+        self._way: Way | None = None  # chosen by the first save, for all
+        self._behind = bool(trainer.args.async_save)
+        self._staging: Any = None
+
+    def save(self, directory: str | Path) -> None:
+        """Save the state as it is now to `directory`; on return training may go on changing it."""
+        target, started = Path(directory), time.monotonic()
+        earlier = self._save
+        self.wait()
+        waited = time.monotonic() - started
+        if earlier is not None and waited > _WORTH_SAYING:
+            tell(f"{target.name}: waited {waited:.1f} s for {earlier.target.name} to be written")
+        self._latest = target
+        try:
+            self._begin(target)
+        except Exception as error:  # whatever it is: the other ranks have heard of it, and act by the policy
+            self._failed(target, error)
+
+    def poll(self) -> None:
+        """At the end of every step: learn whether the save in flight is done, without waiting for it."""
+        if self._save is not None and on_any_rank(self._save.done()):
+            self._settle()
+
+    def wait(self) -> None:
+        """Until the save in flight is a checkpoint, or has failed."""
+        if self._save is not None:
+            self._settle()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a save is being written behind the training."""
+        return self._save is not None
+
+    def has(self, directory: str | Path) -> bool:
+        """Whether the newest save was to `directory` and has not failed; it may be in flight."""
+        return self._latest == Path(directory)
+
+    def remember(self, directory: Path | None) -> None:
+        """The state as it stands is that of this checkpoint, which is there already; None: of no one."""
+        self._latest = directory
+
+    def abandon(self, error: BaseException) -> None:
+        """After an error, on this rank alone: give the save in flight a last chance; raises nothing.
+
+        After a second Ctrl-C nobody waits, not even for this rank's own part.
+        """
+        save, self._save = self._save, None
+        if save is None:
+            return
+        hurried = isinstance(error, KeyboardInterrupt)
+        save.give_up_in(0 if hurried else _GRACE)
+        save.join(0.0 if hurried else None)
+        if save.verdict is not None and save.verdict.error is not None:
+            tell(f"{save.target} was not finished: {save.verdict.error}")
+
+    def _settle(self) -> None:
+        save, self._save = self._save, None
+        assert save is not None
+        save.join()
+        if on_any_rank(save.is_stranded):
+            reports = gather_objects(save.report)
+            if launch().rank == 0 and save.verdict is None:
+                save.conclude(reports)
+        verdict = gather_objects(save.verdict)[0]
+        assert verdict is not None
+        if verdict.error is None:
+            self._upload(save.target)
+            return
+
+        kind = ValueError if verdict.user else _C.PeerFailedError
+        self._failed(save.target, save.failure or kind(verdict.error))
+
+    def _failed(self, target: Path, error: Exception) -> None:
+        if self._latest == target:
+            self._latest = None
+        self._trainer.save_failed(target)
+        if self._trainer.args.on_save_error == "stop" or isinstance(error, _C.CollectiveError):
+            raise error
+        tell(f"{error}; training goes on without this checkpoint (--on_save_error continue)")
+
+    def _begin(self, target: Path) -> None:
+        trainer, agreement = self._trainer, Agreement(f"saving {target}")
+        directory = agreement.attempt_if(
+            writes_small_files(trainer.args), lambda: _open_directory(trainer, target)
+        )
+        try:
+            path = agreement.settle_first(directory.path if directory is not None else None)
+            path = directory.path if directory is not None else path
+            way = self._choose(path, agreement)
+            content = agreement.attempt(lambda: CheckpointContent.of(trainer))
+            if way == "stream":
+                agreement.settle(None)
+                assert content is not None
+                self._stream(target, path, directory, content, agreement)
+                return
+            self._write_parts(target, path, directory, content, agreement, streamed=way == "mixed")
+        except BaseException:
+            if directory is not None:
+                directory.discard()
+            raise
+
+    def _write_parts(
+        self,
+        target: Path,
+        path: str,
+        directory: Any,
+        content: CheckpointContent | None,
+        agreement: Agreement,
+        *,
+        streamed: bool,
+    ) -> None:
+        trainer = self._trainer
+        part: Any = _LivePart(trainer.engine)
+        if self._behind:
+            part = agreement.attempt(self._stage)
+        agreement.settle(None)
+        assert content is not None and part is not None
+        form, files = content.form, None
+        if streamed:
+            files = _C.save_model(trainer.engine, path, dtype=form.dtype, max_shard_size=form.max_shard_size)
+        limit, needed = trainer.args.save_total_limit or 0, needed_bytes(trainer)
+        self._save = CheckpointSave(target, path, directory, content, part, limit, needed, streamed=files)
+        if self._behind:
+            self._save.start()
+        else:
+            self._save.run_here()
+            self._settle()
+
+    def _stage(self) -> Any:
+        if self._staging is None:
+            self._staging = _C.CheckpointStaging(self._trainer.engine)
+        self._staging.stage()
+        return self._staging
+
+    def _choose(self, path: str, agreement: Agreement) -> Way:
+        """How all saves of this run are written; the first one decides, and says what is not the rule."""
+        if self._way is not None:
+            return self._way
+        self._way, why = agreed_way(self._trainer.args, path, agreement)
+        if why:
+            tell(f"model files are gathered and written by rank 0: {why}")
+        if self._behind and self._way != "stream":
+            self._behind = self._fits_beside(agreement)
+        return self._way
+
+    def _fits_beside(self, agreement: Agreement) -> bool:
+        needs = _C.CheckpointStaging(self._trainer.engine).nbytes
+        there = available_host_memory() // launch().local_world_size
+        sizes = agreement.settle((needs, there))
+        short = [(needs, there) for needs, there in sizes if needs > there]
+        if short:
+            tell(
+                f"checkpoints are written while training waits: a copy takes {size_text(short[0][0])} of "
+                f"host memory a rank, and {size_text(short[0][1])} is there"
+            )
+        return not short
+
+    def _stream(
+        self, target: Path, path: str, directory: Any, content: CheckpointContent, agreement: Agreement
+    ) -> None:
+        """The whole state through rank 0, or through the first rank of every node; training waits."""
+        args, engine, form = self._trainer.args, self._trainer.engine, content.form
+        here = writes_small_files(args)
+        writes = here if args.save_on_each_node else None
+        files = list(
+            _C.save_model(engine, path, dtype=form.dtype, max_shard_size=form.max_shard_size, writes=writes)
+        )
+        if content.with_state:
+            files += _C.stream_training_state(engine, path, writes=writes)
+        states = gather_objects(content.random_states)
+
+        def finish() -> None:
+            for rank, state in enumerate(states):
+                files.extend(content.write_random_state(path, rank, state))
+            files.extend(content.write_run_files(path))
+            commit_checkpoint(directory, target, content, files, args.save_total_limit or 0)
+
+        agreement.attempt_if(here, finish)
+        agreement.settle(None)
+        self._upload(target)
+
+    def _upload(self, target: Path) -> None:
+        """The checkpoint is there: with --push_to_hub it goes to the hub."""
+        uploads = getattr(self._trainer, "uploads", None)
+        if uploads is not None:
+            uploads.checkpoint(target)
+
+
+class _LivePart:
+    """This rank's part as it is in the engine, which must not change while it is written."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def write(self, directory: str, **options: Any) -> tuple[list[Any], list[Any]]:
+        """As CheckpointStaging."""
+        files, ranges = _C.write_part(self._engine, directory, **options)
+        return files, ranges
+
+
+def save_checkpoint(trainer: Any, directory: str | Path) -> None:
+    """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver."""
+    finish_save_in_flight(trainer)
+    saver = CheckpointSaver(trainer)
+    saver.save(directory)
+    saver.wait()
+
+
+def _open_directory(trainer: Any, target: Path) -> Any:
+    check_still_held(target.parent)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for name in recover_directory(target.parent):
+        tell(f"removed {target.parent / name}, left by an interrupted save")
+    needed = needed_bytes(trainer)
+    check_free_space(target.parent, needed)
+    try:
+        return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))
+    except RuntimeError as error:
+        raise explain(error, str(target.parent), needed) from None
+
+
+def needed_bytes(trainer: Any) -> int:
+    """Of a checkpoint: model files, and the training state unless only the model is saved."""
+    state = 0 if trainer.args.save_only_model else trainer.engine.num_parameters * _STATE_BYTES
+    return ModelForm.of(trainer).bytes(trainer.engine) + int(state)

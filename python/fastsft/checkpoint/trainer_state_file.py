@@ -1,0 +1,77 @@
+"""trainer_state.json and fastsft_state.json of a checkpoint have the types that a resumed run counts on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from fastsft.callbacks.state import TrainerState
+from fastsft.checkpoint.json_shape import Count, ListOf, Number, Optional, misfit
+from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json
+
+# Long runs that log every step have long histories.
+MOST_STATE_BYTES = 4 * MOST_TOKENIZER_BYTES
+_CALLBACK = {"args": dict, "attributes": dict}
+_TRAINER_STATE = {
+    "epoch": Optional(Number),
+    "global_step": Count,
+    "max_steps": Optional(Number),
+    "num_train_epochs": Optional(Number),
+    "num_input_tokens_seen": Optional(Count),
+    "total_flos": Optional(Number),
+    "log_history": ListOf({"step": Count, "epoch": Optional(Number)}),
+    "best_global_step": Optional(Count),
+    "best_model_checkpoint": Optional(str),
+    "stateful_callbacks": Optional(dict),
+}
+_RUN_STATE = {
+    "step": Count,
+    "optimizer_step": Count,
+    "position": {"epoch": Count, "conversations": Count},
+    "world_size": Count,
+    "batch": {"per_device": Count, "accumulation": Count, "world_size": Count, "global": Count},
+    "micro_batch_tokens": Optional(Count),
+    "bad_steps": Optional(
+        {
+            "left_out": Optional(ListOf(Count)),
+            "count": Optional(Count),
+            "recent_losses": Optional(ListOf(Number)),
+            "spikes": Optional(ListOf(Count)),
+        }
+    ),
+    "due": Optional(
+        {
+            "evaluate": Optional(bool),
+            "save": Optional(bool),
+            "epoch_end": Optional(bool),
+            "stop": Optional(bool),
+            "log_entries": Optional(Count),
+        }
+    ),
+}
+_DUE = set(_RUN_STATE["due"].shape)  # type: ignore[attr-defined]
+
+
+def check_trainer_state(directory: str | Path) -> None:
+    """ValueError, naming the key, unless a run can go on from trainer_state.json of the checkpoint."""
+    path = Path(directory) / "trainer_state.json"
+    content = read_json(path, MOST_STATE_BYTES)
+    _require(misfit(content, _TRAINER_STATE, str(path)))
+    unknown = set(content) - {item.name for item in dataclasses.fields(TrainerState)}
+    _require(f"{path}: unknown keys {sorted(unknown)}" if unknown else None)
+    for name, kept in (content.get("stateful_callbacks") or {}).items():
+        for one in kept if isinstance(kept, list) else [kept]:
+            _require(misfit(one, _CALLBACK, f"{path}: stateful_callbacks.{name}"))
+
+
+def check_run_state(content: dict[str, Any], path: Path) -> None:
+    """ValueError, naming the key, unless the content of fastsft_state.json has the types that are written."""
+    _require(misfit(content, _RUN_STATE, str(path)))
+    unknown = set(content.get("due") or {}) - _DUE
+    _require(f"{path}: due: unknown keys {sorted(unknown)}" if unknown else None)
+
+
+def _require(problem: str | None) -> None:
+    if problem is not None:
+        raise ValueError(f"{problem}; the file is not as fastsft wrote it")

@@ -1,0 +1,21 @@
+"""FastChat's data functions and sets; below them, how labelled rows and batches are made.
+
+As in FastChat's module, `train()` uses what a script binds to these names (script_names/rebound.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from fastsft.runtime.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from fastsft.data.supervised import (
+        IGNORE_TOKEN_ID,
+        LazySupervisedDataset,
+        SupervisedDataset,
+        make_supervised_data_module,
+        preprocess,
+    )
+
+__all__ = ["IGNORE_TOKEN_ID", "LazySupervisedDataset", "SupervisedDataset", "make_supervised_data_module",
+           "preprocess"]  # fmt: skip
+__getattr__ = lazy_names(__name__, dict.fromkeys(__all__, "supervised"))

@@ -1,0 +1,256 @@
+"""A data set read batch by batch: when, how often and with the random numbers that transformers does.
+
+Sources: transformers 4.57 trainer.py (_get_dataloader, seed_worker), accelerate data_loader.py
+(BatchSamplerShard, DataLoaderShard, skip_first_batches).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.data.collators import BatchItem, BatchItems, Collation
+from fastsft.runtime.random_state import RandomState
+
+# Where torch's loader reads items one by one.
+_FETCH = "torch.utils.data._utils.fetch"
+Order = Callable[[int], npt.NDArray[np.int64]]
+
+
+class ReadBatch(NamedTuple):
+    """A batch: its rows by their numbers in the data set, and what was read of them."""
+
+    rows: list[int]
+    items: list[BatchItem]
+
+    @property
+    def width(self) -> int:
+        """Tokens of its longest item with padding."""
+        return max((item.length for item in self.items), default=0)
+
+    def number_of(self, place: int) -> int:
+        """The row of the item at `place`; the batch's first where a collator gave other rows than it got."""
+        return self.rows[place] if len(self.items) == len(self.rows) > place else self.rows[0]
+
+
+class ReadPosition(NamedTuple):
+    """Random states within an epoch: before its reader was made, and before the batch ahead was read."""
+
+    epoch: RandomState
+    ahead: RandomState | None
+
+
+class BatchReader:
+    """Reads this rank's batches of `dataset`; one for all epochs, as there is one data loader.
+
+    order: the rows of an epoch; asked for once an epoch, when the first batch is read. sets_epoch: whether
+    the order is of a sampler that knows of epochs (accelerate then tells the data set of them on one rank
+    alone). training: workers are seeded as transformers seeds those of training.
+    """
+
+    def __init__(
+        self,
+        args: TrainingArguments,
+        dataset: Any,
+        collation: Collation,
+        order: Order,
+        batch_size: int,
+        *,
+        training: bool,
+        sets_epoch: bool,
+    ) -> None:
+        self._args, self.dataset = args, dataset
+        self._tells_epoch = hasattr(dataset, "set_epoch") and not (sets_epoch and args.world_size > 1)
+        self._batches = _RankBatches(args, batch_size, order)
+        self._loader = _loader(args, dataset, self._batches, collation, training)
+        self._passes = 0
+
+    def tell_epoch(self, epoch: int) -> None:
+        """What accelerate's `set_epoch` tells the data set; a pass is of the epoch told last."""
+        self._passes = epoch
+        if self._tells_epoch:
+            self.dataset.set_epoch(epoch)
+
+    def close(self) -> None:
+        """End worker processes that stay between epochs."""
+        iterator, self._loader._iterator = self._loader._iterator, None
+        if iterator is not None:
+            iterator._shutdown_workers()
+
+    def read(self, skip: int = 0, position: ReadPosition | None = None) -> EpochReads:
+        """Read an epoch from batch `skip` on. position: where a run that is resumed had been."""
+        if not skip:
+            self.tell_epoch(self._passes)
+        self._batches.begin(self._passes)
+        self._passes += 1
+        return EpochReads(self._loader, self._batches, skip, position)
+
+
+class EpochReads:
+    """The batches of an epoch, one read ahead as accelerate's loader reads them."""
+
+    def __init__(self, loader: Any, batches: _RankBatches, skip: int, position: ReadPosition | None) -> None:
+        self._batches, self._workers = batches, loader.num_workers
+        here = RandomState.now()
+        if position is not None:
+            position.epoch.set()
+        self._epoch = RandomState.now()
+        self._ahead_state: RandomState | None = None
+        # Workers have drawn numbers for what was skipped: they read it again. Else its rows are left out.
+        again = skip if position is not None and self._workers else 0
+        batches.skip = skip - again
+        self._reads = iter(loader)
+        for _ in range(again):
+            self._next()
+        if position is None:
+            self._ahead = self._next()
+            return
+        if position.ahead is not None and not self._workers:
+            self._ahead = self._next_from(position.ahead)
+        else:
+            self._ahead = self._next()
+        here.set()
+
+    def position(self) -> ReadPosition | None:
+        """Where a run that is saved now would have to go on; None when all batches were taken."""
+        return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
+
+    def take(self) -> ReadBatch:
+        """The next batch. ValueError when there is none, or it is faulty; else what the data set raises."""
+        batch = self._ahead
+        if batch is None:
+            raise ValueError("train_dataset has fewer rows than when train() began")
+        self._ahead = self._next()
+        return batch
+
+    def rest(self) -> list[ReadBatch]:
+        """All batches that were not taken yet."""
+        batches = []
+        while self._ahead is not None:
+            batches.append(self.take())
+        return batches
+
+    def close(self) -> None:
+        """End the worker processes of this epoch."""
+        if hasattr(self._reads, "_shutdown_workers"):
+            self._reads._shutdown_workers()
+
+    def _next_from(self, state: RandomState) -> ReadBatch | None:
+        """The batch that was read from `state`; what draws the order of rows has been drawn before."""
+        self._batches.settle()
+        state.set()
+        return self._next()
+
+    def _next(self) -> ReadBatch | None:
+        self._ahead_state = None if self._workers else RandomState.now()
+        try:
+            items: BatchItems = next(self._reads)
+        except StopIteration as error:
+            if not self._batches.sent:
+                return None
+            raise ValueError(_ended_within(self._batches.sent[0], error)) from error
+        if isinstance(items, ValueError):
+            raise items
+        return ReadBatch(self._batches.sent.popleft(), items)
+
+
+class _RankBatches(Sampler[list[int]]):
+    """Rows of this rank's batches. `skip`: batches to leave out of the next pass. `sent`: those to come."""
+
+    def __init__(self, args: TrainingArguments, batch_size: int, order: Order) -> None:
+        self._args, self._batch_size, self._order = args, batch_size, order
+        self._epoch, self.skip = 0, 0
+        self.sent: deque[list[int]] = deque()
+        self._settled: list[list[int]] | None = None
+
+    def begin(self, epoch: int) -> None:
+        """The next pass is `epoch`."""
+        self._epoch, self.skip, self._settled = epoch, 0, None
+        self.sent.clear()
+
+    def settle(self) -> None:
+        """Ask for the order now, before the first batch is."""
+        if self._settled is None:
+            args = self._args
+            batches = _C.rank_micro_batches(
+                self._order(self._epoch), self._batch_size, args.process_index, args.world_size,
+                args.dataloader_drop_last,
+            )  # fmt: skip
+            self._settled = [batch.tolist() for batch in batches[self.skip :]]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.settle()
+        assert self._settled is not None
+        for batch in self._settled:
+            self.sent.append(batch)
+            yield list(batch)
+
+
+def _ended_within(batch: list[int], error: StopIteration) -> str:
+    """What the user is told of a data set that raised StopIteration when an item of `batch` was read."""
+    rows = batch
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == _FETCH and "idx" in trace.tb_frame.f_locals:
+            rows = [trace.tb_frame.f_locals["idx"]]
+        trace = trace.tb_next
+    which = "row" if len(rows) == 1 else "one of the rows"
+    return (
+        f"{which} {', '.join(map(str, rows))} of the data set: reading it raised StopIteration, at which "
+        "transformers' Trainer leaves out the rest of the epoch without a word; let __getitem__ return an "
+        "item, or raise IndexError"
+    )
+
+
+def _loader(
+    args: TrainingArguments, dataset: Any, batches: _RankBatches, collation: Collation, training: bool
+) -> Any:
+    workers: dict[str, Any] = {}
+    if args.dataloader_num_workers:
+        if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
+            # Such processes begin in the working directory, and would import what lies there.
+            os.environ.setdefault("PYTHONSAFEPATH", "1")
+        seeding = (args.dataloader_num_workers, args.process_index) if training else None
+        workers = {
+            "worker_init_fn": partial(_begin_worker, seeding=seeding),
+            "prefetch_factor": args.dataloader_prefetch_factor,
+            "persistent_workers": args.dataloader_persistent_workers,
+            "multiprocessing_context": args.dataloader_multiprocessing_context,
+        }
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=collation,
+        num_workers=args.dataloader_num_workers,
+        **workers,
+    )
+
+
+def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
+    """Signals that save a checkpoint are for the run alone; seeds of training as transformers sets them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if seeding is None:
+        return
+    workers, rank = seeding
+    seed = workers * rank + torch.initial_seed() % 2**32
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def draw_loader_seed() -> None:
+    """What a torch data loader draws from the global generator each time it is iterated over."""
+    torch.empty((), dtype=torch.int64).random_()

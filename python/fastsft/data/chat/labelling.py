@@ -1,0 +1,117 @@
+"""How records become labels: the mask policy, the chat template and what goes with them.
+
+Rules: fastchat_labels.md, sections 4 and 5, as docs/data.md tells them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastsft import _C
+from fastsft.data.chat.template_check import check_template
+from fastsft.data.chat.template_choice import choose_template
+
+_PROBE_LENGTH = 1 << 16
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """The policy and its options; the defaults are FastChat's.
+
+    mask_policy: "fastchat" or "spans". template: a name of `chat_templates()`, one of FastChat's spellings,
+    "model" for the model's own, or None. train_turns: "all" or "last". role_map: name in the data -> role.
+    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
+    """
+
+    mask_policy: str = "fastchat"
+    template: str | None = None
+    chat_template_name: str | None = None
+    train_turns: str = "all"
+    role_map: dict[str, str] = field(default_factory=dict)
+    role_aliases: bool = False
+    on_bad_sample: str | None = None
+
+    @classmethod
+    def from_arguments(cls, data_args: Any) -> LabelSettings:
+        """From DataArguments; what an object of FastChat's own class lacks has its default."""
+        names = (
+            "mask_policy",
+            "template",
+            "chat_template_name",
+            "train_turns",
+            "role_aliases",
+            "on_bad_sample",
+        )
+        given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
+        return cls(role_map=parse_role_map(getattr(data_args, "role_map", None)), **given)
+
+    @property
+    def bad_sample_rule(self) -> str:
+        return self.on_bad_sample or ("skip" if self.mask_policy == "spans" else "error")
+
+
+def parse_role_map(text: str | None) -> dict[str, str]:
+    """`"narrator=system,alice=user"` as a dictionary. ValueError for an item without a name or a role."""
+    roles = {}
+    for item in (text or "").split(",") if text else []:
+        name, _, role = (part.strip() for part in item.partition("="))
+        if not name or not role:
+            raise ValueError(f"--role_map: expected name=role,..., got {text!r}")
+        roles[name] = role
+    return roles
+
+
+def make_labeller(
+    native: Any,
+    max_length: int,
+    pad_id: int,
+    settings: LabelSettings | None = None,
+    *,
+    tokenizer: Any = None,
+    num_threads: int = 0,
+    self_test: bool = False,
+) -> Any:
+    """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
+
+    pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native`
+    stands for, whose own chat template may be used. self_test: refuse a template whose labels of a probe are
+    wrong (data/chat/template_check.py). ValueError for options that contradict each other, an unknown
+    template, and a tokenizer that the policy cannot use.
+    """
+    chosen = settings or LabelSettings()
+    name, model = choose_template(
+        chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native
+    )
+
+    stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
+
+    def build(length: int) -> Any:
+        options = _C.LabelOptions(
+            mask_policy=chosen.mask_policy,
+            chat_template=name,
+            chat_template_digest=model.digest if model else "",
+            stop_token=stop,
+            max_length=length,
+            pad_id=pad_id,
+            num_threads=num_threads,
+            train_turns=chosen.train_turns,
+            role_map=chosen.role_map,
+            role_aliases=chosen.role_aliases,
+            on_bad_sample=chosen.bad_sample_rule,
+        )
+        return _C.Labeller(native, options, model)
+
+    if self_test:
+        check_template(build(_PROBE_LENGTH), native, stop, train_turns=chosen.train_turns)
+    return build(max_length)
+
+
+def describe(labeller: Any) -> dict[str, str]:
+    """Policy, template and stop token of a labeller, as data_report.json names them."""
+    options = labeller.options
+    return {
+        "mask_policy": options.mask_policy,
+        "template": options.chat_template,
+        "stop_token": options.stop_token,
+    }

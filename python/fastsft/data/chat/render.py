@@ -1,0 +1,263 @@
+"""Renders conversations with a model's own Jinja chat template; runs in a process of its own.
+
+The template comes from a model directory and is not trusted: a sandbox keeps it from Python's insides
+(`sandbox.py`), and this process keeps its time, memory and output within limits. Imports nothing but
+jinja2 and the standard library. Speaks JSON lines over its standard input and output; `template.py` is the
+other end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import secrets
+import signal
+import sys
+from typing import Any, NamedTuple
+
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+
+from fastsft.data.chat.pieces import Piece, Span, cut_pieces, difference, place_contents
+from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
+
+MEMORY_LIMIT = 1 << 29
+_SURROGATE = re.compile("[\ud800-\udfff]")
+Message = tuple[str, str, bool]  # role, text, whether it is learned
+
+
+class Skeleton(NamedTuple):
+    """What a template writes around contents that it does not look at."""
+
+    text: str
+    pieces: list[Piece]
+    spans: dict[int, Span]  # reply number -> what is learned with it
+    faults: dict[int, str]  # reply number -> why it has no span
+
+
+class Program:
+    """One compiled template. `stop`: the text that ends replies; None while it is not known yet."""
+
+    def __init__(
+        self, source: str, tokens: dict[str, str], date: str, adds_bos: bool, stop: str | None
+    ) -> None:
+        # Digits, because a template may change the case of what it writes.
+        nonce = f"{secrets.randbelow(10**18):018}"
+        self._content_mark = f"\ue000{nonce}-%05d\ue001"
+        self._mark_pattern = re.compile(f"\ue000{nonce}-(\\d{{5}})\ue001")
+        self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
+        self._environment = Sandbox(date, self._blocks)
+        self._tokens = tokens
+        self._bos = tokens.get("bos_token", "") if adds_bos else ""
+        self._stop = stop
+        self._skeletons: dict[tuple[str, ...], Skeleton] = {}
+        try:
+            self._template = self._environment.from_string(source)
+            self.has_blocks = "generation" in source and self._parses_blocks(source)
+        except Exception as error:  # constants are computed while it compiles: anything may come of them
+            raise Fatal(f"the chat template does not compile: {str(error) or type(error).__name__}") from None
+
+    def _parses_blocks(self, source: str) -> bool:
+        return any(
+            isinstance(block.call.node, nodes.ExtensionAttribute)
+            for block in self._environment.parse(source).find_all(nodes.CallBlock)
+        )
+
+    def text(self, messages: list[dict[str, str]], prompt: bool = False) -> str:
+        """The rendered text. Refused for an exception of the template or too much output."""
+        limit = (1 << 20) + 16 * sum(len(message["content"]) for message in messages)
+        parts, size = [], 0
+        try:
+            for part in self._template.generate(
+                messages=messages, add_generation_prompt=prompt, tools=None, documents=None, **self._tokens
+            ):
+                size += len(part)
+                if size > limit:
+                    raise Refused(f"the chat template writes more than {limit} characters")
+                parts.append(part)
+        except SecurityError as error:
+            raise Fatal(f"the chat template asks for what the sandbox forbids: {error}") from None
+        except TimeLimit:
+            raise
+        except MemoryError:
+            raise Refused("the chat template needs too much memory") from None
+        except RecursionError:
+            raise Refused("the chat template calls itself without end") from None
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(f"the chat template refuses the conversation: {_told(error)}") from None
+        text = "".join(parts)
+        if not text.isascii() and _SURROGATE.search(text):
+            raise Refused("the chat template writes a lone surrogate, which is no text")
+        return text
+
+    def render(self, system: str | None, messages: list[Message]) -> dict[str, Any]:
+        """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
+        chat = _chat(system, messages)
+        full, blocks = self._split_blocks(self.text(chat))
+        skeleton = self._skeleton(tuple(message["role"] for message in chat))
+        replies = [i for i, message in enumerate(chat) if message["role"] == "assistant"]
+        offset = len(chat) - len(messages)
+        learned = [i for i in replies if messages[i - offset][2]]
+        contents = place_contents(skeleton.pieces, [message["content"] for message in chat], full)
+        if contents is None:
+            spans = self._content_spans(chat, full, blocks, replies, learned)
+            pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
+        else:
+            for i in learned:
+                if i not in skeleton.spans:
+                    raise Fatal(skeleton.faults[i])
+            pieces = list(cut_pieces(skeleton.pieces, contents, [skeleton.spans[i] for i in learned]))
+        in_front = bool(self._bos) and not full.startswith(self._bos)
+        return {"pieces": pieces, "bos": in_front, "known": contents is not None}
+
+    def ending(self) -> str:
+        """What the template writes behind the last reply of a short conversation."""
+        messages: list[Message] = [("user", "", False), ("assistant", "", True)] * 2
+        marked = [self._marked(i, role) for i, (role, _, _) in enumerate(messages)]
+        text, _ = self._split_blocks(self.text(marked))
+        marks = list(self._mark_pattern.finditer(text))
+        if not marks or int(marks[-1].group(1)) != len(messages) - 1:
+            raise Fatal("the chat template does not write the last reply")
+        return text[marks[-1].end() :]
+
+    def _marked(self, number: int, role: str) -> dict[str, str]:
+        return {"role": role, "content": self._content_mark % number}
+
+    def _split_blocks(self, text: str) -> tuple[str, list[Span]]:
+        """The text without the marks of generation blocks, and what they surround."""
+        if not self.has_blocks:
+            return text, []
+        begin, end = self._blocks
+        spans: list[Span] = []
+        plain = ""
+        for part in text.split(begin)[0:1]:
+            plain += part
+        for part in text.split(begin)[1:]:
+            inside, _, behind = part.partition(end)
+            if end in behind:
+                raise Fatal("the chat template writes a generation block inside another")
+            spans.append((len(plain), len(plain) + len(inside)))
+            plain += inside + behind
+        return plain, spans
+
+    def _skeleton(self, roles: tuple[str, ...]) -> Skeleton:
+        known = self._skeletons.get(roles)
+        if known is None:
+            known = self._skeletons[roles] = self._make_skeleton(roles)
+        return known
+
+    def _make_skeleton(self, roles: tuple[str, ...]) -> Skeleton:
+        chat = [self._marked(i, role) for i, role in enumerate(roles)]
+        text, blocks = self._split_blocks(self.text(chat))
+        pieces, at = [], 0
+        for mark in self._mark_pattern.finditer(text):
+            pieces.append(Piece(text[at : mark.start()], -1, at))
+            pieces.append(Piece(mark.group(), int(mark.group(1)), mark.start()))
+            at = mark.end()
+        pieces.append(Piece(text[at:], -1, at))
+        replies = [i for i, role in enumerate(roles) if role == "assistant"]
+        spans, faults = self._spans(chat, text, blocks, replies, replies)
+        return Skeleton(text, pieces, spans, faults)
+
+    def _content_spans(
+        self,
+        chat: list[dict[str, str]],
+        full: str,
+        blocks: list[Span],
+        replies: list[int],
+        learned: list[int],
+    ) -> list[Span]:
+        spans, faults = self._spans(chat, full, blocks, replies, learned)
+        if faults:
+            raise Fatal(next(iter(faults.values())))
+        return [spans[i] for i in learned]
+
+    def _spans(
+        self, chat: list[dict[str, str]], full: str, blocks: list[Span], replies: list[int], wanted: list[int]
+    ) -> tuple[dict[int, Span], dict[int, str]]:
+        """For each wanted reply what is learned of it in `full`, or why that is not known."""
+        if self.has_blocks:
+            if len(blocks) == len(replies):
+                return {i: blocks[replies.index(i)] for i in wanted}, {}
+            fault = f"{len(blocks)} generation blocks for {len(replies)} replies"
+            return {}, dict.fromkeys(wanted, f"the chat template writes {fault}")
+        spans: dict[int, Span] = {}
+        faults: dict[int, str] = {}
+        for i in wanted:
+            found = self._prefix_span(chat, full, i)
+            if isinstance(found, str):
+                faults[i] = found
+            else:
+                spans[i] = found
+        return spans, faults
+
+    def _prefix_span(self, chat: list[dict[str, str]], full: str, reply: int) -> Span | str:
+        """From the end of the prompt to the end of the stop token; a text when the template rewrites."""
+        before = self.text(chat[:reply], prompt=True)
+        upto = full if reply == len(chat) - 1 else self.text(chat[: reply + 1])
+        if not upto.startswith(before):
+            return difference(before, upto, f"reply {reply} does not follow its prompt")
+        stop = self._stop or ""
+        end = upto.rfind(stop) + len(stop)
+        if end <= len(before) or (stop and stop not in upto[len(before) :]):
+            return f"the chat template writes no {stop!r} behind reply {reply}"
+        if not full.startswith(upto[:end]):
+            return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
+        return len(before), end
+
+
+def _told(error: Exception) -> str:
+    """A template's own words, short, and without what moves a cursor."""
+    words = str(error)[:300]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+
+
+def _chat(system: str | None, messages: list[Message]) -> list[dict[str, str]]:
+    front = [] if system is None else [{"role": "system", "content": system}]
+    return front + [{"role": role, "content": text} for role, text, _ in messages]
+
+
+def _answer(program: Program, request: Any, seconds: float) -> dict[str, Any]:
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        if request == "ending":
+            return {"ending": program.ending()}
+        return program.render(*request)
+    except Refused as error:
+        return {"failure": str(error)}
+    except Fatal as error:
+        return {"fatal": str(error)}
+    except TimeLimit:
+        return {"failure": f"the chat template takes more than {seconds:g} s"}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def main() -> None:
+    """Read the settings, then a request a line; answer each with a line."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+
+    def on_alarm(*_: Any) -> None:
+        raise TimeLimit
+
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(sys.stdin.readline())
+    seconds = settings.pop("seconds")
+    program: Program | None = None
+    try:
+        program = Program(**settings)
+        hello = {"has_blocks": program.has_blocks}
+    except Fatal as error:
+        hello = {"fatal": str(error)}  # type: ignore[dict-item]
+    print(json.dumps(hello), flush=True)
+    for line in sys.stdin:
+        if program is not None:
+            print(json.dumps(_answer(program, json.loads(line), seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

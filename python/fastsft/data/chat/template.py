@@ -1,0 +1,199 @@
+"""The model's own Jinja chat template as a template of the spans policy (`--template model`).
+
+Rules: fastchat_labels.md, section 5.3. Templates run in processes of their own (`render.py`): only a
+process can be stopped inside one endless operation and be kept from taking all memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import subprocess
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from typing import Any
+
+from fastsft.runtime.isolated_python import isolated_command, isolated_environment
+from fastsft.runtime.messages import tell
+from fastsft.runtime.needed_threads import denied, start_needed
+
+SECONDS = 10.0
+_GRACE = 5.0
+_MOST_WORKERS = 4
+_SMALLEST_SHARE = 64
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+Asked = tuple[str | None, list[tuple[str, str, bool]]]
+Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str]
+
+
+class ModelTemplate:
+    """A Jinja chat template with the tokenizer that it is for; called with dialogues, it renders them.
+
+    source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
+    native: the native tokenizer. seconds: what one conversation may take. `stop_token`: the text that ends
+    replies, found by rendering. ValueError for a template that does not compile, does what the sandbox
+    forbids, or ends replies with no special token.
+    """
+
+    def __init__(self, source: str, tokenizer: Any, native: Any, *, seconds: float = SECONDS) -> None:
+        self.source = source
+        # A day: what is labelled is found again in the token cache, and is the same on all ranks.
+        self.date = date.today().isoformat()
+        self._seconds = seconds
+        tokens = {name: getattr(tokenizer, name, None) for name in _NAMED}
+        self._settings = {
+            "source": source,
+            "tokens": {name: str(text) for name, text in tokens.items() if text},
+            "date": self.date,
+            "adds_bos": bool(getattr(tokenizer, "add_bos_token", False)),
+            "stop": None,
+            "seconds": seconds,
+        }
+        self._workers: list[_Worker] = []
+        self._killed = 0
+        try:
+            self.stop_token = self._find_stop(native)
+        finally:
+            self.close()
+        self._settings["stop"] = self.stop_token
+        if "strftime_now" in source:
+            tell(f"chat template: strftime_now gives {self.date} throughout the run")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that the rendering depends on."""
+        settings = {**self._settings, "seconds": None}
+        if "strftime_now" not in self.source:
+            settings["date"] = None
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+    def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
+        """Pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why it failed."""
+        if not dialogues:
+            return []
+        count = min(_MOST_WORKERS, os.cpu_count() or 1, -(-len(dialogues) // _SMALLEST_SHARE))
+        while len(self._workers) < count:
+            self._workers.append(_Worker(self._settings, self._seconds))
+        size = -(-len(dialogues) // count)
+        shares = [dialogues[at : at + size] for at in range(0, len(dialogues), size)]
+        with ThreadPoolExecutor(len(shares)) as pool:
+            try:
+                answers = pool.map(_Worker.ask_all, self._workers, shares)
+            except RuntimeError as error:
+                raise denied("rendering the chat template", error) from error
+            return [self._checked(answer) for share in answers for answer in share]
+
+    def close(self) -> None:
+        """End the rendering processes; a later call starts new ones."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
+
+    def __del__(self) -> None:
+        for worker in getattr(self, "_workers", []):
+            worker.close()
+
+    def _checked(self, answer: dict[str, Any]) -> Rendered:
+        if "fatal" in answer:
+            raise ValueError(answer["fatal"])
+        self._killed += "killed" in answer
+        if self._killed > 3:
+            raise ValueError(f"{answer['failure']}, and so do others; use a named template (--template)")
+        if "failure" in answer:
+            return [], False, True, answer["failure"]
+        return [tuple(piece) for piece in answer["pieces"]], answer["bos"], answer["known"], ""
+
+    def _find_stop(self, native: Any) -> str:
+        worker = _Worker(self._settings, self._seconds)
+        self._workers.append(worker)
+        answer = worker.ask_all(["ending"])[0]
+        if "ending" not in answer:
+            raise ValueError(answer.get("fatal") or answer["failure"])
+        ending = str(answer["ending"]).encode()
+        ids, offsets = native.encode_with_offsets(ending)
+        for token, (begin, end) in zip(ids, offsets, strict=True):
+            if native.is_special(token):
+                return ending[begin:end].decode().strip()
+        raise ValueError(
+            f"the chat template ends a reply with {ending.decode()!r}, which holds no special token: a model "
+            "trained with it would not stop; use a named template (--template)"
+        )
+
+
+class _Worker:
+    """One rendering process, started again after it had to be killed."""
+
+    def __init__(self, settings: dict[str, Any], seconds: float) -> None:
+        self._settings = settings
+        self._patience = seconds + _GRACE
+        self._buffer = b""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask_all(self, requests: Sequence[Any]) -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = []
+        while len(answers) < len(requests):
+            process = self._start()
+            lines = "".join(json.dumps(request) + "\n" for request in requests[len(answers) :]).encode()
+            writer = threading.Thread(target=_write, args=(process, lines), daemon=True)
+            start_needed(writer, "rendering the chat template")
+            while len(answers) < len(requests):
+                answer = self._read(process)
+                answers.append(answer)
+                if "killed" in answer:
+                    break
+            writer.join()
+        return answers
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is not None:
+            return self._process
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            isolated_command("fastsft.data.chat.render", ("jinja2", "markupsafe")),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=isolated_environment(),
+        )
+        _write(self._process, json.dumps(self._settings).encode() + b"\n")
+        hello = self._read(self._process)
+        if "fatal" in hello or "failure" in hello:
+            self.close()
+            raise ValueError(hello.get("fatal") or hello["failure"])
+        return self._process
+
+    def _read(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+        assert process.stdout is not None
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([process.stdout], [], [], self._patience)
+            part = os.read(process.stdout.fileno(), 1 << 20) if ready else b""
+            if not part:
+                self.close()
+                reason = f"takes more than {self._patience:g} s" if not ready else "ended its process"
+                return {"failure": f"the chat template {reason}", "killed": True}
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _write(process: subprocess.Popen[bytes], lines: bytes) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(lines)
+        process.stdin.flush()
+    except (OSError, ValueError):
+        return  # the process was killed: the reader says so

@@ -1,0 +1,93 @@
+"""Which chat template a run uses: by name, or the model's own (fastchat_labels.md, 5.2 and 5.3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.template_check import probe_record
+from fastsft.tokenizer.settings import read_chat_template
+
+MODEL = "model"
+
+
+def choose_template(
+    policy: str, name: str | None, chat_template_name: str | None, tokenizer: Any, native: Any
+) -> tuple[str, ModelTemplate | None]:
+    """The template's name, and the Jinja template to render with when it is "model".
+
+    policy: "fastchat" or "spans". name: a template, "model", or None for the policy's default: vicuna_v1.1,
+    with spans the model's own. A model's own template that is published as one of the named ones, and renders
+    probes to the same tokens, is rendered natively. ValueError for an unknown name, and when the model has no
+    chat template but one is needed.
+    """
+    if policy != "spans" or (name is not None and name != MODEL):
+        return _C.canonical_template_name(name or "vicuna_v1.1"), None
+    source = template_source(tokenizer, chat_template_name)
+    if source is None:
+        raise ValueError(
+            "--mask_policy spans: the model has no chat template; name one with --template: "
+            f"{', '.join(_C.chat_templates())}"
+        )
+    model = ModelTemplate(source, tokenizer, native)
+    known = recognise(source, model, native)
+    return (known, None) if known else (MODEL, model)
+
+
+def template_source(tokenizer: Any, chat_template_name: str | None = None) -> str | None:
+    """The Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
+    held = getattr(tokenizer, "chat_template", None)
+    if isinstance(held, dict):
+        held = held.get(chat_template_name or "default")
+    if isinstance(held, str) and chat_template_name in (None, "default"):
+        return held
+    directory = getattr(tokenizer, "directory", None) or getattr(tokenizer, "name_or_path", None)
+    if not directory or not Path(directory).is_dir():
+        return None
+    return read_chat_template(directory, chat_template_name)
+
+
+def digest_of(source: str) -> str:
+    """SHA-256 of a template's text; a line break counts as its escape, which Jinja reads as the same."""
+    return hashlib.sha256(source.strip().replace("\n", "\\n").encode()).hexdigest()
+
+
+def recognise(source: str, model: ModelTemplate, native: Any) -> str | None:
+    """The named template that is published with this very text and makes the same tokens of all probes."""
+    digest = digest_of(source)
+    for name in _C.chat_templates():
+        if digest in _C.find_chat_template(name).jinja_digests and _agree(name, model, native):
+            return str(name)
+    return None
+
+
+def _agree(name: str, model: ModelTemplate, native: Any) -> bool:
+    options: dict[str, Any] = {"mask_policy": "spans", "max_length": 1 << 16, "on_bad_sample": "skip"}
+    one = _C.Labeller(native, _C.LabelOptions(chat_template=name, **options))
+    other = _C.Labeller(native, _C.LabelOptions(chat_template=MODEL, **options), model)
+    try:
+        return all(
+            _labels(_C.explain_record(record, one)) == _labels(_C.explain_record(record, other))
+            for record in map(json.dumps, _probes())
+        )
+    except ValueError:
+        return False
+    finally:
+        model.close()
+
+
+def _labels(seen: Any) -> Any:
+    return seen.outcome, [(token, learned) for token, _, _, learned in seen.tokens]
+
+
+def _probes() -> list[dict[str, Any]]:
+    texts = [" a ", "\nb\n", "c  d\t", "e</s> <|im_end|>", "é你😀", "{{ f }}"]
+    turns = [{"from": role, "value": f"{text}{role}"} for text in texts for role in ("human", "gpt")]
+    spaced = [{"from": role, "value": f" {role}\n"} for role in ("human", "gpt")]
+    records = [{"conversations": turns}, {"conversations": spaced}]
+    systems = [{**record, "system": system} for record in records for system in ("S", " S\n")]
+    return [probe_record(), probe_record(system=True), *records, *systems]

@@ -1,0 +1,186 @@
+"""A `data_collator` of a Trainer: what a batch of items becomes before it is packed without padding."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastsft.data.item_rules import check_inputs, pads_left_unmasked
+from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
+from fastsft.originals.functions import is_written_in
+
+# They stack rows or fill them up, which packing makes needless; labels stay those of the items.
+_STACKING = (
+    "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
+    "DefaultDataCollator", "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
+)  # fmt: skip
+_IGNORED = -100
+# What transformers' Trainer hands to a collator unless --remove_unused_columns False.
+OF_FORWARD = (
+    "input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels", "use_cache",
+    "cache_position", "logits_to_keep", "kwargs", "label", "label_ids",
+)  # fmt: skip
+_COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
+_COUNTED = "num_items_in_batch"  # transformers' Trainer puts its own count in its place
+_TAKEN = "a key"  # in the place of what loaders drop: it is there
+
+
+class BatchItem(NamedTuple):
+    """An item with what it was padded to cut off, and its length with padding."""
+
+    item: Any
+    length: int
+
+
+# The items of a batch, or what is wrong with it: workers hand both over.
+BatchItems = list[BatchItem] | ValueError
+
+
+def collator_name(collator: Any) -> str:
+    """What messages call it."""
+    return str(getattr(collator, "__name__", type(collator).__name__))
+
+
+def only_stacks(collator: Any) -> bool:
+    """Whether `collator` is None or known to stack and pad alone: nothing calls it then.
+
+    One that pads on the left without a mask is called: that padding is attended to.
+
+    ValueError for one of those that pads labels with a value that would be learned.
+    """
+    if collator is None:
+        return True
+    pad_label = getattr(collator, "label_pad_token_id", _IGNORED)
+    if pad_label != _IGNORED:
+        raise ValueError(
+            f"Trainer: data_collator {collator_name(collator)} has label_pad_token_id {pad_label}: padding "
+            f"would be learned; make it {_IGNORED}, or leave the collator out: fastsft pads nothing"
+        )
+    if pads_left_unmasked(getattr(collator, "tokenizer", None)):
+        return False
+    return collator_name(collator) in _STACKING and _is_of_libraries(collator)
+
+
+def _is_of_libraries(collator: Any) -> bool:
+    """Whether a collator with such a name is that of transformers or torch, and nobody has changed it."""
+    if isinstance(collator, FunctionType):
+        return any(is_written_in(collator, library) for library in LIBRARIES)
+    changed = [method.name for method in foreign_methods_of(getattr(collator, "tokenizer", None))]
+    return is_own_object(collator, _STACKING) and not {"pad", "_pad"} & {*changed}
+
+
+class Collation:
+    """Makes the items of a batch that a data loader has read: what it is given as `collate_fn`.
+
+    collator: called with the whole batch, as transformers' Trainer calls it, unless it only stacks.
+    all_columns: hand over every key of an item, not only what a model's forward takes.
+    """
+
+    def __init__(self, collator: Any, *, all_columns: bool = False) -> None:
+        self._collator = None if only_stacks(collator) else collator
+        self._all_columns = all_columns
+
+    def __call__(self, items: list[Any]) -> BatchItems:
+        """The rows of the batch; a ValueError for a collator that gives something else is returned."""
+        if self._collator is not None:
+            batch = self._collator([self._taken(item) for item in items])
+            fault = self._fault(batch)
+            if fault is not None:
+                return fault
+            items = _rows_of(batch)
+        return [cut(item) for item in items]
+
+    def _taken(self, item: Any) -> Any:
+        if self._all_columns or not isinstance(item, dict):
+            return item
+        return {name: item[name] for name in item if name in OF_FORWARD}
+
+    def _fault(self, batch: Any) -> ValueError | None:
+        if not isinstance(batch, Mapping) or not {"input_ids", "labels"} <= set(batch):
+            got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+            return self._refusal(f"gives {got}, expected input_ids and labels")
+        try:
+            known = (*_COLUMNS, _COUNTED)
+            others = [name for name in batch if name not in known and batch[name] is not None]
+            check_inputs(others, f"data_collator {collator_name(self._collator)}", removed=False)
+        except ValueError as error:
+            return error
+        shapes = {name: list(np.shape(batch[name])) for name in _columns_of(batch)}
+        if any(len(shape) != 2 or shape != shapes["labels"] for shape in shapes.values()):
+            return self._refusal(f"makes {shapes}, expected a row of equal length in each")
+        return None
+
+    def _refusal(self, reason: str) -> ValueError:
+        return ValueError(
+            f"Trainer: data_collator {collator_name(self._collator)} {reason}; fastsft packs rows itself: "
+            "leave it out, and let the items of the data set have their final input_ids and labels"
+        )
+
+
+def cut(item: Any) -> BatchItem:
+    """`item` as arrays, cut after its last token that is attended to or learned; others stay as they are.
+
+    Keys that a model's forward does not take keep their name alone: loaders drop what they hold. A dict stays
+    one, and another mapping does not become one: columns are removed of dicts alone (item_rules.py).
+    """
+    if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
+        return BatchItem(item, _length(item))
+    arrays: dict[str, Any] = {
+        name: _array(item[name]) if name in _COLUMNS else _name_of(item[name]) for name in item
+    }
+    ids, labels, mask = arrays["input_ids"], arrays["labels"], arrays.get("attention_mask")
+    length = len(ids) if ids.ndim else 0
+    if mask is None or ids.ndim != 1 or not ids.shape == labels.shape == mask.shape or mask.dtype == object:
+        return BatchItem(_like(item, arrays), length)
+    kept = np.flatnonzero((mask != 0) | (labels != _IGNORED))
+    end = int(kept[-1]) + 1 if len(kept) else 0
+    return BatchItem(
+        _like(item, {name: _narrow(value, length, end) for name, value in arrays.items()}), length
+    )
+
+
+def _length(item: Any) -> int:
+    """Of what is not cut: an item with other names for its labels, or an object."""
+    ids: Any = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
+    return len(ids) if hasattr(ids, "__len__") else 0
+
+
+def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]:
+    return content if isinstance(item, dict) else UserDict(content)
+
+
+def _array(value: Any) -> Any:
+    """None stays; what is no array stays, and is refused where the item becomes a row."""
+    if value is None:
+        return None
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError, ValueError):
+        return value
+
+
+def _name_of(value: Any) -> str | None:
+    return None if value is None else _TAKEN
+
+
+def _narrow(array: Any, length: int, end: int) -> Any:
+    """The first `end` of an array of `length`, in 32 bits where they hold it."""
+    if not isinstance(array, np.ndarray) or array.shape != (length,):
+        return array
+    part = array[:end]
+    info = np.iinfo(np.int32)
+    fits = part.dtype == np.int64 and (not end or (part.min() >= info.min and part.max() <= info.max))
+    return part.astype(np.int32) if fits else part.copy()
+
+
+def _columns_of(batch: Mapping[str, Any]) -> list[str]:
+    return [name for name in _COLUMNS if batch.get(name) is not None]
+
+
+def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = {name: np.asarray(batch[name]) for name in _columns_of(batch)}
+    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch["labels"]))]

@@ -1,0 +1,114 @@
+"""Conversations as labelled rows: those of a file, and those that a script holds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.errors import raise_first
+from fastsft.data.label_files import FileOptions, label_files
+from fastsft.data.labelled_rows import LabelledRows
+from fastsft.data.record_sources import sources_of
+from fastsft.runtime.messages import warn_once
+from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
+from fastsft.script_names.rebound import refuse_unused
+from fastsft.sources.data_files import data_files, read_records
+from fastsft.sources.json_lines import write_conversations
+from fastsft.tokenizer.called_tokenizer import called_tokenizer
+from fastsft.tokenizer.model_digest import look_at_model
+from fastsft.tokenizer.native_tokenizer import native_of, why_called
+
+_MAX_MATERIALISED = 1 << 20
+
+
+def label_conversation_file(
+    path: str, tokenizer: Any, settings: LabelSettings, options: FileOptions
+) -> LabelledRows:
+    """Rows of a data file. DataError for a faulty conversation, ValueError as `check_tokenizer`."""
+    refuse_unused()
+    look_at_model(tokenizer)
+    native = native_of(tokenizer)
+    spans = settings.mask_policy == "spans"
+    refuse_reader()
+    if not spans:
+        refuse_template()
+    if native is None and not spans:
+        records = read_records(data_files(str(path)), options.max_record_bytes)
+        return label_sources(sources_of(records), tokenizer)
+    if native is None:
+        raise ValueError(
+            f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
+            "tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
+        )
+    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
+    labelled = label_files(str(path), tokenizer, labeller, options)
+    labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
+    return LabelledRows(
+        labelled, width, pad_id, spans, labelling,
+        label_alike=functools.partial(_label_by, settings),
+    )  # fmt: skip
+
+
+def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+    """Conversations as a file with these settings is labelled."""
+    native, spans = native_of(tokenizer), settings.mask_policy == "spans"
+    if native is None and not spans:
+        return label_sources(sources, tokenizer)
+    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
+    labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
+    raise_first(labelled.faults)
+    alike = functools.partial(_label_by, settings)
+    return LabelledRows(labelled, width, pad_id, spans, describe(labeller), alike)
+
+
+def label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+    """Rows of conversations, as FastChat's `preprocess` labels them. Raises as `label_conversation_file`."""
+    refuse_unused()
+    refuse_template()
+    if len(sources) > 1:
+        look_at_model(tokenizer)
+    native = native_of(tokenizer)
+    width, pad_id = check_tokenizer(tokenizer)
+    if native is None:
+        warn_once(f"{why_called(tokenizer)}: the object itself is called, as FastChat does, which is slow")
+        labeller = make_labeller(called_tokenizer(tokenizer), width, pad_id, num_threads=1)
+    else:
+        labeller = make_labeller(native, width, pad_id)
+    labelled = None if native is None else _C.label_lists(sources, labeller)
+    if labelled is None:
+        labelled = _C.label_text(write_conversations(sources), labeller)
+    raise_first(labelled.faults)
+    return LabelledRows(labelled, width, pad_id)
+
+
+def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
+    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
+
+    any_pad: EOS, or 0, fills rows up where there is no pad token (fastchat_labels.md, 7.2).
+    """
+    if getattr(tokenizer, "padding_side", "right") != "right":
+        raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
+    if getattr(tokenizer, "truncation_side", "right") != "right":
+        raise ValueError(
+            "labels need conversations cut on the right, got truncation_side left; set "
+            'tokenizer.truncation_side = "right"'
+        )
+    width, pad_id = tokenizer.model_max_length, tokenizer.pad_token_id
+    if not 0 < width <= _MAX_MATERIALISED:
+        raise ValueError(
+            f"model_max_length must lie between 1 and {_MAX_MATERIALISED}, got {width}; "
+            "give --model_max_length, or model_max_length= to from_pretrained"
+        )
+    if pad_id is None and any_pad:
+        pad_id = tokenizer.eos_token_id or 0
+    if pad_id is None:
+        raise ValueError(
+            "the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token). "
+            "--mask_policy spans needs neither"
+        )
+    return int(width), int(pad_id)

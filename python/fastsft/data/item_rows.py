@@ -1,0 +1,112 @@
+"""One item of a data set as a row of a native TokenDataset, with the meaning it has in transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsft.data.item_rules import LABELS, ItemRules
+
+_IGNORED = -100
+
+
+def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None) -> int:
+    """Add `item` to the _C.TokenDataset `native`, without its padding; its length with padding is returned.
+
+    item: a mapping, or an object with attributes, of tensors, arrays or lists [length]: `input_ids` and
+    `labels` (not shifted, -100: not learned; also `label_ids`, `label`), and perhaps `attention_mask` (0:
+    no token sees this one; one that is too short is filled up with 0, one that is too long is cut) and
+    `position_ids`. row: its number, for messages. rules: of the Trainer that reads it; None: the keys
+    above, others are dropped without a word. ValueError for an item without ids or labels, of other
+    shapes, or that fastsft cannot train as transformers does.
+    """
+    if not isinstance(item, Mapping):
+        item = _attributes(item, row)
+    rules = rules or ItemRules(is_quiet=True)
+    columns = rules.columns_of(item, row)
+    ids, labels = _ids_and_labels(item, columns, row)
+    needs = native.append_item(
+        ids,
+        labels,
+        _positions(item["position_ids"], len(ids), row) if "position_ids" in columns else None,
+        _mask(item["attention_mask"], row) if "attention_mask" in columns else None,
+        has_mask=rules.adds_mask,
+        row=row,
+    )
+    rules.check(needs, learns_first=len(labels) > 0 and labels[0] != _IGNORED, row=row)
+    return len(ids)
+
+
+def _ids_and_labels(
+    item: Mapping[str, Any], columns: tuple[str, ...], row: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    label_names = [name for name in columns if name in LABELS]
+    if "input_ids" not in columns or not label_names:
+        raise ValueError(f"row {row}: expected input_ids and labels, got {', '.join(map(str, item))}")
+    if len(label_names) > 1:
+        raise ValueError(f"row {row}: expected one of {', '.join(label_names)}, got all of them")
+    ids, labels = _array(item["input_ids"]), _array(item[label_names[0]])
+    if ids.ndim != 1 or ids.shape != labels.shape:
+        raise ValueError(
+            f"row {row}: expected input_ids and labels of one length, got {list(ids.shape)} and "
+            f"{list(labels.shape)}"
+        )
+    _check_integers("input_ids", ids, row)
+    _check_integers(label_names[0], labels, row)
+    return ids, labels
+
+
+def _attributes(item: Any, row: int) -> Mapping[str, Any]:
+    try:
+        return dict(vars(item))
+    except TypeError:
+        raise ValueError(
+            f"row {row}: expected a mapping with input_ids and labels, got {type(item).__name__}"
+        ) from None
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    """`value` as an array; of objects where it is none."""
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError):  # a tensor of a device, or one with a gradient
+        return np.asarray(value.detach().cpu())
+    except ValueError:  # lists of different lengths
+        return np.asarray(value, dtype=object)
+
+
+def _check_integers(name: str, values: npt.NDArray[Any], row: int) -> None:
+    if values.dtype.kind not in "iub" and values.size:
+        raise ValueError(f"row {row}: expected integers in {name}, got {values.dtype}")
+
+
+def _positions(value: Any, length: int, row: int) -> npt.NDArray[Any]:
+    positions = _array(value)
+    if positions.shape != (length,):
+        raise ValueError(
+            f"row {row}: expected position_ids of the length of input_ids, [{length}], got "
+            f"{list(positions.shape)}"
+        )
+    _check_integers("position_ids", positions, row)
+    return positions
+
+
+def _mask(value: Any, row: int) -> npt.NDArray[Any]:
+    """1 where a token can be seen."""
+    mask = _array(value)
+    if mask.ndim != 1 or mask.dtype.kind not in "iubf":
+        raise ValueError(
+            f"row {row}: expected an attention_mask with one number a token, got shape {list(mask.shape)}, "
+            f"{mask.dtype}; attention is causal here: sequences of a row are kept apart by position_ids "
+            "that restart, without a mask"
+        )
+    seen: npt.NDArray[Any] = mask != 0
+    if mask.dtype.kind == "f" and not np.array_equal(mask, seen):
+        raise ValueError(
+            f"row {row}: expected 0 and 1 in attention_mask, got {mask[~np.isin(mask, (0, 1))][0]}; what is "
+            "added to scores is not taken"
+        )
+    return seen

@@ -1,0 +1,157 @@
+"""What a Trainer makes of the items of one data set before its model sees them, as transformers' does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.originals.classes import is_own_object
+from fastsft.runtime.messages import tell
+
+LABELS = ("labels", "label_ids", "label")
+READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
+# The other arguments of a model's forward: they would change what it computes.
+_ARGUMENTS = frozenset(
+    ("inputs_embeds", "past_key_values", "use_cache", "cache_position", "logits_to_keep", "kwargs")
+)
+# What the model, its attention and its loss look for in the rest of the keywords.
+_KEYWORDS = frozenset(
+    (
+        "shift_labels", "ignore_index", "num_items_in_batch", "output_attentions", "output_hidden_states",
+        "return_dict", "is_causal", "dropout", "scaling", "head_mask", "vocab_size", "logits", "debug_io",
+        "hidden_states", "position_embeddings", "query", "key", "value", "module", "source", "target",
+        "sliding_window", "softcap", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
+    )
+)  # fmt: skip
+_MASKING = ("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
+
+
+@dataclass
+class ItemRules:
+    """How items are read; one for each data set, because it notes what its first item has.
+
+    removes_columns: keys that the model does not take are dropped (--remove_unused_columns), as transformers
+    drops them from a dict. adds_mask: a tokenizer pads the batches, and gives each row an attention mask.
+    pads_left: the collator that fills up rows of a batch on their left. attention: the implementation that
+    the model was loaded with. is_quiet: columns are dropped without a word.
+    """
+
+    removes_columns: bool = True
+    adds_mask: bool = False
+    pads_left: str | None = None
+    attention: str = "sdpa"
+    is_quiet: bool = False
+    _columns: tuple[str, ...] | None = None
+    _dropped: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, args: TrainingArguments, collator: Any, tokenizer: Any, model: Any) -> ItemRules:
+        """Those of a Trainer. collator: None is what transformers takes then, which pads by `tokenizer`."""
+        padder = tokenizer
+        if collator is not None:
+            padder = getattr(collator, "tokenizer", None) if is_own_object(collator, _MASKING) else None
+        names = getattr(padder, "model_input_names", None) or ("attention_mask",)
+        config = getattr(getattr(model, "module", None), "config", None)
+        return cls(
+            removes_columns=bool(args.remove_unused_columns),
+            adds_mask=padder is not None and "attention_mask" in names,
+            pads_left=_left_padder(args, collator),
+            attention=_attention_of(config),
+        )
+
+    def columns_of(self, item: Mapping[str, Any], row: int) -> tuple[str, ...]:
+        """The keys of `item` that are read.
+
+        ValueError for others that the model would compute with, and where they are not those of the first
+        item: transformers' collators take the keys of the first item of each batch.
+        """
+        columns = tuple([name for name in READ if item.get(name) is not None])
+        if len(columns) != len(item):
+            self._drop([name for name in item if name not in READ and item[name] is not None], item, row)
+        if self._columns is None:
+            self._columns = columns
+        if columns != self._columns:
+            raise ValueError(
+                f"row {row}: expected the keys of the first item, {', '.join(self._columns)}, got "
+                f"{', '.join(columns)}; give every item the same keys"
+            )
+        return columns
+
+    def _drop(self, names: Iterable[str], item: Mapping[str, Any], row: int) -> None:
+        new = [name for name in names if name not in self._dropped]
+        if not new:
+            return
+        check_inputs(new, f"row {row}", removed=self.removes_columns and isinstance(item, dict))
+        if not self._dropped and not self.is_quiet:
+            tell(f"columns that the model does not take are left out: {', '.join(map(str, new))}")
+        self._dropped.update(new)
+
+    def check(self, needs: Any, *, learns_first: bool, row: int) -> None:
+        """ValueError for a row that transformers computes in another way, or in each batch in another.
+
+        needs: _C.RowNeeds. learns_first: whether the first label is learned.
+        """
+        if self.pads_left is not None and learns_first:
+            raise ValueError(
+                f"row {row}: label 0 is learned, and {self.pads_left} pads on the left: transformers learns "
+                'it from the padding in some batches; set it to -100, or padding_side to "right"'
+            )
+        if self.attention == "sdpa" or not (needs.masked_query or needs.packing):
+            return
+        what = "attention_mask has a masked token that the next label is learned from"
+        if not needs.masked_query:
+            what = "position_ids restart"
+        if self.attention == "eager":
+            if not needs.blind_query or not needs.masked_query:
+                return
+            what = "attention_mask leaves a token that is learned from no token to see"
+        raise ValueError(
+            f"row {row}: {what}; fastsft computes that as transformers' sdpa attention, and the model has "
+            f"attn_implementation {self.attention!r}, which does it otherwise: load it with "
+            'attn_implementation="sdpa", or set those labels to -100'
+        )
+
+
+def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
+    """ValueError for keys that a model's forward would compute with, and fastsft does not.
+
+    removed: only the arguments of forward reach it, not every keyword.
+    """
+    for name in names:
+        if name in _ARGUMENTS or (name in _KEYWORDS and not removed):
+            raise ValueError(
+                f"{where}: expected {', '.join(READ[:4])}, got {name}, which fastsft does not compute with; "
+                "leave it out"
+                + ("" if name in _ARGUMENTS else ", or use --remove_unused_columns True with dict items")
+            )
+
+
+def pads_left_unmasked(tokenizer: Any) -> bool:
+    """Whether `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
+    names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
+    return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
+
+
+def _attention_of(config: Any) -> str:
+    """The implementation of a configuration of transformers; sdpa where none is chosen.
+
+    With a window eager attention has more tokens that see nothing than a row tells.
+    """
+    name = getattr(config, "_attn_implementation", None) or "sdpa"
+    windowed = name == "eager" and getattr(config, "sliding_window", None)
+    return "eager with a sliding window" if windowed else str(name)
+
+
+def _left_padder(args: TrainingArguments, collator: Any) -> str | None:
+    """The collator, where rows of a batch may get padding on the left that is in front of a label."""
+    tokenizer = getattr(collator, "tokenizer", None)
+    if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
+        return None
+    if pads_left_unmasked(tokenizer):  # it is called: the padding is part of the rows
+        return None
+    alone = max(args.train_batch_size, args.eval_batch_size) == 1
+    if alone and collator.padding is True and not collator.pad_to_multiple_of:
+        return None
+    return _MASKING[1]

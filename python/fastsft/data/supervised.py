@@ -1,0 +1,344 @@
+"""FastChat's data functions: `preprocess`, the two data sets and `make_supervised_data_module`.
+
+Rules and shapes: docs of `fastchat.train.train` as pinned in the project's label specification. Labels are
+computed natively; padded tensors are made only for those who ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, cast
+
+import torch
+from torch.utils.data import Dataset
+
+from fastsft.data.called_rows import called_columns, refuse_label_flags
+from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
+from fastsft.data.conversation_labels import label_conversation_file, label_sources
+from fastsft.data.errors import DataError
+from fastsft.data.label_files import FileOptions
+from fastsft.data.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
+from fastsft.data.lazy_rows import LazyRows
+from fastsft.data.record_sources import sources_of
+from fastsft.data.row_cache import RowCache
+from fastsft.runtime.messages import rank0_print, tell
+from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
+from fastsft.sources.data_files import data_files, read_records
+from fastsft.tokenizer.tokenizer_state import is_comparable
+
+IGNORE_TOKEN_ID = -100
+
+
+def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
+    """Ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
+
+    tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
+    (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
+    shifted and -100 where nothing is learned. Prints FastChat's line for each dropped conversation on rank 0.
+    Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError, AssertionError or
+    RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or no pad token.
+    """
+    rows = label_sources(sources, tokenizer)
+    for line in rows.report.warnings:
+        _say(line)
+    return rows.tensors(0, len(rows.native))
+
+
+class SupervisedDataset(Dataset[Tensors]):
+    """All conversations of `raw_data` (records with "conversations"), labelled at once.
+
+    Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
+    of the same names hold all rows, are made when first asked for, and may be edited or replaced, as in
+    FastChat: items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
+    """
+
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    attention_mask: torch.Tensor
+
+    def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
+        super().__init__()
+        _say("Formatting inputs...")
+        if is_rebound("preprocess"):
+            self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
+            return
+        self._rows = label_sources(sources_of(raw_data), tokenizer)
+        for line in self._rows.report.warnings:
+            _say(line)
+        if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
+            self._hold(self._rows.tensors(0, len(self._rows.native)))
+
+    def _hold(self, columns: Tensors) -> None:
+        for name in COLUMNS:
+            setattr(self, name, columns[name])
+
+    @classmethod
+    def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
+        """A data set over rows that are labelled already."""
+        dataset = cls.__new__(cls)
+        dataset._rows = rows
+        return dataset
+
+    @property
+    def native(self) -> Any:
+        """Native rows; None where a script's own `preprocess` made them. So are `report` and `labelling`."""
+        return self._rows.native if "_rows" in self.__dict__ else None
+
+    @property
+    def report(self) -> Any:
+        return self._rows.report if "_rows" in self.__dict__ else None
+
+    @property
+    def labelling(self) -> dict[str, Any]:
+        return self._rows.labelling if "_rows" in self.__dict__ else {}
+
+    @cached_property
+    def _tensors(self) -> RowTensors:
+        return RowTensors(self._rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in COLUMNS or "_rows" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__[name] = self._tensors.whole()[name]
+        return self.__dict__[name]
+
+    def __len__(self) -> int:
+        return len(self.input_ids) if "input_ids" in self.__dict__ else len(self._rows.native)
+
+    def __getitem__(self, i: Any) -> Tensors:
+        if "_rows" in self.__dict__ and not any(name in self.__dict__ for name in COLUMNS):
+            return self._tensors.at(i)
+        return {name: getattr(self, name)[i] for name in COLUMNS}
+
+    def untouched_rows(self, *, label: bool = True) -> Any:
+        """`native` where the items are those rows; None where class, methods or contents are others.
+
+        label: has no effect here (LazySupervisedDataset).
+        """
+        return self._rows.native if self.still_has(None) else None
+
+    def still_has(self, rows: Any) -> bool:
+        """Whether the items are those of `native`; rows: their numbers that are looked at, None: all."""
+        is_own = type(self) is SupervisedDataset and _has_own_methods(self)
+        if not is_own or any(name in self.__dict__ for name in COLUMNS):
+            return False
+        made = self.__dict__.get("_tensors")
+        return made is None or made.is_untouched(rows)
+
+
+class LazySupervisedDataset(Dataset[Tensors]):
+    """The same items, each labelled when it is asked for, and kept in `cached_data_dict`.
+
+    `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, as in FastChat: items follow
+    them. `native` and `report` label all records, once.
+    """
+
+    raw_data: Sequence[Any]
+
+    def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
+        super().__init__()
+        _say("Formatting inputs...Skip in lazy mode")
+        self.tokenizer = tokenizer
+        self.raw_data = raw_data
+        self.cached_data_dict: dict[int, Tensors] = RowCache()
+
+    @classmethod
+    def from_rows(
+        cls, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]]
+    ) -> LazySupervisedDataset:
+        """A data set over labelled rows; `raw_data` is read when somebody asks for it."""
+        dataset = cls((), tokenizer)
+        del dataset.raw_data
+        dataset._lazy = LazyRows(rows, tokenizer, read_raw_data)
+        return dataset
+
+    @cached_property
+    def _lazy(self) -> LazyRows:
+        rows = label_sources(sources_of(self.raw_data), self.tokenizer)
+        return LazyRows.of(rows, self.tokenizer, self.raw_data)
+
+    @property
+    def native(self) -> Any:
+        """Native rows; None where a script has its own `preprocess`. So are `report` and `labelling`."""
+        return None if is_rebound("preprocess") else self._lazy.rows.native
+
+    @property
+    def report(self) -> Any:
+        return None if is_rebound("preprocess") else self._lazy.rows.report
+
+    @property
+    def labelling(self) -> dict[str, Any]:
+        return {} if is_rebound("preprocess") else self._lazy.rows.labelling
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "raw_data" or "_lazy" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.raw_data = self._lazy.read_raw_data()
+        return self.raw_data
+
+    def __len__(self) -> int:
+        return len(self.raw_data) if "raw_data" in self.__dict__ else len(self.native)
+
+    def __getitem__(self, i: int) -> Tensors:
+        if i not in self.cached_data_dict:
+            self.cached_data_dict[i] = self._item(i)
+        return self.cached_data_dict[i]
+
+    def _item(self, i: int) -> Tensors:
+        if is_rebound("preprocess"):
+            called = called_columns(current("preprocess"), sources_of([self.raw_data[i]]), self.tokenizer)
+            return {key: value[0] for key, value in called.items()}
+        lazy = self.__dict__.get("_lazy")
+        if lazy is not None and "raw_data" not in self.__dict__ and lazy.has_tokenizer(self.tokenizer):
+            return cast(LazyRows, lazy).rows.row(i)
+        alike = None if lazy is None else lazy.rows.label_alike
+        sources = sources_of([self.raw_data[i]])
+        if alike is not None:
+            return cast(LabelledRows, alike(sources, self.tokenizer)).row(0)
+        return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
+
+    def untouched_rows(self, *, label: bool = True) -> Any:
+        """Native rows where the items are those; None where class, methods or contents are others.
+
+        label: label again what was changed since; else None for it. Items that were read stay.
+        """
+        if not self._is_read_by_own_code() or not is_comparable(self.tokenizer):
+            return None
+        lazy = self.__dict__.get("_lazy")
+        if lazy is None or not lazy.is_of(self):
+            if not label or type(self.raw_data) not in (list, tuple):
+                return None
+            alike = label_sources if lazy is None else lazy.rows.label_alike or label_sources
+            lazy = LazyRows.of(
+                alike(sources_of(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
+            )
+            self._lazy = lazy
+        if lazy.can_change_unseen or not lazy.are_rows(self.cached_data_dict):
+            return None
+        if isinstance(self.cached_data_dict, RowCache):
+            self.cached_data_dict.move(lazy.rows)
+        return lazy.rows.native
+
+    def still_has(self, rows: Any) -> bool:
+        """Whether the items are those of `native`; rows: their numbers that are looked at."""
+        lazy = self.__dict__.get("_lazy")
+        return (
+            lazy is not None
+            and self._is_read_by_own_code()
+            and lazy.is_of(self, rows)
+            and lazy.are_rows(self.cached_data_dict, rows)
+        )
+
+    def note_read(self, rows: Any) -> None:
+        """A loader of this process would have read these rows of `native` by now: they stay as they are."""
+        cache = self.cached_data_dict
+        if isinstance(cache, RowCache):
+            cache.note(self._lazy.rows, rows)
+            return
+        for row in map(int, rows):
+            if row not in cache:
+                cache[row] = self._lazy.rows.row(row)
+
+    def _is_read_by_own_code(self) -> bool:
+        is_own = type(self) is LazySupervisedDataset and _has_own_methods(self)
+        return is_own and not is_rebound("preprocess")
+
+
+_READ_BY = ("__getitem__", "__len__", "__getattr__", "__getattribute__", "__getitems__")
+_OWN_METHODS = {
+    kind: {name: getattr(kind, name, None) for name in _READ_BY}
+    for kind in (SupervisedDataset, LazySupervisedDataset)
+}
+_OWN_CODE = {
+    kind: {name: code_of(method) for name, method in methods.items()}
+    for kind, methods in _OWN_METHODS.items()
+}
+
+
+def _has_own_methods(dataset: Any) -> bool:
+    """Whether a loader would read `dataset` by the methods above: nobody has replaced one."""
+    own = _OWN_METHODS[type(dataset)]
+    code = _OWN_CODE[type(dataset)]
+    replaced = any(
+        getattr(type(dataset), name, None) is not method or code_of(method) != code[name]
+        for name, method in own.items()
+    )
+    return not replaced and "__getitems__" not in dataset.__dict__
+
+
+def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any]:
+    """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
+
+    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
+    conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
+    was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
+    tensors are made when rows are asked for.
+    """
+    _say("Loading data...")
+    train = _load_dataset(data_args.data_path, tokenizer, data_args)
+    path = getattr(data_args, "eval_data_path", None)
+    return {
+        "train_dataset": train,
+        "eval_dataset": _load_dataset(path, tokenizer, data_args) if path else None,
+    }
+
+
+def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
+    kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
+    for name in (kind, "preprocess"):
+        if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
+            refuse_label_flags(data_args, name)
+            return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
+    settings = LabelSettings.from_arguments(data_args)
+    options = FileOptions.from_arguments(data_args)
+    rows = label_conversation_file(path, tokenizer, settings, options)
+    if getattr(data_args, "legacy_warnings", False):
+        for line in rows.report.warnings:
+            _say(line)
+    tell(f"{path}: {rows.report.summary()}")
+    check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    if data_args.lazy_preprocess:
+        files, limit = data_files(str(path)), options.max_record_bytes
+        return LazySupervisedDataset.from_rows(rows, tokenizer, partial(read_records, files, limit))
+    return SupervisedDataset.from_rows(rows)
+
+
+def _constructor_of(kind: Any) -> tuple[Any, ...]:
+    return kind.__init__, kind.__new__, code_of(kind.__init__)
+
+
+_CONSTRUCTORS = {kind.__name__: _constructor_of(kind) for kind in (SupervisedDataset, LazySupervisedDataset)}
+
+
+def _has_other_constructor(kind: str) -> bool:
+    own = current(kind)
+    return _constructor_of(own) != _CONSTRUCTORS[kind]
+
+
+def check_dropped(path: str, report: Any, max_dropped: float) -> None:
+    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
+    missing, total = report.num_without_labels, report.num_records
+    if report.num_learned > 0 and missing <= max_dropped * total:
+        return
+    if total == 0:
+        raise DataError(f"{path}: expected conversations, got none")
+    reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
+    if report.num_learned == 0:
+        reason = "nothing in this file is learned"
+    raise DataError(f"{path}: {reason}; {report.summary()}")
+
+
+def _say(*words: Any) -> None:
+    """FastChat's lines, through `rank0_print` or what a script bound to that name."""
+    current("rank0_print")(*words)
+
+
+remember_own(
+    preprocess=preprocess,
+    SupervisedDataset=SupervisedDataset,
+    LazySupervisedDataset=LazySupervisedDataset,
+    make_supervised_data_module=make_supervised_data_module,
+    rank0_print=rank0_print,
+)

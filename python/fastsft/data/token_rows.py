@@ -1,0 +1,183 @@
+"""The rows of a data set: native ones, or what is known of rows that are read in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsft.data.item_rules import ItemRules
+from fastsft.data.known_lengths import (
+    Lengths,
+    is_container,
+    lengths_of,
+    lengths_of_parts,
+    scan,
+    untouched_rows,
+)
+
+
+class TokenRows:
+    """What plans need of the rows of a data set, and the rows themselves where they are native.
+
+    `native`: a _C.TokenDataset, or None. `is_read`: the items are read in every epoch (batch_reads.py);
+    `native` are then those that a container had when this was made. `is_exact`: `lengths`, `target_counts`
+    (learned after the shift by one) and `label_counts` (before it), int64 per row and without padding, are
+    counted; else they are bounds, which a row may exceed. `padded_length`: tokens of an item with its
+    padding, for the count of operations. `source`: the data set. `rules`: how its items are read.
+    """
+
+    def __init__(
+        self,
+        native: Any,
+        padded_length: int,
+        source: Any = None,
+        *,
+        is_read: bool = False,
+        lengths: Lengths | None = None,
+        bound: int = 0,
+        count: int = 0,
+        rules: ItemRules | None = None,
+    ) -> None:
+        self.native, self.padded_length, self.source = native, padded_length, source
+        self.is_read, self.bound, self.rules = is_read, bound, rules
+        self._stays_native = not is_read
+        self.is_exact = not bound
+        if bound:
+            full = np.full(count, bound, dtype=np.int64)
+            lengths = Lengths(full, np.maximum(full - 1, 0), full, full)
+        if lengths is None:
+            lengths = lengths_of(native, np.full(len(native), padded_length, dtype=np.int64))
+        self.lengths, self.target_counts, self.label_counts, self._item_lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_samples(self) -> int:
+        """Rows of the data set."""
+        return len(self)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that is planned for."""
+        return int(self.lengths.max()) if len(self) else 0
+
+    def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
+        """Tokens of each item with its padding; those of `column`, where a datasets.Dataset has it."""
+        if column is not None and column in (getattr(self.source, "column_names", None) or ()):
+            return np.asarray(self.source[column], dtype=np.int64)
+        return self._item_lengths
+
+    def checksum(self) -> str | None:
+        """CRC-32C of all ids and learned spans, where the rows are known."""
+        return None if self.native is None else f"{self.native.checksum():08x}"
+
+    def check_ids(self, vocab_size: int) -> None:
+        """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
+        if self.native is not None and self.native.max_id >= vocab_size:
+            raise ValueError(
+                f"the data has token id {self.native.max_id}, the model knows {vocab_size}; "
+                "do tokenizer and model belong together?"
+            )
+
+    def with_bound(self, bound: int) -> TokenRows:
+        """The same rows, each of at most `bound` tokens."""
+        return TokenRows(
+            self.native, self.padded_length, self.source, is_read=self.is_read, bound=bound, count=len(self),
+            rules=self.rules,
+        )  # fmt: skip
+
+    def as_items(self) -> TokenRows:
+        """The same data set, read item by item from now on."""
+        return TokenRows(
+            None, self.padded_length, self.source, is_read=True, bound=self.longest, count=len(self),
+            rules=self.rules,
+        )  # fmt: skip
+
+    def read_by_item(self) -> TokenRows:
+        """The same rows, read item by item: for an order that is drawn with the random numbers of reading."""
+        if self.is_read:
+            return self
+        lengths = Lengths(self.lengths, self.target_counts, self.label_counts, self._item_lengths)
+        rows = TokenRows(
+            self.native, self.padded_length, self.source, is_read=True, lengths=lengths, rules=self.rules
+        )
+        rows._stays_native = True
+        return rows
+
+    def is_current(self) -> bool:
+        """Whether the data set still has these rows: fastsft's own their content, others their number."""
+        if self.is_read and not self._stays_native:
+            return len(self.source) == len(self) and untouched_rows(self.source) is None
+        return self.source is None or untouched_rows(self.source) is self.native
+
+    def take(self, numbers: Any) -> None:
+        """A loader of this process would read these rows now: they are what the engine takes.
+
+        ValueError when a script has changed them in fastsft's own data set since the run began with them.
+        """
+        still_has = getattr(self.source, "still_has", None)
+        if self.is_read or still_has is None:
+            return
+        if not still_has(numbers):
+            raise ValueError(
+                f"{type(self.source).__name__}: its class, methods or contents were changed while train() "
+                "runs in the middle of an epoch, and fastsft has read its rows before; change it before "
+                "train(), or at on_epoch_begin"
+            )
+        self.note_read(numbers)
+
+    def note_read(self, numbers: Any) -> None:
+        """A loader of this process has read these rows by now."""
+        if hasattr(self.source, "note_read") and not self.is_read:
+            self.source.note_read(numbers)
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Any,
+        model_max_length: int,
+        *,
+        collated: bool = False,
+        rules: ItemRules | None = None,
+    ) -> TokenRows:
+        """Rows of any data set with `len` and rows by number.
+
+        Those of fastsft's own data sets are native while nobody has changed them. All others are read in
+        every epoch: items with `input_ids` and `labels` (item_rows.py). Here containers alone are looked at
+        (known_lengths.py), and their faults found; of others no item is read, and rows count as
+        `model_max_length` tokens long. collated: a data_collator makes the rows, so that nothing is known of
+        them. rules: of the Trainer. ValueError for a data set without a length, and as `append_item`.
+        """
+        native = None if collated else untouched_rows(dataset)
+        if native is not None:
+            return cls(native, model_max_length, dataset, rules=rules)
+        check_sized(dataset)
+        if not collated and is_container(dataset):
+            native, lengths = scan(dataset, rules)
+            padded = int(lengths.items[-1]) if len(native) else model_max_length
+            return cls(native, padded, dataset, is_read=True, lengths=lengths, rules=rules)
+        known = None if collated else lengths_of_parts(dataset, model_max_length)
+        return cls(
+            None, model_max_length, dataset, is_read=True, lengths=known, count=len(dataset), rules=rules,
+            bound=0 if known is not None else model_max_length,
+        )  # fmt: skip
+
+
+def check_sized(dataset: Any) -> None:
+    """ValueError for what is no data set with a length and rows by number."""
+    if isinstance(dataset, Mapping):
+        raise ValueError(
+            f"expected one data set, got a dictionary of {', '.join(map(str, dataset))}; give one of them"
+        )
+    import torch
+
+    iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+    if iterable or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise ValueError(
+            f"expected a data set with a length and rows by number, got {type(dataset).__name__}; "
+            "list(dataset) makes one of what can only be iterated"
+        )

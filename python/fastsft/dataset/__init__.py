@@ -1,1 +1,0 @@
-"""From data files to labelled rows and batches."""

@@ -1,0 +1,127 @@
+"""What is shown of the data before training: a report beside the model, samples with learned text marked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.data.chat.template_check import warn_of_stop
+from fastsft.data.item_rows import append_item
+from fastsft.model.config import read_generation_config
+from fastsft.runtime.messages import tell, warn_once
+from fastsft.runtime.output_files import write_output
+from fastsft.runtime.place import launch
+from fastsft.tokenizer.native_tokenizer import native_of
+
+REPORT_NAME = "data_report.json"
+_BEGIN, _END = "\u27e6", "\u27e7"
+
+
+def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Path:
+    """data_report.json: for `train` and `eval` the counts of the report, and how the labels were made.
+
+    data_module: as make_supervised_data_module returns it, or a script's own; of a data set that fastsft did
+    not label its class and its number of rows. Source: fastchat_labels.md, 4.1.
+    """
+    content = {
+        name: _described(dataset)
+        for name in ("train", "eval")
+        if (dataset := data_module.get(f"{name}_dataset")) is not None
+    }
+    path = Path(directory) / REPORT_NAME
+    write_output(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return path
+
+
+def _described(dataset: Any) -> dict[str, Any]:
+    report: Any = getattr(dataset, "report", None)
+    if hasattr(report, "to_json"):
+        return {**dataset.labelling, **json.loads(report.to_json())}
+    if isinstance(dataset, Mapping):
+        return {str(name): _described(each) for name, each in dataset.items()}
+    kind = type(dataset)
+    rows = len(dataset) if hasattr(dataset, "__len__") else None
+    return {"dataset": f"{kind.__module__}.{kind.__qualname__}", "rows": rows}
+
+
+def show_data(
+    model: Any, tokenizer: Any, data_args: Any, directory: str, data_module: dict[str, Any]
+) -> None:
+    """Rank 0 writes data_report.json, prints `dump_masked` samples, and says when generation would not stop.
+
+    In the spans policy the stop token is also added to the saved eos_token_id (fastchat_labels.md, 4.4 f).
+    """
+    dataset = data_module.get("train_dataset")
+    note_stop_token(model, tokenizer, getattr(dataset, "labelling", None) or {})
+    if launch().rank != 0:
+        return
+    path = write_data_report(directory, data_module)
+    for sample in masked_samples(dataset, tokenizer, data_args.dump_masked):
+        tell(sample)
+    if data_args.check_data:
+        tell(f"--check_data: the report is in {path}; no weights were loaded")
+
+
+def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> None:
+    """Warn when the stop token is not in the model's eos_token_id; in spans, save it there."""
+    native = getattr(tokenizer, "native", None)
+    if native is None or "stop_token" not in labelling:
+        return  # of a script's own data
+    stop = native.find_token(labelling["stop_token"])
+    if stop < 0:
+        return
+    config = read_generation_config(model.source_directory) or model.config
+    known = config.get("eos_token_id")
+    ids = known if isinstance(known, list) else [known] if isinstance(known, int) else []
+    message = warn_of_stop(stop, ids, labelling["stop_token"])
+    if message is None:
+        return
+    if labelling["mask_policy"] == "spans":
+        tokenizer.stop_token_ids = [stop]
+        message += "; the saved model has it"
+    warn_once(message)
+
+
+def masked_samples(dataset: Any, tokenizer: Any, count: int) -> Iterator[str]:
+    """The first `count` rows as text, learned parts between marks, control characters escaped.
+
+    ValueError for a tokenizer of a script that has no native equal.
+    """
+    if count < 1:
+        return
+    rows, native = _native_rows(dataset, count), native_of(tokenizer)
+    if native is None:
+        raise ValueError(
+            f"--dump_masked: {type(tokenizer).__name__} has no native equal in fastsft; leave the flag out"
+        )
+    for row in range(min(count, len(rows))):
+        ids = rows.ids(row).tolist()
+        edges = [edge for span in rows.learned(row) for edge in span]
+        parts = _texts_between(native, ids, [0, *edges, len(ids)])
+        marked = "".join(f"{_BEGIN}{part}{_END}" if number % 2 else part for number, part in enumerate(parts))
+        yield f"--- row {row}: {len(ids)} tokens, {sum(edges[1::2]) - sum(edges[::2])} learned\n{marked}"
+
+
+def _native_rows(dataset: Any, count: int) -> Any:
+    """The data set's own; of a script's data set, its first `count` items."""
+    native = getattr(dataset, "native", None)
+    if native is not None:
+        return native
+    rows = _C.TokenDataset()
+    for row in range(min(count, len(dataset))):
+        append_item(rows, dataset[row], row)
+    return rows
+
+
+def _texts_between(native: Any, ids: list[int], edges: list[int]) -> Iterator[str]:
+    """The text of each range of ids, read behind a letter: alone it would lose its leading space."""
+    letter = native.encode(b"a")
+    before = native.decode(letter)
+    for begin, end in pairwise(edges):
+        text = native.decode([*letter, *ids[begin:end]])
+        text = text[text.index(before) + len(before) :]
+        yield "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)

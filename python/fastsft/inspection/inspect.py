@@ -1,0 +1,180 @@
+"""See the data before training: what is learned of each conversation, and what of the whole data set.
+
+Uses the labels of training itself; weights are never read.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
+from fastsft.data.conversation_labels import check_tokenizer
+from fastsft.data.label_progress import LabelProgress
+from fastsft.inspection.inspected_data import InspectedData
+from fastsft.inspection.inspected_record import InspectedRecord
+from fastsft.inspection.inspection_page import frame, page
+from fastsft.inspection.inspection_text import inspection_text
+from fastsft.sources.data_files import MAX_RECORD_BYTES, JsonArray, data_files, open_input
+from fastsft.tokenizer.byte_tokenizer import NO_LIMIT, byte_tokenizer
+from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.tokenizer import Tokenizer
+
+DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
+
+
+@dataclass(frozen=True)
+class Inspection(InspectedData):
+    """A data set as training would see it.
+
+    records: the chosen ones. report: _C.DataReport of the whole data set, the numbers of data_report.json.
+    lengths, learned: rows by tokens and by learned tokens. faults: what would stop training (the first
+    thousand of num_faults). num_matching: records that `record` and `only` allow. unit: what lengths count,
+    tokens, or bytes where no model was given. A notebook shows the object as HTML, `print` as text.
+    """
+
+    def html(self) -> str:
+        """One self-contained page."""
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        return frame(self)
+
+    def __str__(self) -> str:
+        return inspection_text(self)
+
+
+def inspect(
+    model: str | Path | Any,
+    data: str | Path | Iterable[Any],
+    *,
+    model_max_length: int | None = None,
+    n: int = 5,
+    record: str | int | None = None,
+    only: str | None = None,
+    random: bool = False,
+    seed: int = 0,
+    role_map: str | dict[str, str] | None = None,
+    show_progress: bool = False,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    **settings: Any,
+) -> Inspection:
+    """Label `data` as training would, without weights, and explain `n` of its records.
+
+    model: a model directory, of which only the tokenizer is read, or a fastsft Tokenizer. data: what
+    --data_path takes (files, patterns, weights, "-"), or records. model_max_length: default 512, as in
+    training; of a Tokenizer, its own. record: an id, or a record's number in its file. only: what became of a
+    record ("dropped", "truncated", "stopped", ...) or why ("embedded_eos", ...). random: by `seed`, instead
+    of the first. max_record_bytes: of a file, what one record may have. settings: mask_policy, template,
+    chat_template_name, train_turns, role_aliases, on_bad_sample (labelling.LabelSettings). ValueError for
+    options and data that cannot be used.
+    """
+    chosen = _C.SurveyChoice(
+        count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
+    )
+    roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
+    setup = prepare(model, LabelSettings(role_map=roles, **settings), model_max_length)
+    return setup.survey(data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes)
+
+
+@dataclass(frozen=True)
+class InspectionSetup:
+    """A tokenizer and the labeller made for it, ready to look at data."""
+
+    model: str
+    native: Any
+    labeller: Any
+    width: int
+    unit: str = "tokens"
+
+    def survey(
+        self,
+        data: Any,
+        choice: Any,
+        *,
+        show_progress: bool = False,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> Inspection:
+        """Read all of `data` once. ValueError for data in which no record can be found, or one is longer."""
+        name, inputs, size = _inputs(data, max_record_bytes)
+        progress = LabelProgress(size, shown=show_progress)
+        try:
+            seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
+        finally:
+            progress.close()
+        labelling = {**describe(self.labeller), "max_record_bytes": max_record_bytes}
+        stop = self.native.find_token(labelling["stop_token"])
+        return Inspection(
+            data=name,
+            model=self.model,
+            width=self.width,
+            labelling=labelling,
+            report=seen.report,
+            faults=seen.faults,
+            num_faults=seen.num_faults,
+            lengths=seen.lengths,
+            learned=seen.learned,
+            num_matching=seen.num_matching,
+            records=[InspectedRecord.of(each, self.native, stop) for each in seen.chosen],
+            unit=self.unit,
+        )
+
+
+def prepare(model: Any, settings: LabelSettings, model_max_length: int | None = None) -> InspectionSetup:
+    """The labeller that training with the same model and settings would use. ValueError as there."""
+    tokenizer = _tokenizer(model, model_max_length)
+    spans = settings.mask_policy == "spans"
+    if not spans and tokenizer.pad_token != tokenizer.unk_token:
+        tokenizer.pad_token = tokenizer.unk_token
+    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    native = native_of(tokenizer)
+    if native is None:
+        raise ValueError(
+            f"{type(tokenizer).__name__} has no native equal in fastsft; give the model's directory instead"
+        )
+    labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
+    return InspectionSetup(str(getattr(tokenizer, "directory", model)), native, labeller, width)
+
+
+def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
+    """As `prepare` where no model has been chosen: lengths are bytes and no row is too long.
+
+    The policy is spans, as FastChat's arithmetic is of a tokenizer's ids. template: default vicuna_v1.1.
+    ValueError for "model", which has none here, and for a template that nobody knows.
+    """
+    if settings.template == "model":
+        raise ValueError("--template model: no model is given; add --model, or name a template")
+    template = settings.template or "vicuna_v1.1"
+    chosen = replace(settings, mask_policy="spans", template=template)
+    stop = str(_C.find_chat_template(template).stop_token)
+    native = byte_tokenizer([stop])
+    labeller = make_labeller(native, NO_LIMIT, -1, chosen, self_test=True)
+    return InspectionSetup("none", native, labeller, NO_LIMIT, "bytes")
+
+
+def _tokenizer(model: Any, model_max_length: int | None) -> Any:
+    if not isinstance(model, str | Path):
+        own = copy.copy(model)  # its settings change here only
+        if model_max_length is not None:
+            own.model_max_length = model_max_length
+        return own
+    if not Path(model).is_dir():
+        raise ValueError(f"{model} is not a directory; expected a Hugging Face model directory")
+    length = DEFAULT_MAX_LENGTH if model_max_length is None else model_max_length
+    if length < 1:
+        raise ValueError(f"model_max_length: expected at least 1, got {length}")
+    return Tokenizer.from_pretrained(model, model_max_length=length)
+
+
+def _inputs(data: Any, max_record_bytes: int) -> tuple[str, list[Any], int | None]:
+    if not isinstance(data, str | Path):
+        return "records", [_C.DataInput("records", JsonArray(data).read)], None
+    files = data_files(str(data))
+    is_stream = any(file.is_stream for file in files)
+    size = None if is_stream else sum(os.path.getsize(file.path) for file in files)
+    return str(data), [open_input(file, None, max_record_bytes) for file in files], size

@@ -1,0 +1,220 @@
+"""An inspection as one HTML page that loads nothing: records as data, drawn when they are opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from fastsft.inspection.histogram import Bin, bins, median
+from fastsft.inspection.inspection_text import percent, turn_ends, verdict
+from fastsft.runtime.terminal_text import visible
+
+if TYPE_CHECKING:
+    from fastsft.inspection.inspected_data import InspectedData
+    from fastsft.inspection.inspected_record import InspectedRecord, InspectedToken
+
+_FRAME_HEIGHT = 640  # pixels
+_DOT = "\u00b7"
+_MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some behind and in front
+_KINDS = {"context": 0, "learned": 1, "end": 2}
+
+
+def page(inspection: InspectedData) -> str:
+    """The page. All text of the data is escaped; characters that change nothing visible are spelt out."""
+    body = "".join(
+        [
+            f"<header><h1>{_text(inspection.data)}</h1>{_labels(inspection)}</header>",
+            *(f'<p class="alarm" role="alert">{_text(line)}</p>' for line in verdict(inspection)),
+            f'<section class="cards">{"".join(_cards(inspection))}</section>',
+            _reasons(inspection),
+            f'<section class="charts">{_chart("Tokens of a row", inspection.lengths)}'
+            f"{_chart('Learned tokens of a row', inspection.learned)}</section>",
+            _search(inspection),
+            *(_record(number, record) for number, record in enumerate(inspection.records)),
+            f'<script type="application/json" id="records">{_data(inspection)}</script>',
+        ]
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(inspection.data)}: what is learned</title>"
+        f"<style>{_file('inspection_page.css')}</style></head>"
+        f'<body>{body}<div id="tip" hidden></div>'
+        f"<script>{_file('inspection_page.js')}</script></body></html>\n"
+    )
+
+
+def frame(inspection: InspectedData) -> str:
+    """The page in a frame of its own, so that neither its style nor its script meets a notebook's."""
+    return (
+        f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
+        f'srcdoc="{escape(page(inspection))}"></iframe>'
+    )
+
+
+def _labels(inspection: InspectedData) -> str:
+    labels = inspection.labelling
+    return (
+        f"<p>{_text(inspection.model)} &middot; <code>--mask_policy {_text(labels['mask_policy'])}</code> "
+        f"&middot; template <code>{_text(labels['template'])}</code> &middot; stop token "
+        f"<code>{_text(labels['stop_token'])}</code> &middot; at most {inspection.width:,} tokens</p>"
+    )
+
+
+def _cards(inspection: InspectedData) -> Iterator[str]:
+    report = inspection.report
+    rows = inspection.num_rows * inspection.width
+    numbers = [
+        ("records", f"{report.num_records:,}", f"{report.num_kept:,} kept"),
+        (
+            "without a label",
+            f"{report.num_without_labels:,}",
+            f"{report.num_dropped:,} dropped, {report.num_excluded:,} excluded",
+        ),
+        ("mended", f"{report.num_salvaged:,}", f"salvaged; {report.num_truncated:,} truncated"),
+        ("tokens", f"{report.num_tokens:,}", f"median row {median(inspection.lengths):,}"),
+        (
+            "learned",
+            f"{report.num_learned:,}",
+            f"{percent(report.num_learned, report.num_tokens)} of all tokens",
+        ),
+        (
+            "padding of FastChat",
+            f"{inspection.num_padding:,}",
+            f"{percent(inspection.num_padding, rows)} of its work; here none",
+        ),
+    ]
+    for name, number, more in numbers:
+        yield f'<div class="card"><span>{name}</span><b>{number}</b><small>{more}</small></div>'
+
+
+def _reasons(inspection: InspectedData) -> str:
+    entries = sorted(inspection.report.entries.items(), key=lambda item: -item[1].count)
+    rows = "".join(
+        f"<tr><td><code>{_text(name)}</code></td><td>{entry.count:,}</td>"
+        f"<td>{percent(entry.count, inspection.report.num_records)}</td><td>"
+        f"{', '.join(f'{action} {count:,}' for action, count in entry.actions.items())}</td>"
+        f"<td>{_text(', '.join(entry.first))}</td></tr>"
+        for name, entry in entries
+    )
+    head = "<tr><th>remark</th><th>records</th><th></th><th>what became of them</th><th>first ids</th></tr>"
+    return f"<section><table>{head}{rows}</table></section>" if rows else ""
+
+
+def _chart(title: str, counts: dict[int, int]) -> str:
+    found = bins(counts, 24)
+    if not found:
+        return ""
+    caption = f"{title} <small>median {median(counts):,}, most {max(counts):,}</small>"
+    drawn = "".join(_columns(found))
+    return (
+        f"<figure><figcaption>{caption}</figcaption>"
+        f'<svg viewBox="0 0 480 130" role="img" aria-label="{title}">{drawn}'
+        f'<line x1="0" y1="110.5" x2="480" y2="110.5"/><text x="0" y="126">{found[0].begin:,}</text>'
+        f'<text x="480" y="126" text-anchor="end">{found[-1].end - 1:,}</text></svg></figure>'
+    )
+
+
+def _columns(found: list[Bin]) -> Iterator[str]:
+    highest, step = max(each.count for each in found), 480 / len(found)
+    for number, each in enumerate(found):
+        height = 100 * each.count / highest
+        yield (
+            f'<rect x="{number * step + 1:.1f}" y="{110 - height:.1f}" width="{max(step - 2, 1):.1f}" '
+            f'height="{height:.1f}"><title>{each.begin:,} to {each.end - 1:,} tokens: {each.count:,} rows'
+            "</title></rect>"
+        )
+
+
+def _search(inspection: InspectedData) -> str:
+    shown = f"{len(inspection.records):,} of {inspection.num_matching:,} matching records"
+    return (
+        '<nav><input id="search" type="search" placeholder="search in texts, ids and remarks" '
+        f'aria-label="search"><span id="count">{shown}</span><span class="legend">'
+        '<mark class="k1">learned</mark> <mark class="k2">end of a turn, learned</mark> '
+        '<span>context</span> <span class="cut">cut</span></span><button id="all">open all</button></nav>'
+        "<noscript>Records are drawn by this page's own script.</noscript>"
+    )
+
+
+def _record(number: int, record: InspectedRecord) -> str:
+    outcome = "kept" if record.outcome == "noted" else record.outcome
+    total, learned = len(record.tokens), record.num_learned
+    numbers = f"{total:,} tokens, {learned:,} learned ({percent(learned, total)})" if total else "no row"
+    remarks = "".join(
+        f"<li><b>{_text(remark.action)}</b> <code>{_text(remark.name)}</code>"
+        f"{f', message {remark.message}' if remark.message >= 0 else ''} {_text(remark.reason)}</li>"
+        for remark in record.remarks
+    )
+    return (
+        f'<details data-number="{number}"><summary><span class="outcome {outcome}">{outcome}</span> '
+        f"<b>{_text(record.name)}</b> <small>record {record.number}, line {record.line} &middot; {numbers} "
+        f"&middot; {turn_ends(record)}</small></summary><ul>{remarks}</ul>"
+        '<div class="text"></div></details>'
+    )
+
+
+def _data(inspection: InspectedData) -> str:
+    """The records for the page's script. `<` and `&` are escapes: nothing in the data ends the element."""
+    text = json.dumps([_row(record) for record in inspection.records], separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _row(record: InspectedRecord) -> dict[str, Any]:
+    cut = b"".join(part.text for part in record.parts() if part.kind == "cut")
+    return {
+        "ids": [token.id for token in record.tokens],
+        "at": [token.begin for token in record.tokens],
+        "kinds": "".join(str(_kind(token)) for token in record.tokens),
+        "texts": list(_pieces(record)),
+        "cut": cut.decode("utf-8", "replace"),
+        "num_cut": record.num_cut,
+        "messages": [list(message) for message in record.messages] if not record.tokens else [],
+    }
+
+
+def _kind(token: InspectedToken) -> int:
+    return _KINDS["end" if token.is_turn_end else "learned" if token.is_learned else "context"]
+
+
+def _pieces(record: InspectedRecord) -> Iterator[Any]:
+    """Each token's text; of one whose bytes are no text alone [hex, what is shown], as of one without bytes.
+
+    The first token of a divided character shows all of it, the others a dot.
+    """
+    rest = 0
+    for number, token in enumerate(record.tokens):
+        data = record.bytes_of(token)
+        if rest:
+            rest -= 1
+            yield [data.hex(), _DOT]
+            continue
+        try:
+            yield data.decode("utf-8") if data else ["", token.piece]
+        except UnicodeDecodeError:
+            spelt, rest = _divided(record, number)
+            yield [data.hex(), spelt.decode("utf-8", "replace")]
+
+
+def _divided(record: InspectedRecord, number: int) -> tuple[bytes, int]:
+    """The shortest text that begins with token `number`, and how many tokens follow in it."""
+    spelt = b""
+    for count, token in enumerate(record.tokens[number : number + _MOST_OF_A_CHARACTER]):
+        spelt += record.bytes_of(token)
+        try:
+            spelt.decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        return spelt, count
+    return record.bytes_of(record.tokens[number]), 0
+
+
+def _text(text: str) -> str:
+    return escape(visible(text, keep=""))
+
+
+def _file(name: str) -> str:
+    return (resources.files("fastsft.inspection") / name).read_text(encoding="utf-8")

@@ -1,0 +1,194 @@
+"""An inspection as text: the summary, histograms, and records with what is learned marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastsft.inspection.histogram import bars, median
+from fastsft.runtime.terminal_text import one_line, visible
+
+if TYPE_CHECKING:
+    from fastsft.inspection.inspected_data import InspectedData
+    from fastsft.inspection.inspected_record import InspectedRecord, Part
+
+_RESET = "\x1b[0m"
+# Black on a light ground reads on dark and on light terminals alike.
+_STYLES = {"learned": "\x1b[30;42m", "end": "\x1b[30;43m", "cut": "\x1b[2;9m"}
+_TITLE, _DIM, _ALARM = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
+_BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
+_ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
+
+
+def inspection_text(inspection: InspectedData, *, colour: bool = False, tokens: bool = False) -> str:
+    """Everything. colour: marks by colours instead of brackets. tokens: every token on a line of its own."""
+    parts = [record_text(record, colour=colour, tokens=tokens) for record in inspection.records]
+    shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"
+    foot = [f"{shown}; {_legend(colour)}"] if parts else [shown]
+    return "\n".join([*parts, summary_text(inspection, colour=colour), *foot])
+
+
+def summary_text(inspection: InspectedData, *, colour: bool = False) -> str:
+    """The data set's numbers: records, tokens, padding, reasons, histograms, and what would stop training."""
+    title = _painter(colour)
+    lines = [
+        title("data set", _TITLE),
+        *_numbers(inspection),
+        *_reasons(inspection, title),
+        *_histogram(f"{inspection.unit} of a row", inspection.lengths, title),
+        *_histogram(f"learned {inspection.unit} of a row", inspection.learned, title),
+        *(title(line, _ALARM) for line in verdict(inspection)),
+    ]
+    return "\n".join(lines)
+
+
+def verdict(inspection: InspectedData) -> list[str]:
+    """Why training would not start; empty when it would."""
+    lines = []
+    if inspection.num_faults:
+        first = inspection.faults[0]
+        lines.append(
+            f"training would stop: {inspection.num_faults:,} records cannot be read; the first: "
+            f"{one_line(first.file)}: {one_line(str(first))}"
+        )
+        of_fastchat = inspection.labelling["mask_policy"] == "fastchat"
+        keeps = ", --mask_policy spans keeps what is sound of them" if of_fastchat else ""
+        lines.append(f"  --on_bad_sample skip leaves them out{keeps}")
+    if inspection.report.num_learned == 0:
+        lines.append("nothing is learned of this data")
+    if inspection.unit != "tokens" and inspection.report.num_excluded:
+        lines.append(
+            f"{inspection.report.num_excluded:,} records are left out by --mask_policy spans; the default, "
+            "fastchat, may stop at such: --model DIR tells"
+        )
+    return lines
+
+
+def record_text(record: InspectedRecord, *, colour: bool = False, tokens: bool = False) -> str:
+    """One record: a line about it, its remarks, and its text, or its tokens."""
+    paint = _painter(colour)
+    lines = [paint(_headline(record), _ALARM if record.outcome in _ALARMING else _TITLE)]
+    lines += [paint(f"  {line}", _DIM) for line in _remarks(record)]
+    if tokens:
+        lines += _token_lines(record, paint)
+    elif record.tokens:
+        lines.append("".join(_marked(part, colour) for part in record.parts()))
+    if not record.tokens:
+        lines += [f"{one_line(role) or '(no role)'}: {visible(text)}" for role, text in record.messages]
+    if record.num_cut:
+        lines.append(paint(f"  {_CUT} {record.num_cut:,} tokens beyond the limit are cut", _DIM))
+    return "\n".join(lines) + "\n"
+
+
+def turn_ends(record: InspectedRecord) -> str:
+    return f"{record.num_turn_ends} turn end{'' if record.num_turn_ends == 1 else 's'}"
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0.0 %"
+
+
+def _numbers(inspection: InspectedData) -> Iterator[str]:
+    report, labels = inspection.report, inspection.labelling
+    of_tokens = inspection.unit == "tokens"
+    yield f"  data      {one_line(inspection.data)}"
+    yield f"  model     {one_line(inspection.model)}" + (
+        "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
+    )
+    yield (
+        f"  labels    --mask_policy {labels['mask_policy']}, template {labels['template']}, stop token "
+        f"{one_line(labels['stop_token'])}" + (f", at most {inspection.width:,} tokens" if of_tokens else "")
+    )
+    yield (
+        f"  records   {report.num_records:,}: {report.num_kept:,} kept, "
+        f"{report.num_without_labels:,} without a label "
+        f"({percent(report.num_without_labels, report.num_records)}; {report.num_dropped:,} dropped, "
+        f"{report.num_excluded:,} excluded); {report.num_salvaged:,} salvaged, "
+        f"{report.num_truncated:,} truncated"
+    )
+    yield (
+        f"  {inspection.unit:<9} {report.num_tokens:,}, of them learned {report.num_learned:,} "
+        f"({percent(report.num_learned, report.num_tokens)})"
+    )
+    if not of_tokens:
+        return
+    yield (
+        f"  padding   FastChat fills every row up to {inspection.width:,}: {inspection.num_padding:,} more "
+        f"tokens, {percent(inspection.num_padding, inspection.num_rows * inspection.width)} of its work; "
+        "here none"
+    )
+
+
+def _reasons(inspection: InspectedData, title: Any) -> Iterator[str]:
+    entries = sorted(inspection.report.entries.items(), key=lambda item: -item[1].count)
+    if entries:
+        yield title("remarks", _TITLE)
+    for name, entry in entries:
+        actions = ", ".join(f"{action} {count:,}" for action, count in entry.actions.items())
+        first = ", ".join(one_line(each) for each in entry.first)
+        share = percent(entry.count, inspection.report.num_records)
+        yield f"  {name:<22} {entry.count:>9,} {share:>7}  {actions}; first: {first}"
+
+
+def _histogram(name: str, counts: dict[int, int], title: Any) -> Iterator[str]:
+    if counts:
+        yield title(f"{name}, median {median(counts):,}, most {max(counts):,}", _TITLE)
+        yield from bars(counts)
+
+
+def _headline(record: InspectedRecord) -> str:
+    known = f" (id {one_line(record.id)})" if record.id else ""
+    outcome = "kept" if record.outcome == "noted" else record.outcome
+    where = f"{one_line(record.file)}: record {record.number}{known}, line {record.line}"
+    learned, total = record.num_learned, len(record.tokens)
+    if not total:
+        return f"{where}: {outcome}"
+    return (
+        f"{where}: {outcome}, {total:,} tokens, {learned:,} learned ({percent(learned, total)}), "
+        f"{turn_ends(record)} learned"
+    )
+
+
+def _remarks(record: InspectedRecord) -> Iterator[str]:
+    for remark in record.remarks:
+        where = f", message {remark.message}" if remark.message >= 0 else ""
+        reason = f": {one_line(remark.reason)}" if remark.reason else ""
+        yield f"{remark.action}: {remark.name}{where}{reason}"
+
+
+def _marked(part: Part, colour: bool) -> str:
+    marks = "" if colour else _BEGIN + _END + _CUT
+    text = visible(part.text.decode("utf-8", "replace"), escape=marks)
+    if part.kind == "context":
+        return text
+    if colour:
+        # Each line on its own: a ground that runs to the edge of the terminal says nothing.
+        return "\n".join(f"{_STYLES[part.kind]}{line}{_RESET}" if line else "" for line in text.split("\n"))
+    return f"{_CUT}{text}{_CUT}" if part.kind == "cut" else f"{_BEGIN}{text}{_END}"
+
+
+def _token_lines(record: InspectedRecord, paint: Any) -> Iterator[str]:
+    yield paint(f"  {'token':>6} {'id':>7}  label    {'bytes':>13}  piece", _TITLE)
+    for token in record.tokens:
+        label = "end" if token.is_turn_end else "learned" if token.is_learned else ""
+        place = f"{token.begin}-{token.end}" if token.end > token.begin else ""
+        shown = one_line(token.piece)
+        own = one_line(record.bytes_of(token).decode("utf-8", "backslashreplace"))
+        line = f"  {token.position:>6} {token.id:>7}  {label:<7}  {place:>13}  {shown}"
+        if own and own != token.piece:
+            line += f"  {own!r}" if "\\" not in own else f"  '{own}'"
+        yield paint(line, _STYLES[label]) if label else line
+
+
+def _legend(colour: bool) -> str:
+    if not colour:
+        return f"{_BEGIN}learned{_END} {_CUT}beyond the limit{_CUT}"
+    words = (("learned", "learned"), ("end", "end of a turn, learned"), ("cut", "beyond the limit"))
+    return " ".join(f"{_STYLES[kind]} {text} {_RESET}" for kind, text in words)
+
+
+def _painter(colour: bool) -> Any:
+    def paint(text: str, style: str) -> str:
+        return f"{style}{text}{_RESET}" if colour else text
+
+    return paint

@@ -1,0 +1,183 @@
+"""The numbers that modules took from the configuration when they were built, and compute with ever since.
+
+Where they differ from the configuration of today, the modules' count: that is what transformers computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from fastsft.model.alterations.finding import Alteration
+from fastsft.model.alterations.held_rope import held_rope
+from fastsft.model.alterations.tree import EMBEDDING, Node, Tree
+
+_WAY_OUT = "set it back, or train with transformers' Trainer"
+_OF_EMBEDDINGS = {"max_norm": None, "scale_grad_by_freq": False, "sparse": False}
+
+
+class HeldSettings:
+    """What the modules of `tree` compute with.
+
+    `values`: settings of the engine that replace those of `config` (config.json as it would be saved).
+    `held`: all that the modules hold, whatever `config` says. `found`: what no setting expresses.
+    """
+
+    def __init__(self, tree: Tree, config: dict[str, Any]) -> None:
+        self.values: dict[str, Any] = {}
+        self.held: dict[str, Any] = {}
+        self.found: list[Alteration] = []
+        self._tree, self._config = tree, config
+        self._model = next(tree.of("ForCausalLM")).module
+        self._take("hidden_act", "silu")  # the tree has no other
+        self._norms()
+        self._attention()
+        self._layers()
+        rotary = next(tree.of("RotaryEmbedding"))
+        rope, found = held_rope(rotary, config, self._head_dim())
+        self.held["inv_freq"] = rotary.module.inv_freq.tolist()
+        self.values |= rope
+        self.found += [*found, *self._embedding(), *self._objects_of_config(), *self._loss()]
+
+    def notices(self) -> list[str]:
+        """A line for each setting in which the modules differ from the configuration."""
+        return [
+            f"model.config.{name} is {self._config.get(name)!r}, but the model was built with {value!r}: as "
+            "in transformers the modules count, and the saved config.json has your value"
+            for name, value in self.values.items()
+            if name != "pad_token_id"  # set for generation, by nearly every script
+        ]
+
+    def _take(self, name: str, value: Any, default: Any = None) -> None:
+        """`value` is held; a setting where the configuration says something else."""
+        self.held[name] = value
+        said = self._config.get(name)
+        if (default if said is None else said) != value:
+            self.values[name] = value
+
+    def _different(self, where: str, value: Any, native: Any, way_out: str = _WAY_OUT) -> None:
+        self.found.append(Alteration(where, f"is {value!r}", repr(native), way_out))
+
+    def _norms(self) -> None:
+        held = [(node, vars(node.module).get("variance_epsilon")) for node in self._tree.of("RMSNorm")]
+        eps = next(value for node, value in held if node.path == "model.model.norm")
+        for node, value in held:
+            if value != eps:
+                self._different(f"{node.path}.variance_epsilon", value, eps)
+            if vars(node.module).get("offset"):  # a fused kernel's own setting
+                self._different(f"{node.path}.offset", node.module.offset, 0.0)
+        self._take("rms_norm_eps", eps, 1e-6)
+
+    def _head_dim(self) -> int:
+        return int(next(self._tree.of("Attention")).module.head_dim)
+
+    def _attention(self) -> None:
+        nodes = list(self._tree.of("Attention"))
+        heads = {_heads(node.module) for node in nodes}
+        for node in nodes:
+            self._of_attention(node)
+        if len(heads) > 1:
+            self._different("model.model.layers[...].self_attn", sorted(heads), "one shape for all layers")
+            return
+        num_heads, num_kv, head_dim = heads.pop()
+        self._take("num_attention_heads", num_heads)
+        self._take("num_key_value_heads", num_kv, self._default_kv_heads(num_heads, num_kv))
+        self.held["head_dim"] = head_dim
+        said = self._config.get("head_dim") or self._config["hidden_size"] // num_heads
+        if said != head_dim and not (self._config.get("model_type") == "qwen3" and head_dim == 128):
+            self.values["head_dim"] = head_dim
+
+    def _default_kv_heads(self, num_heads: int, num_kv: int) -> int:
+        """What a configuration without the key means: transformers has filled it in where a family does."""
+        return num_kv if "num_key_value_heads" not in self._config else num_heads
+
+    def _of_attention(self, node: Node) -> None:
+        attributes, (num_heads, num_kv, head_dim) = vars(node.module), _heads(node.module)
+        groups = attributes.get("num_key_value_groups", num_heads // max(num_kv, 1))
+        if groups * num_kv != num_heads:
+            self._different(f"{node.path}.num_key_value_groups", groups, num_heads // max(num_kv, 1))
+        scaling = attributes.get("scaling", head_dim**-0.5)
+        if not math.isclose(scaling, head_dim**-0.5, rel_tol=1e-6):
+            self._different(f"{node.path}.scaling", scaling, head_dim**-0.5)
+        if attributes.get("is_causal", True) is not True:
+            self._different(f"{node.path}.is_causal", attributes["is_causal"], True)
+
+    def dropout(self) -> Iterator[Alteration]:
+        """Attention dropout that the modules would apply in training."""
+        for node in self._tree.of("Attention"):
+            held = vars(node.module).get("attention_dropout", 0.0)
+            if held:
+                yield Alteration(
+                    f"{node.path}.attention_dropout", f"is {held}", "attention without dropout",
+                    "load the model with from_pretrained(..., attention_dropout=0.0), or train with "
+                    "transformers' Trainer",
+                )  # fmt: skip
+
+    def _layers(self) -> None:
+        layers = list(self._tree.of("DecoderLayer"))
+        said = self._config["num_hidden_layers"]
+        if said < len(layers):
+            self._different(
+                "model.config.num_hidden_layers", said, f"all {len(layers)} layers that the model holds",
+                "shorten model.model.layers too, or set it back",
+            )  # fmt: skip
+        self._take("num_hidden_layers", max(said, len(layers)) if said < len(layers) else len(layers))
+        numbers = [vars(node.module).get("layer_idx") for node in self._tree.of("Attention")]
+        if None not in numbers and len(set(numbers)) < len(numbers):
+            self._different(
+                "model.model.layers[...].self_attn.layer_idx", numbers, "each layer by itself",
+                "number the layers: layer.self_attn.layer_idx = i",
+            )  # fmt: skip
+        self._windows(layers)
+
+    def _windows(self, layers: list[Node]) -> None:
+        """Which layers attend to a window: their own type counts, the size is read from the configuration."""
+        types = [vars(node.module).get("attention_type") for node in layers]
+        if None in types:
+            return
+        sliding, size = "sliding_attention" in types, self._model.config.sliding_window
+        if sliding and not size:
+            self._different("model.config.sliding_window", size, "the window that the layers were built with")
+        self.held["layer_types"] = types
+        if types != list(self._model.config.layer_types or ()):
+            self.values["layer_types"] = types
+            self.values["use_sliding_window"] = sliding
+        inner = next(self._tree.of("Model"))
+        if sliding and not vars(inner.module).get("has_sliding_layers", True):
+            self._different(f"{inner.path}.has_sliding_layers", False, True)
+        for node, kind in zip(self._tree.of("Attention"), types, strict=True):
+            held = vars(node.module).get("sliding_window")
+            if kind == "sliding_attention" and held != size:
+                self._different(f"{node.path}.sliding_window", held, size)
+
+    def _embedding(self) -> Iterator[Alteration]:
+        table = next(self._tree.of(EMBEDDING)).module
+        self._take("pad_token_id", table.padding_idx)
+        for name, native in _OF_EMBEDDINGS.items():
+            if vars(table).get(name) != native:
+                path = "model.model.embed_tokens"
+                yield Alteration(f"{path}.{name}", f"is {vars(table)[name]!r}", repr(native), _WAY_OUT)
+
+    def _objects_of_config(self) -> Iterator[Alteration]:
+        """The parts of a model read one configuration; another object elsewhere would count there."""
+        for node in self._tree.nodes:
+            if vars(node.module).get("config", self._model.config) is not self._model.config:
+                yield Alteration(
+                    f"{node.path}.config", "is another object than model.config", "model.config everywhere",
+                    "change the fields of model.config, not the object",
+                )  # fmt: skip
+
+    def _loss(self) -> Iterator[Alteration]:
+        kind = vars(self._model).get("loss_type")
+        if kind not in (None, "ForCausalLM", "ForConditionalGeneration"):
+            yield Alteration(
+                "model.loss_type", f"is {kind!r}", "the cross entropy of the next token", _WAY_OUT
+            )
+
+
+def _heads(attention: Any) -> tuple[int, int, int]:
+    """Query heads, key/value heads and their size, by the shapes of the projections."""
+    head_dim = int(attention.head_dim)
+    query, key = attention.q_proj.weight.shape[0], attention.k_proj.weight.shape[0]
+    return query // head_dim, key // head_dim, head_dim

@@ -1,0 +1,66 @@
+"""README.md of an uploaded model: what it was made of, in the form that the hub reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.regular_files import read_text
+
+_SHOWN = (
+    "learning_rate", "lr_scheduler_type", "num_train_epochs", "max_steps", "per_device_train_batch_size",
+    "gradient_accumulation_steps", "model_max_length", "seed", "bf16", "weight_decay",
+)  # fmt: skip
+
+
+def write_model_card(trainer: Any, directory: Path) -> None:
+    """Write README.md into the model directory, unless there is one that says something else."""
+    from huggingface_hub import ModelCardData
+
+    target, mark = directory / "README.md", "Fine-tuned with fastsft."
+    if os.path.lexists(target) and not _is_ours(target, mark):
+        return
+    source = _hub_name(trainer)
+    data = ModelCardData(library_name="transformers", tags=["fastsft", "trainer"], base_model=source)
+    args = trainer.args
+    lines = [
+        "---", data.to_yaml(), "---", "", f"# {directory.absolute().name}", "",
+        mark + (f" Base model: {source}." if source else ""), "", "| argument | value |", "|---|---|",
+        *(f"| {name} | {getattr(args, name)} |" for name in _SHOWN),
+        f"| ranks | {args.world_size} |", "", *_results(trainer.state.log_history),
+    ]  # fmt: skip
+    replace_file(target, "\n".join(lines) + "\n")
+
+
+def _is_ours(path: Path, mark: str) -> bool:
+    """Whether the file is a card of ours; what cannot be read is not."""
+    try:
+        return mark in read_text(path)
+    except ValueError:
+        return False
+
+
+def _hub_name(trainer: Any) -> str | None:
+    """The base model's name on the hub, where its snapshot lies as huggingface_hub keeps it; else None."""
+    part: str
+    for part in trainer.model.source_directory.parts:
+        if part.startswith("models--"):
+            return part.removeprefix("models--").replace("--", "/")
+    return None
+
+
+def _results(history: list[dict[str, Any]]) -> list[str]:
+    rows = [entry for entry in history if "loss" in entry or "eval_loss" in entry][-20:]
+    if not rows:
+        return []
+    table = [
+        f"| {entry['step']} | {_number(entry.get('loss'))} | {_number(entry.get('eval_loss'))} |"
+        for entry in rows
+    ]
+    return ["| step | loss | evaluation loss |", "|---|---|---|", *table]
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}"

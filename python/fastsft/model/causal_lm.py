@@ -1,0 +1,295 @@
+"""The model that a Trainer trains: a directory, its configuration and, once built, the engine."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
+from fastsft.model.config import check_config_types, read_generation_config, source_dtype
+from fastsft.model.fsdp_context import has_settings_of_fsdp
+from fastsft.model.given_library import check_dropout, check_patches
+from fastsft.model.weights import load_weights
+from fastsft.planning.memory_plan import Setting
+from fastsft.ranks.process_group import Groups
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.place import threads_per_rank
+from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
+
+
+class ModelConfig(dict[str, Any]):
+    """config.json, mutable; keys are attributes too. What stands here when the model is saved is written."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"config.json has no key {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain copy."""
+        return dict(self)
+
+    def to_json_string(self) -> str:
+        """As JSON, for trackers."""
+        return json.dumps(self, indent=2, sort_keys=True) + "\n"
+
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Write config.json, as it stands, into `save_directory`; on the ranks that call it.
+
+        What a save of the model has said there about weights and tokenizer stays.
+        """
+        path = Path(save_directory) / "config.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        saved = read_json_object(path) if path.is_file() else {}
+        kept = {name: saved[name] for name in _OF_SAVED_MODEL if name in saved}
+        replace_file(path, ModelConfig({**self, **kept}).to_json_string())
+
+
+_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
+_MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja")
+
+
+def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str] = _MODEL_FILES) -> Path:
+    """A local directory, or the snapshot of a hub model, whose `files` are downloaded when not there yet.
+
+    ValueError when `name` is neither.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        check_name(path.absolute(), "--model_name_or_path")
+        return path
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ValueError(f"model_name_or_path: {name} is not a directory")
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, allow_patterns=list(files)))
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise ValueError(
+            f"model_name_or_path: {name}: no such directory ({path.absolute()}), and not found on the hub: "
+            f"{reason}"
+        ) from error
+
+
+def _read_config(path: Path) -> ModelConfig:
+    content = read_json_object(path)
+    check_config_types(content, path)
+    return ModelConfig(content)
+
+
+def _config_of(directory: Path) -> ModelConfig:
+    path = file_inside(directory, "config.json")
+    if path is None:
+        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json")
+    return _read_config(path)
+
+
+def model_config(name: str) -> ModelConfig:
+    """The configuration alone: of a JSON file, a directory or a hub model. ValueError when there is none."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _read_config(path)
+    return _config_of(model_directory(name, files=["config.json"]))
+
+
+def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
+    """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
+
+    Factor: ceil(model_max_length / max_position_embeddings). Source: fastchat_labels.md, section 7.1.
+    """
+    positions = config.get("max_position_embeddings")
+    if not positions or model_max_length <= positions:
+        return None
+    key = "rope_parameters" if "rope_parameters" in config else "rope_scaling"
+    before = config.get(key)
+    scaling: dict[str, Any] = {"type": "linear", "factor": float(math.ceil(model_max_length / positions))}
+    if key == "rope_parameters":
+        scaling = {**(before or {}), "rope_type": "linear", "factor": scaling["factor"]}
+    config[key] = scaling
+    replaced = f", in place of {json.dumps(before)}" if before else ""
+    return f"{key}: {json.dumps(scaling)} for {model_max_length} tokens on {positions} positions{replaced}"
+
+
+class CausalLM:
+    """A causal language model on disk; its weights are read when the engine is built."""
+
+    def __init__(self, source_directory: Path, config: ModelConfig) -> None:
+        # Of the start, wherever the script goes later.
+        path = Path(source_directory)
+        self.source_directory = path.absolute() if path.is_dir() else path
+        self.config = config
+        self.engine: Any = None
+        self._options: dict[str, Any] = {}
+        self.recompute = "selective"
+        self._generation_settings: dict[str, Any] | None = None
+        self._has_generation_settings = False
+        self._weights_dtype: str | None = None
+        # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
+        self._padding_idx = config.get("pad_token_id")
+
+    @classmethod
+    def from_pretrained(
+        cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
+    ) -> CausalLM:
+        """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
+        directory = model_directory(model_name_or_path, cache_dir)
+        if config is None:
+            config = _config_of(directory)
+        model = cls(directory, config)
+        model.generation_settings()  # what is wrong with them is told before training, and read once
+        return model
+
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """Refuse a configuration or a patched transformers that would have trained another model.
+
+        caller: what the message begins with. training: whether steps are to follow. ValueError by name.
+        """
+        if training:
+            check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
+        check_patches(str(self.config.get("model_type")), caller)
+
+    def take_changed_weights(self) -> None:
+        """Nothing: the weights are those of the directory, or the engine's. Of a given model: LoadedModel."""
+
+    def changed_weights(self) -> list[str]:
+        """None: see `take_changed_weights`."""
+        return []
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """TypeError: nothing but the engine computes with this model."""
+        raise TypeError(
+            "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; a "
+            "model of transformers that was given to the Trainer has the trained weights after train()"
+        )
+
+    def engine_config(self) -> dict[str, Any]:
+        """The configuration that the engine computes by."""
+        return {**self.config, "pad_token_id": self._padding_idx}
+
+    def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
+        """Make the engine for the strategy and precision of `args` and load the weights; collective.
+
+        recompute: what the backward pass computes again when the arguments leave it open.
+
+        After training, or for other options, a new engine takes the old one's place: it has the weights
+        trained so far and a fresh optimizer. They pass through the memory of every rank, whole, in fp32.
+        """
+        options = self._engine_options(args, groups, recompute)
+        if self.engine is not None and self.engine.step_count == 0 and options == self._options:
+            return self.engine
+        from fastsft import _C
+
+        warn_of_other_layer_class(str(self.config.get("model_type")), args.fsdp_transformer_layer_cls_to_wrap)
+        trained = self._take_weights()
+        self.engine = _C.Engine(json.dumps(self.engine_config()), **options["engine"])
+        self._options, self.recompute = options, options["engine"]["recompute"]
+        self.weights_dtype()
+        if trained is None:
+            self.load_weights(self.engine)
+        else:
+            for name, value in trained.items():
+                self.engine.set_parameter(name, value)
+            self.engine.publish()
+        return self.engine
+
+    def load_weights(self, engine: Any) -> None:
+        """Fill the engine with the weights that training starts from; collective."""
+        load_weights(engine, str(self.source_directory))
+
+    def give_back(self) -> None:
+        """After training, for models that live outside the engine as well; collective."""
+
+    def weights_dtype(self) -> str:
+        """float32, bfloat16 or float16: the type of the weights that training starts from."""
+        if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
+            self._weights_dtype = source_dtype(self.source_directory, self.config)
+        return self._weights_dtype
+
+    def generation_settings(self) -> dict[str, Any] | None:
+        """generation_config.json of the source as it was when the model was opened; None without."""
+        if not self._has_generation_settings:
+            self._generation_settings = read_generation_config(self.source_directory)
+            self._has_generation_settings = True
+        return self._generation_settings
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every tensor by name, whole, in fp32 and in the memory of every rank; collective.
+
+        `trainer.save_model()` needs none of that. ValueError before a Trainer has built the engine.
+        """
+        if self.engine is None:
+            raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
+        return dict(self.engine.named_parameters())
+
+    def children(self) -> Iterator[Any]:
+        """None. torch's FSDP.state_dict_type looks for them, and finds its settings (fsdp_context.py)."""
+        has_settings_of_fsdp(self)
+        return iter(())
+
+    def memory_setting(self, args: TrainingArguments) -> Setting:
+        """What the bytes of a rank depend on."""
+        return Setting(
+            json.dumps(self.engine_config()),
+            args.sharding_strategy if args.world_size > 1 else "no_shard",
+            "bfloat16" if args.bf16 else "float32",
+            args.world_size,
+            args.device.type,
+            threads=threads_per_rank(),
+            node_size=args.node_size,
+            grad_dtype=args.grad_dtype,
+            offload=args.offload,
+            optim_dtype=args.optim_dtype,
+            master_dtype=args.master_dtype,
+        )
+
+    def conversation_cost(self) -> tuple[float, float]:
+        """Operations of a conversation: a part linear and a part quadratic in its tokens."""
+        from fastsft import _C
+
+        return _C.conversation_cost(json.dumps(self.engine_config()))
+
+    def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
+        engine = {
+            "device": str(args.device),
+            "compute_dtype": "bfloat16" if args.bf16 else "float32",
+            "grad_dtype": args.grad_dtype,
+            "optim_dtype": args.optim_dtype,
+            "master_dtype": args.master_dtype,
+            # Later than the groups' own timeout, whose message names the collective's fault.
+            "timeout_seconds": args.ddp_timeout + 15.0,
+            "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
+            "recompute": recompute if args.recompute_mode == "auto" else args.recompute_mode,
+            "offload": args.offload,
+            "gather_group": groups.gather,
+            "reduce_group": groups.reduce,
+            "node_gather_group": groups.node_gather,
+            "node_reduce_group": groups.node_reduce,
+            "across_group": groups.across,
+            "num_threads": threads_per_rank(),
+            "max_positions": args.model_max_length,
+        }
+        return {"engine": engine, "config": {**self.engine_config(), "use_cache": None}}
+
+    def _take_weights(self) -> dict[str, Any] | None:
+        """Copies of the weights of the engine, which is given up; None without one."""
+        if self.engine is None:
+            return None
+        weights = {name: value.clone() for name, value in self.engine.named_parameters().items()}
+        self.engine = None
+        return weights
+
+    def num_parameters(self) -> int:
+        """Parameters of the model; 0 before the engine is built."""
+        return 0 if self.engine is None else int(self.engine.num_parameters)

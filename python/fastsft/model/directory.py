@@ -1,0 +1,286 @@
+"""Writes a complete Hugging Face model directory (trainer_semantics.md, sections 19 to 24)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastsft.arguments.sizes import parse_size
+from fastsft.model.config import config_to_save, generation_config_to_save, json_text, resolve_save_dtype
+from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.run_lock import check_still_held, holds_lock
+from fastsft.ranks.save_place import agreed_way, writes_small_files
+from fastsft.runtime.messages import tell
+from fastsft.runtime.output_files import keep_changed, note_written
+
+
+@dataclass(frozen=True)
+class ModelForm:
+    """How the weights are written."""
+
+    dtype: str
+    max_shard_size: int
+
+    @classmethod
+    def of(cls, trainer: Any) -> ModelForm:
+        """By `--save_dtype` and `--max_shard_size`."""
+        return cls(resolve_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
+
+    def bytes(self, engine: Any) -> int:
+        """Of all weight files."""
+        from fastsft import _C
+
+        return int(_C.model_bytes(engine, self.dtype, self.max_shard_size))
+
+
+def save_model_directory(trainer: Any, directory: str | Path) -> None:
+    """Write weights, config, generation config, tokenizer and training_args.json; collective.
+
+    Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
+    (`--save_mode`), and read back. All files take their names together, when they are complete and durable;
+    weight files of an earlier save are removed. ValueError when `directory` is the model's own source.
+    """
+    folder, args = Path(directory), trainer.args
+    finish_save_in_flight(trainer)
+    form = ModelForm.of(trainer)
+    agreement = Agreement(f"saving the model to {folder}")
+    writes = writes_small_files(args)
+    staging: Any = agreement.attempt_if(writes, lambda: open_file_set(trainer, folder, form))
+    try:
+        path = agreement.settle_first(staging.path if staging is not None else None)
+        path = staging.path if staging is not None else path
+        way, _ = agreed_way(args, path, agreement)
+        files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
+        agreement.attempt_if(writes, lambda: files.extend(write_small_files(trainer, path, form)))
+        reports = agreement.settle(([digest_tuple(item) for item in files], ranges))
+        agreement.attempt_if(writes, lambda: _install(trainer, staging, folder, reports, files))
+        agreement.settle(None)
+    finally:
+        if staging is not None:
+            staging.discard()
+
+
+def write_weights(
+    engine: Any, path: str, form: ModelForm, way: str, args: Any, agreement: Agreement
+) -> tuple[list[Any], list[tuple[str, int, int, int]]]:
+    """Write the weight files into the new directory `path` and read them back; collective.
+
+    Returns the digests of whole files that this rank wrote, and of the ranges that it wrote of others.
+    """
+    from fastsft import _C
+
+    options: dict[str, Any] = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
+    if way != "parallel":
+        writes = writes_small_files(args) if args.save_on_each_node else None
+        return list(_C.save_model(engine, path, **options, writes=writes)), []
+    written = agreement.attempt(
+        lambda: _C.write_part(engine, path, **options, with_model=True, with_state=False)
+    )
+    agreement.settle(None)
+    agreement.attempt(lambda: _C.check_model_part(engine, path, **options))
+    return [], [range_tuple(item) for item in written[1]] if written else []
+
+
+def digest_tuple(digest: Any) -> tuple[str, int, int]:
+    """A FileDigest that can travel."""
+    return digest.name, digest.size, digest.crc32c
+
+
+def range_tuple(digest: Any) -> tuple[str, int, int, int]:
+    """A RangeDigest that can travel."""
+    return digest.name, digest.offset, digest.size, digest.crc32c
+
+
+def joined_digests(reports: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """FileDigests of all files from the reports of all ranks. RuntimeError when bytes are missing."""
+    from fastsft import _C
+
+    files: list[Any] = []
+    ranges: list[Any] = []
+    for own, parts in reports:
+        files += [_C.FileDigest(*item) for item in own]
+        ranges += [_C.RangeDigest(*item) for item in parts]
+    return [*_C.join_ranges(ranges), *files]
+
+
+def check_output_directory(source: str | Path, directory: str | Path) -> None:
+    """ValueError when a save to `directory` would overwrite the model that training starts from."""
+    if Path(source).exists() and Path(directory).exists() and os.path.samefile(source, directory):
+        raise ValueError(
+            f"{directory}: the output directory is that of the model that is fine-tuned, whose files are "
+            "never overwritten, choose another --output_dir"
+        )
+
+
+def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
+    """`check_output_directory`, and make the directory and write into it once; by rank 0, collective.
+
+    ValueError when the directory cannot be made or takes no files.
+    """
+    agreement = Agreement(f"preparing {directory}")
+    agreement.attempt_on_first(lambda: check_output_directory(source, directory))
+    agreement.attempt_on_first(lambda: _try_writing(Path(directory)))
+    agreement.settle(None)
+
+
+def _try_writing(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        got = "a file" if os.path.isfile(directory) else error.strerror
+        raise ValueError(
+            f"--output_dir: {directory}: expected a directory to write into, got: {got}; choose another "
+            "--output_dir"
+        ) from error
+
+
+def check_free_space(directory: Path, needed: int) -> None:
+    """RuntimeError with the path, the bytes needed and the bytes free when `needed` bytes do not fit."""
+    from fastsft import _C
+
+    free = _C.available_bytes(str(directory))
+    if free < needed:
+        raise _C.FileError(
+            f"{directory}: saving needs {needed} bytes, {free} are free; free some space or choose another "
+            "--output_dir"
+        )
+
+
+def finish_save_in_flight(trainer: Any) -> None:
+    """Wait for the checkpoint that `trainer` writes behind its training; collective.
+
+    What it has written so far would be taken for what a crash left. Raises when it fails, as the saver.
+    """
+    saver = getattr(trainer, "saver", None)
+    if saver is not None:
+        saver.wait()
+
+
+def recover_directory(directory: str | Path) -> list[str]:
+    """Finish, give back or remove what a crash left in `directory`; the names of what was removed.
+
+    RuntimeError when it is no longer the directory that this process holds.
+    """
+    from fastsft import _C
+
+    check_still_held(directory)
+
+    finish_file_sets(directory)
+    return list(_C.remove_leftovers(str(directory)))
+
+
+def finish_file_sets(directory: str | Path) -> None:
+    """Give files of a model that a crash left half installed their names.
+
+    A set that cannot be finished is named in a line. It is removed where nothing in it is of use and this
+    process holds the directory (ranks/run_lock.py), and left where it is otherwise.
+    """
+    from fastsft import _C
+
+    for found in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
+        path = Path(directory) / found.name
+        done = "removed" if found.removed else "left as it is: take from it what you need, and remove it"
+        tell(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
+
+
+def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
+    """The JSON files of a model directory as they are to be now."""
+    tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
+    generation = trainer.model.generation_settings()
+    return {
+        "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
+        "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),
+        "training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n",
+    }
+
+
+def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[Any]:
+    """Write small files into a new directory, durable on return. Their digests."""
+    from fastsft import _C
+
+    return [_C.write_file(str(Path(directory) / name), content) for name, content in texts.items()]
+
+
+def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
+    """What the tokenizer's save_pretrained writes into a new directory, in folders too. The digests.
+
+    The files are durable on return; folders are when the directory is committed.
+    """
+    if tokenizer is None:
+        return []
+    folder = Path(directory)
+    # Others write into the directory meanwhile: what the tokenizer wrote is known by where it lies.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
+        tokenizer.save_pretrained(aside)
+        names = relative_files(aside)
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(Path(aside) / name, folder / name)
+    return [digest_durably(folder, name) for name in names]
+
+
+def relative_files(directory: str | Path) -> list[str]:
+    """The files of `directory` and of its folders, as a manifest names them, sorted."""
+    folder = Path(directory)
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def digest_durably(directory: str | Path, name: str) -> Any:
+    """Sync the file `name` of `directory`, which may be in a folder of it. Its digest."""
+    from fastsft import _C
+
+    path = str(Path(directory) / name)
+    _C.sync_file(path)
+    digest = _C.digest_file(path)
+    return _C.FileDigest(name, digest.size, digest.crc32c)
+
+
+def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
+    """A staging directory in `folder`, on the rank that writes. RuntimeError when the disk is too small."""
+    from fastsft import _C
+
+    check_output_directory(trainer.model.source_directory, folder)
+    check_still_held(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    recover_directory(folder)
+    check_free_space(folder, form.bytes(trainer.engine))
+    return _C.AtomicDirectory(str(folder), "model")
+
+
+def write_small_files(trainer: Any, path: str, form: ModelForm) -> list[Any]:
+    """Configuration, tokenizer and arguments into a new directory, durable on return. Their digests."""
+    digests = write_texts(small_texts(trainer, form.dtype), path)
+    return digests + write_tokenizer(getattr(trainer, "tokenizer", None), path)
+
+
+def _install(trainer: Any, staging: Any, folder: Path, reports: list[Any], own: list[Any]) -> None:
+    """Commit the set and give its files their names; of each node by its own writer."""
+    from fastsft import _C
+
+    each = trainer.args.save_on_each_node
+    files = own if each else joined_digests(reports)
+    name = _C.file_set_name()
+    manifest = _C.Manifest(getattr(trainer.state, "global_step", 0), trainer.engine.world_size, "", files)
+    staging.commit(name, manifest)
+    check_still_held(folder)
+    install_file_set(folder, name)
+
+
+def install_file_set(directory: str | Path, name: str) -> None:
+    """Give the files of a committed set their names; a line says where files of other programs went."""
+    from fastsft import _C
+
+    files = _C.read_manifest(str(Path(directory) / name)).files
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    keep_changed(Path(directory), digests)
+    note_written(Path(directory), digests)
+    if kept := _C.install_file_set(str(directory), name):
+        tell(
+            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
+        )

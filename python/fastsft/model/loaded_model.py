@@ -1,0 +1,212 @@
+"""A model that transformers has loaded: its weights are trained, and given back to the caller's object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastsft.model.alterations.check import held_settings
+from fastsft.model.alterations.finding import refuse
+from fastsft.model.alterations.hooks import hooks_of
+from fastsft.model.alterations.wrappers import check_class, check_quantised
+from fastsft.model.causal_lm import CausalLM, ModelConfig
+from fastsft.model.weight_digests import tensor_digests
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.comparison import compare
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.place import launch
+
+
+def as_model(model: Any) -> Any:
+    """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers."""
+    if isinstance(model, str | Path):
+        return CausalLM.from_pretrained(str(model))
+    if hasattr(model, "_orig_mod"):
+        warn_once("torch.compile of the model has no effect: the engine is compiled")
+        refuse(list(hooks_of(model)), "Trainer")
+        model = model._orig_mod
+    if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
+        return LoadedModel(model)
+    return model
+
+
+class LoadedModel(CausalLM):
+    """`module`, a Llama-family model of transformers, wherever its parameters are.
+
+    The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their own
+    type. Until then they stand as they were. Names that a CausalLM lacks are the module's. ValueError for a
+    class the engine does not know, and for parameters that are frozen, quantised or not there (meta).
+    """
+
+    def __init__(self, module: Any) -> None:
+        _check(module)
+        self.module = module
+        self._seen = _config_of(module)
+        self._config = ModelConfig(self._seen)
+        self._held: dict[str, Any] = {}
+        self._weights: dict[
+            str, str
+        ] = {}  # digests of the parameters when they were last taken or given back
+        self._differing: dict[str, Any] = {}
+        name = str(getattr(module.config, "_name_or_path", "") or "")
+        in_memory = Path(f"{type(module).__name__} in memory")
+        super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
+
+    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            """What else scripts ask a model for (`generate`, `save_pretrained`, `device`) is the module's."""
+            if name == "module":  # not there yet
+                raise AttributeError(name)
+            return getattr(self.module, name)
+
+    @property
+    def config(self) -> ModelConfig:
+        """As it is saved; what the caller changes in the module's own configuration is taken over."""
+        now = _config_of(self.module)
+        for key in self._seen.keys() | now.keys():
+            if now.get(key) == self._seen.get(key) and (key in now) == (key in self._seen):
+                continue
+            if key in now:
+                self._config[key] = now[key]
+            else:
+                self._config.pop(key, None)
+        self._seen = now
+        return self._config
+
+    @config.setter
+    def config(self, config: ModelConfig) -> None:
+        self._config = config
+
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """Refuse what makes the module compute something else than the engine (alterations/check.py).
+
+        ValueError also where the modules hold other settings than the engine was built with.
+        """
+        _check(self.module)
+        now = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
+        if self.engine is not None and now.held != self._held:
+            changed = [name for name in now.held if now.held[name] != self._held.get(name)]
+            raise ValueError(
+                f"{caller}: the modules of the model were changed after the Trainer was made: "
+                f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
+                "before Trainer(model=...)"
+            )
+        self._held, self._differing = now.held, now.values
+
+    def engine_config(self) -> dict[str, Any]:
+        """The configuration with what the modules hold, which counts where they differ."""
+        return {**self.config, **self._differing}
+
+    def load_weights(self, engine: Any) -> None:
+        """The module's parameters into the engine's shards, tensor by tensor; collective."""
+        from fastsft import _C
+
+        where = str(self.source_directory)
+        agreement = Agreement(f"taking over {where}")
+        agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
+        agreement.settle(None)
+        _C.publish_weights(engine)
+        self._weights = tensor_digests(_parameters(self.module))
+
+    def changed_weights(self) -> list[str]:
+        """Parameters that somebody has replaced or written to since the engine has them."""
+        if not self._weights:
+            return []
+        now = tensor_digests(_parameters(self.module))
+        return [name for name in now if now[name] != self._weights.get(name)]
+
+    def take_changed_weights(self) -> None:
+        """Before `train`, `evaluate` and `predict`: weights that a script has changed count; collective.
+
+        ValueError when they differ between ranks.
+        """
+        if self.engine is None or not any(launcher.gather_objects(bool(self.changed_weights()))):
+            return
+        if launch().world_size > 1:
+            compare("comparing changed weights", lambda: tensor_digests(_parameters(self.module)))
+        self.load_weights(self.engine)
+
+    def _fill(self, loader: Any, where: str) -> None:
+        for name, parameter in _parameters(self.module):
+            loader.set(name, parameter.detach().cpu().contiguous(), where)
+        ignored = loader.finish(where)
+        if ignored:
+            raise ValueError(f"{where}: parameters that the model's family does not have: {ignored}")
+
+    def give_back(self) -> None:
+        """Write the trained weights into the module, rounded to its type; collective.
+
+        Every rank's module gets them; they pass through the memory of each rank whole, in fp32.
+        """
+        import torch
+
+        try:
+            self.check_as_given("Trainer.train", training=True)
+        except ValueError as error:
+            warn_once(f"{error} (changed while train() ran: without effect on this run)")
+        changed = self.changed_weights()
+        if changed:
+            warn_once(
+                f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no "
+                "effect: the engine trains its own copy; change weights before train()"
+            )
+        trained = self.engine.named_parameters()
+        with torch.no_grad():
+            for name, parameter in _parameters(self.module):
+                parameter.copy_(trained.pop(name))
+        self._weights = tensor_digests(_parameters(self.module))
+
+    def weights_dtype(self) -> str:
+        """The type of the module's first parameter."""
+        return str(next(self.module.parameters()).dtype).removeprefix("torch.")
+
+    def generation_settings(self) -> dict[str, Any] | None:
+        """The module's."""
+        own = getattr(self.module, "generation_config", None)
+        return None if own is None else dict(json.loads(own.to_json_string(use_diff=True)))
+
+
+def _config_of(module: Any) -> dict[str, Any]:
+    """config.json as save_pretrained would write it."""
+    return dict(json.loads(module.config.to_json_string(use_diff=True)))
+
+
+def _parameters(module: Any) -> Iterator[tuple[str, Any]]:
+    """Each parameter once, by the name that it has without torch.compile around a part."""
+    for name, parameter in module.named_parameters():
+        yield name.replace("_orig_mod.", ""), parameter
+
+
+def _prefix(module: Any) -> str | None:
+    from fastsft import _C
+
+    return _C.model_families().get(str(getattr(module.config, "model_type", None)))
+
+
+def _check(module: Any) -> None:
+    from fastsft import _C
+
+    known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
+    check_class(module, _prefix(module), known)
+    check_quantised(module)
+    if getattr(module, "accepts_loss_kwargs", True) is False:
+        raise ValueError(
+            "Trainer: model.accepts_loss_kwargs is False, and transformers would average the losses of "
+            "micro-batches; fastsft divides by the tokens of the step: take the attribute away, or train "
+            "with transformers' Trainer"
+        )
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            raise ValueError(
+                f"Trainer: {name} is frozen (requires_grad False), but fastsft trains all parameters; call "
+                "model.requires_grad_(True)"
+            )
+        if parameter.is_meta or not parameter.is_floating_point():
+            raise ValueError(
+                f"Trainer: {name} is {parameter.dtype} on {parameter.device}; load the model in float32, "
+                "bfloat16 or float16, without quantisation and device_map"
+            )

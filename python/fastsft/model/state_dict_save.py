@@ -1,0 +1,57 @@
+"""Saves weights that a script has gathered by itself, as FastChat's older scripts do, on one rank alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastsft.model.directory import ModelForm, install_file_set, open_file_set, write_small_files
+
+_SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[str, Any]) -> None:
+    """Write a complete model directory with the tensors of `state_dict`; not collective.
+
+    Types and split into files are those of `--save_dtype` and `--max_shard_size`. All files take their names
+    together, when they are complete and durable. ValueError when `directory` is the model's own source.
+    """
+    from fastsft import _C
+
+    folder, form = Path(directory), ModelForm.of(trainer)
+    tensors = _untied(state_dict, trainer.model.config)
+    staging = open_file_set(trainer, folder, form)
+    try:
+        files = _write_weights(staging.path, tensors, form)
+        files += write_small_files(trainer, staging.path, form)
+        name = _C.file_set_name()
+        staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))
+        install_file_set(folder, name)
+    finally:
+        staging.discard()
+
+
+def _untied(state_dict: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the second name of tied weights, which files do not have."""
+    tied = config.get("tie_word_embeddings") and "model.embed_tokens.weight" in state_dict
+    return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
+
+
+def _write_weights(path: str, tensors: Mapping[str, Any], form: ModelForm) -> list[Any]:
+    """The digests of the files."""
+    import torch
+
+    from fastsft import _C
+
+    dtype = _SAFETENSORS_NAMES[form.dtype]
+    specs = [_C.TensorSpec(name, dtype, list(tensor.shape)) for name, tensor in tensors.items()]
+    files = _C.WeightFiles(path, specs, list(range(len(specs))), form.max_shard_size)
+    try:
+        for tensor in tensors.values():
+            whole = tensor.detach().to("cpu", getattr(torch, form.dtype)).contiguous()
+            files.write(whole.reshape(-1).view(torch.uint8).numpy())
+        return list(files.commit(sum(tensor.numel() for tensor in tensors.values())))
+    except BaseException:
+        files.discard()
+        raise

@@ -1,1 +1,0 @@
-"""Model directories: configuration, weights, card."""

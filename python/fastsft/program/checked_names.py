@@ -1,0 +1,39 @@
+"""What a script changed before it calls `train()`: used, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft import _C
+from fastsft.model.remote_code import refuse_remote_code
+from fastsft.program.checked_classes import refuse_patched_classes
+from fastsft.script_names.patched_libraries import refuse_patches
+from fastsft.script_names.rebound import rebound_data_names, refuse_unused
+
+
+def check_names(trainer_class: Any) -> None:
+    """ValueError for names of the module that `train()` has no use for, and for a Trainer of transformers.
+
+    trainer_class: what `fastsft.train.Trainer` stands for.
+    """
+    refuse_unused()
+    refuse_patches(uses_tokenizer=bool(rebound_data_names()))
+    bases = getattr(trainer_class, "__mro__", ())
+    if any(base.__module__ == "transformers.trainer" for base in bases):
+        raise ValueError(
+            f"fastsft.train.Trainer was set by the script to {trainer_class.__qualname__}, which "
+            "derives from transformers.Trainer and cannot train fastsft's model; derive it from fastsft's"
+        )
+
+
+def check_directory(model: Any, *, trusts_code: bool) -> None:
+    """ValueError for code that FastChat's train() would run for this directory, and fastsft's does not.
+
+    model: a CausalLM. trusts_code: --trust_remote_code.
+    """
+    if trusts_code:
+        refuse_remote_code(model.source_directory, model.config)
+    family = str(model.config.get("model_type"))
+    uses_tokenizer = bool(rebound_data_names())
+    prefix = _C.model_families().get(family, "")
+    refuse_patched_classes(model.source_directory, family, prefix, uses_tokenizer=uses_tokenizer)

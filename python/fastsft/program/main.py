@@ -1,0 +1,140 @@
+"""Running a script function as a program: mistakes of the user end in a sentence, not in a traceback."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from fastsft.program.self_launch import ranks_to_start, start_ranks
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.launcher_watch import launcher_watch
+from fastsft.runtime.errors import RunStoppedError
+from fastsft.runtime.place import launch_or_alone
+from fastsft.runtime.standard_streams import make_best_effort, say
+from fastsft.runtime.terminal_text import visible
+from fastsft.trainer.signals import EXIT_BASE, StartGuard
+
+EXIT_ERROR = 1
+EXIT_PEER_LOST = 3
+_OUT_OF_MEMORY = "error: out of memory; give the run more, or smaller records and batches"
+
+
+def run_script(script: Callable[[], object]) -> None:
+    """Call `script` and close the process groups; leaves with the statuses of docs/signals.md.
+
+    Without a launcher several GPUs get a rank each first (program/self_launch.py).
+
+    ValueError, and what the disk or the kernel refuses: one line on stderr, status 1. Ranks that lost each
+    other, or whose peer failed: status 3 and one line. Other exceptions: the traceback of the rank that
+    raised, status 1. On several ranks each line names its rank, and a rank that failed leaves without
+    cleaning up, which would wait for the others.
+    """
+    make_best_effort()
+    guard = StartGuard()
+    with contextlib.ExitStack() as watching:
+        try:
+            watching.enter_context(guard)
+            watching.enter_context(launcher_watch())
+            if (ranks := ranks_to_start(sys.argv[1:])) > 1:
+                start_ranks(ranks)
+            script()
+        except SystemExit as error:
+            if launch_or_alone().world_size > 1:
+                _end_process(error.code)
+            raise
+        except ValueError as error:
+            _leave(EXIT_ERROR, f"{_who()}error: {error}")
+        except KeyboardInterrupt:
+            os._exit(_flushed(EXIT_BASE + 2, "interrupted: not saved; the same command resumes"))
+        except MemoryError:
+            _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}")
+        except RunStoppedError as error:
+            first = launch_or_alone().rank == 0
+            _leave(error.exit_status, f"error: {error}" if first else "")
+        except RuntimeError as error:
+            if guard.leaving:
+                _leave(EXIT_BASE + guard.leaving, "")
+            if _is_of_peers(error):
+                # Never cleaning up: the process groups would wait for ranks that are gone.
+                os._exit(_flushed(EXIT_PEER_LOST, f"error: {error}"))
+            if _is_of_memory(error):
+                _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
+            if _is_refusal(error):
+                _leave(EXIT_ERROR, f"{_who()}error: {error}")
+            _fail()
+        except OSError as error:
+            if error.errno is None or error.filename is None:
+                _fail()
+            _leave(EXIT_ERROR, f"{_who()}error: {os.fsdecode(error.filename)}: {error.strerror}")
+        except Exception:
+            _fail()
+    launcher.leave()
+
+
+def _leave(status: int, line: str) -> None:
+    if launch_or_alone().world_size > 1:
+        os._exit(_flushed(status, line))
+    if line:
+        say(visible(line), to_stderr=True)
+    raise SystemExit(status) from None
+
+
+def _end_process(code: object) -> NoReturn:
+    """sys.exit on one of several ranks, by a signal or a script: as the interpreter ends, but not finalized.
+
+    A thread of gloo lets go of a tensor a moment after a collective; one that asks a finalized interpreter
+    for its lock aborts the process. The groups are not closed: that would wait for ranks that may go on.
+    """
+    line = "" if code is None or isinstance(code, int) else str(code)
+    if line:
+        say(visible(line), to_stderr=True)
+    launcher.stay()
+    # As the children of multiprocessing end.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), ""))
+
+
+def _fail() -> None:
+    """In an except clause: this rank's traceback, once."""
+    if launch_or_alone().world_size == 1:
+        raise
+    os._exit(_flushed(EXIT_ERROR, f"{_who()}failed\n{traceback.format_exc()}"))
+
+
+def _flushed(status: int, line: str) -> int:
+    if line:
+        say(visible(line), to_stderr=True)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    return status
+
+
+def _who() -> str:
+    place = launch_or_alone()
+    return f"rank {place.rank}: " if place.world_size > 1 else ""
+
+
+def _is_of_peers(error: RuntimeError) -> bool:
+    from fastsft import _C
+
+    return isinstance(error, _C.CollectiveError | _C.PeerFailedError)
+
+
+def _is_refusal(error: RuntimeError) -> bool:
+    """Of the disk or the kernel."""
+    from fastsft import _C
+
+    return isinstance(error, _C.FileError | _C.ThreadDeniedError)
+
+
+def _is_of_memory(error: RuntimeError) -> bool:
+    """torch's on the CPU have no type of their own."""
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)

@@ -1,0 +1,72 @@
+"""`python -m fastsft.train` without a launcher: one rank a GPU, started through torchrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsft.arguments.parsing.early_arguments import chooses_cpu
+from fastsft.runtime.place import launch
+from fastsft.runtime.search_path import child_environment, python_command
+from fastsft.runtime.standard_streams import say
+
+COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
+
+
+def ranks_to_start(
+    words: Sequence[str], environ: Mapping[str, str] | None = None, args_file: Path | None = None
+) -> int:
+    """How many ranks this process should start instead of training itself; 1: none but itself.
+
+    As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees, and one where
+    use_cpu is chosen (on the command line, in a file of --config, in the .args file) or words cannot be
+    parsed, which this process alone then reports. Always 1 for a process that a launcher started, and for
+    --help. args_file: default the one beside this program. ValueError for a number below 1.
+    """
+    env = os.environ if environ is None else environ
+    if "RANK" in env or launch(env).world_size > 1 or _asks_for_help(words):
+        return 1
+    chosen = env.get(COUNT_VARIABLE)
+    if chosen is not None:
+        if not chosen.isdigit() or int(chosen) < 1:
+            raise ValueError(f"{COUNT_VARIABLE}: expected a number of ranks, at least 1, got {chosen!r}")
+        return int(chosen)
+    try:
+        own = Path(sys.argv[0]).with_suffix(".args") if sys.argv[0] else None
+        on_cpu = chooses_cpu(words, args_file or own)
+    except (ValueError, OSError):
+        return 1
+    return 1 if on_cpu else _visible_gpus()
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    return any(word == "-h" or (len(word) > 3 and "--help".startswith(word)) for word in words)
+
+
+def start_ranks(count: int) -> None:
+    """Become torchrun, with the same program and words on `count` ranks; does not return."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    program = ["-m", module.name] if module is not None else [sys.argv[0]]
+    say(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)")
+    launcher = [*python_command("torch.distributed.run"), "--standalone", f"--nproc_per_node={count}"]
+    os.execve(sys.executable, [*launcher, *program, *sys.argv[1:]], _rank_environment(module))
+
+
+def _rank_environment(module: Any) -> dict[str, str]:
+    """A program of fastsft does not look into the working directory; one of the user as Python does."""
+    if module is None or module.name.split(".")[0] != "fastsft":
+        return dict(os.environ)
+    return {**child_environment(), "PYTHONSAFEPATH": "1"}
+
+
+def _visible_gpus() -> int:
+    from fastsft import _C
+
+    if not _C.with_cuda:
+        return 1
+    import torch
+
+    return max(1, torch.cuda.device_count())

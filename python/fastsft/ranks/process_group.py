@@ -1,0 +1,224 @@
+"""The process groups that ranks and the engine communicate through."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import fastsft
+from fastsft.ranks.roll_call import RollCall
+from fastsft.ranks.store import (
+    forget_own_store,
+    is_one_machine,
+    meeting_store,
+    open_own_store,
+    serves_store,
+    visitors_store,
+)
+from fastsft.runtime.network_interface import interface_towards
+from fastsft.runtime.place import Launch, launch
+from fastsft.runtime.place_variables import check_network, number_of
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Names of two process groups over all ranks: a gather never waits behind a reduction. "" when alone.
+
+    With several nodes also two of this rank's node, and one of the ranks with its place in every node.
+    """
+
+    gather: str = ""
+    reduce: str = ""
+    node_gather: str = ""
+    node_reduce: str = ""
+    across: str = ""
+
+
+_groups: dict[int, Groups] = {}
+
+
+def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0) -> Groups:
+    """Meet the other ranks and make the groups; later calls return the same. A single rank opens no socket.
+
+    `timeout_seconds`: how long a collective may take. `device`: where the tensors are that the groups carry
+    ("cuda:0" takes NCCL); objects of Python always travel through gloo. `node_size`: ranks that follow each
+    other and make a node, a divisor of their number; 0: all are one. RuntimeError when the ranks do not meet.
+    """
+    if node_size not in _groups:
+        with host_collective("making of the groups"):
+            _groups[node_size] = _make_groups(timeout_seconds, device, node_size)
+    return _groups[node_size]
+
+
+def meet(timeout_seconds: float = 1800) -> None:
+    """Meet the other ranks, and make the group that carries objects; later calls do nothing.
+
+    `join` does it, too; what all groups depend on can be compared before. Says who is missing (roll_call.py).
+    RuntimeError when the ranks do not meet in time; ValueError for an environment that makes no sense, and
+    for ranks that cannot work together.
+    """
+    place = launch()
+    if place.world_size == 1:
+        return
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        return
+    from fastsft import _C
+
+    _C.set_place(place.rank, place.world_size)
+    _prepare_environment(place)
+    with host_collective("meeting of the ranks"):
+        store = _roll_call(place, timeout_seconds)
+        timeout = timedelta(seconds=timeout_seconds)
+        _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
+        dist.init_process_group(
+            "gloo", rank=place.rank, world_size=place.world_size, timeout=timeout, store=store
+        )
+        open_own_store()
+    atexit.register(_leave_at_exit)
+
+
+def _leave_at_exit() -> None:
+    """A script's process ends: a thread of gloo that then lets a tensor of Python go would abort it.
+
+    After an exception the other ranks may go on without us, and nobody waits for them.
+    """
+    if not hasattr(sys, "last_type"):
+        leave()
+
+
+_meetings = itertools.count()
+_THREADS_OF_A_GROUP, _GROUPS = 4, "a process group"  # torch 2.11 calls std::terminate where one is denied
+_REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
+
+
+def _roll_call(place: Launch, timeout_seconds: float) -> Any:
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    here = is_one_machine(place.local_world_size, place.world_size)
+    connect = functools.partial(
+        meeting_store, place.rank, place.world_size, timedelta(seconds=timeout_seconds), here=here
+    )
+    of_launcher = serves_store(os.environ)
+    call = RollCall(
+        connect, place.rank, place.world_size,
+        where=("127.0.0.1" if here else host, port),
+        version=fastsft.__version__,
+        serves=place.rank == 0 and not of_launcher,
+        refusals_s=_REFUSALS_S if of_launcher else None,
+        round=next(_meetings),
+        knock=functools.partial(visitors_store, "127.0.0.1" if here else host, port, place.world_size),
+        restarts="TORCHELASTIC_RUN_ID" in os.environ,
+    )  # fmt: skip
+    return call.hold(timeout_seconds)
+
+
+def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
+    place = launch()
+    if place.world_size == 1:
+        return Groups()
+    import torch.distributed as dist
+
+    from fastsft import _C
+
+    meet(timeout_seconds)
+    timeout = timedelta(seconds=timeout_seconds)
+    backend = "gloo" if device == "cpu" else "nccl"
+    # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
+    slack = timedelta(seconds=0 if backend == "gloo" else 20)
+
+    def group(ranks: list[int]) -> str:
+        _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
+        made = dist.new_group(ranks, backend=backend, timeout=timeout + slack)
+        return str(getattr(made, "group_name", ""))  # a group without this rank has none
+
+    everyone = list(range(place.world_size))
+    names = [group(everyone), group(everyone)]
+    if node_size in (0, place.world_size):
+        return Groups(*names)
+    # Every rank takes part in making every group, and keeps its own.
+    nodes = [everyone[first : first + node_size] for first in everyone[::node_size]]
+    for kind in (nodes, nodes, [everyone[place_in_node::node_size] for place_in_node in range(node_size)]):
+        made = [(place.rank in ranks, group(ranks)) for ranks in kind]
+        names += [name for ours, name in made if ours]
+    return Groups(*names)
+
+
+def _prepare_environment(place: Launch) -> None:
+    """What torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
+
+    Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
+    address of the machine's name, which is often one that other machines cannot reach.
+    """
+    job = number_of(os.environ, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in os.environ else 0
+    check_network()
+    os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
+    os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
+    if place.local_world_size == place.world_size:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    elif (interface := interface_towards(os.environ["MASTER_ADDR"])) not in (None, "lo"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", str(interface))
+
+
+def leave() -> None:
+    """Close the groups, after the last collective."""
+    _groups.clear()
+    forget_own_store()
+    if launch().world_size > 1:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def stay() -> None:
+    """The groups are not closed when the process ends."""
+    atexit.unregister(_leave_at_exit)
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if launch().world_size > 1:
+        import torch.distributed as dist
+
+        with host_collective("barrier"):
+            dist.barrier()
+
+
+def gather_objects(value: Any, place: Launch | None = None) -> list[Any]:
+    """The value of every rank, in order of rank; collective. `place`: of this process, where known better."""
+    place = launch() if place is None else place
+    if place.world_size == 1:
+        return [value]
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * place.world_size
+    with host_collective("exchange of objects"):
+        dist.all_gather_object(values, value)
+    return values
+
+
+@contextlib.contextmanager
+def host_collective(what: str) -> Iterator[None]:
+    """Errors of torch inside become a CollectiveError that names rank, step, phase and `what`."""
+    try:
+        yield
+    except RuntimeError as error:
+        from fastsft import _C
+
+        if isinstance(error, _C.ThreadDeniedError):  # no rank but this one has anything to do with it
+            raise
+        reason = str(error).splitlines()[0]
+        raise _C.CollectiveError(
+            f"{_C.whereabouts()}: {what} failed: {reason}; another rank died or is stuck: look for the "
+            "first message of another rank, then start the same command again: it resumes from the newest "
+            "checkpoint"
+        ) from error

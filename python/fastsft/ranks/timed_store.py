@@ -1,0 +1,171 @@
+"""A store whose calls end in time, whatever its server does.
+
+torch's TCPStore waits for its server's answer without a limit, also when it connects and in a `wait` whose
+time is over, and keeps every other thread out meanwhile: where the server's process is frozen, so is whoever
+asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from fastsft.runtime.needed_threads import start_needed
+
+_CLOSING_S, _GRACE_S = 0.5, 1.0
+
+T = TypeVar("T")
+
+
+class SilentStoreError(RuntimeError):
+    """The server of a store has not answered within `limit_s` seconds. doing: what the caller did."""
+
+    def __init__(self, limit_s: float, doing: str = "using the store") -> None:
+        super().__init__(
+            f"{doing}: the store of the ranks has not answered within {limit_s:g} seconds: the process that "
+            "serves it (rank 0, or torchrun's) is stopped, starved or cut off; let it go on and make the "
+            "call again on every rank, or end all ranks and start them again"
+        )
+
+
+class BoundedStore:
+    """A store that one thread asks, in the order of the calls; a caller waits for `limit_s` at most.
+
+    connect: gives the store, on that thread. limit_s: seconds, of calls that have no limit of their own. A
+    call that was given up is made nevertheless when the server goes on, before any later one: what others
+    were to hear, they will. Safe from many threads. RuntimeError from every call where `connect` raised it.
+    """
+
+    def __init__(self, connect: Callable[[], Any], limit_s: float) -> None:
+        self._limit_s, self._closed = limit_s, False
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._beats: dict[str, _Beat] = {}
+        self._connected: Future[Any] = Future()
+        # A daemon: a process that ends does not wait for a server that is silent.
+        self._thread = threading.Thread(target=self._work, args=(connect,), name="fastsft-store", daemon=True)
+        start_needed(self._thread, "the store of the ranks")
+
+    def open(self, limit_s: float) -> None:
+        """Wait for the connection. RuntimeError when there is none within `limit_s`."""
+        self._wait(self._connected, limit_s)
+
+    def failed(self) -> bool:
+        """Whether there will never be a connection."""
+        return self._connected.done() and self._connected.exception() is not None
+
+    def run(self, work: Callable[[Any], T], limit_s: float | None = None) -> T:
+        """`work(store)`. SilentStoreError when that has not ended within `limit_s`."""
+        return self._wait(self._put(work), self._limit_s if limit_s is None else limit_s)
+
+    def later(self, work: Callable[[Any], Any]) -> None:
+        """`work(store)`, for which nobody waits, and of whose failure nobody hears."""
+        self._put(work)
+
+    def set(self, key: str, value: str) -> None:
+        self.run(lambda store: store.set(key, value))
+
+    def get(self, key: str) -> bytes:
+        return self.run(lambda store: bytes(store.get(key)))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self.run(lambda store: bool(store.check(keys)))
+
+    def add(self, key: str, amount: int) -> int:
+        return self.run(lambda store: int(store.add(key, amount)))
+
+    def delete_key(self, key: str) -> bool:
+        return self.run(lambda store: bool(store.delete_key(key)))
+
+    def num_keys(self) -> int:
+        return self.run(lambda store: int(store.num_keys()))
+
+    @contextlib.contextmanager
+    def beating(self, key: str, seconds: float) -> Iterator[None]:
+        """Inside, 1 is added to `key` every so many seconds: this process lives."""
+        self._beats[key] = _Beat(seconds)
+        self.later(lambda store: None)  # the thread may be waiting without a limit
+        try:
+            yield
+        finally:
+            del self._beats[key]
+
+    def close(self) -> None:
+        """Let the store go, once all calls have been made, of which a silent one is not waited for long."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+            self._thread.join(_CLOSING_S)
+
+    def _put(self, work: Callable[[Any], T]) -> Future[T]:
+        if self._closed:
+            raise RuntimeError("this connection to the store has been closed")
+        future: Future[T] = Future()
+        self._jobs.put(_Job(self._connected, work, future))
+        return future
+
+    def _wait(self, future: Future[T], limit_s: float) -> T:
+        try:
+            # Twice: a process that was stopped itself finds its time over before the store had any.
+            for seconds in (limit_s, _GRACE_S):
+                with contextlib.suppress(TimeoutError):
+                    return future.result(seconds)
+            if future.done():
+                return future.result()
+            raise SilentStoreError(limit_s)
+        finally:
+            del future  # an error holds this frame, and must not hold itself
+
+    def _work(self, connect: Callable[[], Any]) -> None:
+        try:
+            self._connected.set_result(connect())
+        except BaseException as error:
+            self._connected.set_exception(error)
+        while (job := self._next()) is not None:
+            job()
+            del job
+            for key, beat in list(self._beats.items()):
+                if beat.due():
+                    with contextlib.suppress(Exception):  # the next caller hears of a store that is gone
+                        self._connected.result().add(key, 1)
+
+    def _next(self) -> Callable[[], None] | None:
+        waits = [beat.wait() for beat in list(self._beats.values())]
+        try:
+            return self._jobs.get(timeout=min(waits) if waits else None)
+        except queue.Empty:
+            return lambda: None
+
+
+class _Job:
+    """A call, and where its caller waits."""
+
+    def __init__(self, connected: Future[Any], work: Callable[[Any], Any], future: Future[Any]) -> None:
+        self._connected, self._work, self._future = connected, work, future
+
+    def __call__(self) -> None:
+        try:
+            self._future.set_result(self._work(self._connected.result()))
+        except BaseException as error:
+            self._future.set_exception(error)
+            del self  # as in `_wait`
+
+
+class _Beat:
+    """When the next sign of life is due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._next = seconds, time.monotonic() + seconds
+
+    def wait(self) -> float:
+        return max(0.0, self._next - time.monotonic())
+
+    def due(self) -> bool:
+        if self.wait() > 0:
+            return False
+        self._next = time.monotonic() + self._seconds
+        return True

@@ -1,0 +1,1 @@
+"""What every part needs of process, files and terminal. Knows nothing of training."""

@@ -1,0 +1,67 @@
+"""Which device a rank computes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.place import launch
+
+
+def choose_device(use_cpu: bool) -> str:
+    """`cuda:<local rank>` when a GPU is here and `use_cpu` does not say otherwise, else `cpu`.
+
+    ValueError when this machine has GPUs, but fewer than ranks, or nobody says which one is this
+    rank's. Makes no context on a GPU.
+    """
+    if use_cpu:
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    from fastsft import _C
+
+    if not _C.with_cuda:
+        warn_once(
+            "a GPU is here, but fastsft was built without CUDA kernels and computes on the CPU; build it "
+            "where nvcc is found (silence this with --use_cpu True)"
+        )
+        return "cpu"
+    place, count = launch(), torch.cuda.device_count()
+    _check_local_rank(place.world_size, count, os.environ)
+    if place.local_rank >= count:
+        raise ValueError(
+            f"rank {place.rank} is number {place.local_rank + 1} on a machine with {count} GPUs; start "
+            f"{count} ranks on it (torchrun --nproc_per_node {count}), or use --use_cpu True"
+        )
+    return f"cuda:{place.local_rank}"
+
+
+def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:
+    """Else all ranks of a machine would take its first GPU."""
+    told = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
+    if world_size > 1 and gpus > 1 and not told:
+        raise ValueError(
+            f"LOCAL_RANK: expected the number of this rank on its machine, which has {gpus} GPUs, got "
+            "nothing; torchrun sets it for the ranks it starts, with LOCAL_WORLD_SIZE"
+        )
+
+
+def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> None:
+    """Make `device` this process's current one, and let fp32 products on it use TF32 when `tf32` says so.
+
+    `deterministic`: kernels of torch whose result depends on timing give way to slower ones, flash
+    attention's backward pass among them. Nothing to choose on the CPU.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    torch.cuda.set_device(device)
+    torch.backends.cuda.matmul.allow_tf32 = bool(tf32)
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+        # No kernel reads what nobody wrote, so memory need not be filled first.
+        setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010  untyped there

@@ -1,0 +1,77 @@
+"""Notices to the user: each one once, on global rank 0 only."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastsft.runtime.place import launch
+from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal_text import visible
+
+_log = logging.getLogger("fastsft")
+_said: set[str] = set()
+
+
+@dataclass
+class Notices:
+    """What was said while `collected` listened."""
+
+    warned: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+
+_collecting: Notices | None = None
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[Notices]:
+    """Notices inside go into the object instead of log and output, also those that were said before."""
+    global _collecting
+    before, _collecting = _collecting, Notices()
+    try:
+        yield _collecting
+    finally:
+        _collecting = before
+
+
+def warn_once(text: str) -> None:
+    """Log `text` as a warning of the logger `fastsft`, once a process and on global rank 0 only."""
+    if _collecting is not None:
+        _collecting.warned += [] if text in _collecting.warned else [text]
+        return
+    if text in _said:
+        return
+    _said.add(text)
+    if os.environ.get("RANK", "0") == "0":
+        with _above_bars():
+            _log.warning(visible(text))
+
+
+def tell(text: str) -> None:
+    """Print on global rank 0, in library use too."""
+    if _collecting is not None:
+        _collecting.told.append(text)
+        return
+    if launch().rank == 0:
+        with _above_bars():
+            say(visible(text, keep="\n\t\r"))
+
+
+def _above_bars() -> contextlib.AbstractContextManager[Any]:
+    """While a bar stands on the terminal: takes it away, and draws it again below what is printed."""
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)
+
+
+def rank0_print(*args: Any) -> None:
+    """Print on global rank 0, once `train()` has set `fastsft.train.local_rank`."""
+    # Read where FastChat's scripts set it; importing the module here would import it in a circle.
+    local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
+    if local_rank == 0 and os.environ.get("RANK", "0") == "0":
+        say(" ".join(map(str, args)))

@@ -1,0 +1,126 @@
+"""Random states of Python, numpy and torch as JSON: no pickle in a checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import random
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastsft.runtime.regular_files import read_json
+
+_MOST_STATE_BYTES = 1 << 20  # torch has 5 KB
+_DAMAGED = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, OverflowError, zlib.error)
+
+
+def random_state_name(rank: int) -> str:
+    """The file of one rank."""
+    return f"random-state-rank-{rank:05d}.json"
+
+
+class RandomState(NamedTuple):
+    """The global generators of Python, numpy and torch (CPU) of this process at one moment."""
+
+    python: Any
+    numpy: Any
+    torch: Any
+
+    @classmethod
+    def now(cls) -> RandomState:
+        """As they stand; a few microseconds."""
+        import numpy as np
+        import torch
+
+        return cls(random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state())
+
+    def set(self) -> None:
+        """Put the generators where they stood."""
+        import numpy as np
+        import torch
+
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.torch)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        version, internal, gauss = self.python
+        kind, keys, position, has_gauss, cached = self.numpy
+        return {
+            "python": [version, list(internal), gauss],
+            "numpy": [str(kind), keys.tolist(), int(position), int(has_gauss), float(cached)],
+            "torch": _pack(self.torch),
+        }
+
+    @classmethod
+    def of_json(cls, states: dict[str, Any]) -> RandomState:
+        """From `to_json`."""
+        import numpy as np
+
+        version, internal, gauss = states["python"]
+        kind, keys, position, has_gauss, cached = states["numpy"]
+        return cls(
+            (version, tuple(internal), gauss),
+            (kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached),
+            _unpack(states["torch"]),
+        )
+
+
+def read_random_states() -> dict[str, Any]:
+    """The states of this process, as plain JSON values."""
+    import torch
+
+    states = RandomState.now().to_json()
+    # Asking a GPU that nobody has used would make a context on it, hundreds of MB large.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = _pack(torch.cuda.get_rng_state())
+    return states
+
+
+def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
+    """What this rank's file says. None when there is none, as after a change of the number of ranks.
+
+    ValueError when the file is damaged.
+    """
+    path = Path(directory) / random_state_name(rank)
+    if not path.exists():
+        return None
+    try:
+        states: dict[str, Any] = read_json(path)
+        RandomState.of_json(states)
+        for state in (states.get("reading") or {}).values():
+            if state is not None:
+                RandomState.of_json(state)
+    except _DAMAGED as error:
+        raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error
+    return states
+
+
+def restore_random_state(directory: str | Path, rank: int) -> bool:
+    """Set the states of this rank's file. False when there is none; ValueError when it is damaged."""
+    import torch
+
+    states = saved_random_states(directory, rank)
+    if states is None:
+        return False
+    try:
+        RandomState.of_json(states).set()
+        if "cuda" in states and torch.cuda.is_available():
+            # Without a context this only queues: the state is set when somebody makes one.
+            torch.cuda.set_rng_state(_unpack(states["cuda"]))
+    except _DAMAGED as error:
+        path = Path(directory) / random_state_name(rank)
+        raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error
+    return True
+
+
+def _pack(state: Any) -> str:
+    return base64.b64encode(zlib.compress(state.numpy().tobytes())).decode("ascii")
+
+
+def _unpack(text: str) -> Any:
+    import torch
+
+    state = zlib.decompressobj().decompress(base64.b64decode(text), _MOST_STATE_BYTES)
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

@@ -1,0 +1,1 @@
+"""Files of data: plain, compressed, Parquet, or a pipe, as streams of bytes and lines."""

@@ -1,0 +1,201 @@
+"""Where conversations come from: files by path, weight and content, and records of Python objects."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO
+
+from fastsft.runtime.regular_files import check_name, open_regular
+from fastsft.sources.json_lines import JsonArray, JsonLines
+from fastsft.sources.packed_files import GzipStream, ZstandardStream
+from fastsft.sources.parquet_lines import ParquetLines
+from fastsft.sources.waiting_pipe import open_data
+
+__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "data_files", "open_input",
+           "open_reader", "read_records"]  # fmt: skip
+
+MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
+
+_WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
+_STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a data set. `weight`: 0.5 takes half of its records, 2 takes each of them twice."""
+
+    path: str
+    weight: float = 1.0
+
+    @property
+    def is_stream(self) -> bool:
+        """It can be read once only: standard input or a pipe."""
+        return self.path == _STANDARD_INPUT or not os.path.isfile(self.path)
+
+
+def data_files(spec: str) -> list[DataFile]:
+    """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
+
+    Items stand between commas; `:0.5` behind one is its weight; a pattern stands for the files that it
+    matches, in order of name. A file whose name is the whole item is taken as it is. ValueError for what does
+    not exist.
+    """
+    if os.path.exists(spec) and not os.path.isdir(spec):
+        check_name(spec, "a file of data")
+        return [DataFile(spec)]
+    files = [file for item in spec.split(",") for file in _expand(item.strip())]
+    for file in files:
+        check_name(file.path, "a file of data")
+    if sum(file.path == _STANDARD_INPUT for file in files) > 1:
+        raise ValueError("standard input (-) is named twice; it can be read once")
+    return files
+
+
+def _expand(item: str) -> Iterator[DataFile]:
+    path, weight = item, 1.0
+    match = _WEIGHT.fullmatch(item)
+    if match and not os.path.exists(item):
+        path, weight = match[1], float(match[2])
+        if not 0 < weight <= 1000:
+            raise ValueError(f"{item}: the weight of a data file must lie above 0 and be at most 1000")
+    if path == _STANDARD_INPUT or os.path.exists(path):
+        found = [path]
+    else:
+        found = sorted(glob.glob(path, recursive=True))
+    if not found:
+        raise ValueError(f"{path} is not a file, and no file's name matches it")
+    for each in found:
+        if os.path.isdir(each):
+            raise ValueError(f"{each} is a directory; name its files: {each.rstrip('/')}/*.jsonl")
+        yield DataFile(each, weight)
+
+
+def open_input(
+    file: DataFile,
+    watch: Callable[[bytes], None] | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Any:
+    """The native input (_C.DataInput) of a file; its format is known by its first bytes, not by its name.
+
+    JSON is read natively; gzip, Zstandard (package zstandard) and Parquet (package pyarrow) by their
+    libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
+    max_record_bytes: a longer record stops the reading.
+    """
+    from fastsft import _C
+
+    limit = min(max_record_bytes, (1 << 32) - 1)
+    if not file.is_stream:
+        with open_regular(file.path, "a data file") as opened:
+            if not _is_packed(opened.read(4)):
+                return _C.DataInput(file.path, file.path, file.weight, limit)
+    return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit)
+
+
+def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) -> Callable[[int], bytes]:
+    """`read(size)` of the JSON in a file, unpacked; of Parquet, the records as lines."""
+    raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
+    start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
+    stream: Any = raw
+    if start == b"PAR1":
+        _check_installed("pyarrow", file, "Parquet", "parquet")
+        stream = ParquetLines(raw, _name(file))
+    elif start[:2] == b"\x1f\x8b":
+        stream = GzipStream(raw, _name(file))
+    elif _is_zstandard(start):
+        _check_installed("zstandard", file, "Zstandard", "zstd")
+        stream = ZstandardStream(raw, _name(file))
+    return _guarded(stream, _name(file), watch)
+
+
+def read_records(files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> list[Any]:
+    """All records of files as Python objects, each as often as its file's weight says.
+
+    ValueError naming the file for what is no JSON, and for a record of more than max_record_bytes.
+    """
+    from fastsft import _C
+
+    records = []
+    for file in files:
+        for number, record in enumerate(_parsed(file, max_record_bytes)):
+            records.extend([record] * _C.copies_of_record(file.weight, number))
+    return records
+
+
+def _parsed(file: DataFile, limit: int) -> list[Any]:
+    read = open_reader(file)
+    try:
+        text = b"".join(iter(partial(read, 1 << 20), b"")).decode("utf-8-sig")
+        if text.lstrip(" \n\t\r")[:1] == "[":
+            found: list[Any] = json.loads(text)
+        else:
+            found = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
+    except RecursionError:
+        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{_name(file)}: not JSON: {error}") from None
+    if len(text) > limit:
+        for number, record in enumerate(found):
+            _check_record(record, f"{_name(file)}: record {number}", limit)
+    return found
+
+
+def _check_record(record: Any, where: str, limit: int) -> None:
+    size = len(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise ValueError(
+            f"{where} has {size} bytes; a record may have {limit} (--max_record_bytes): allow more, or "
+            "divide it"
+        )
+
+
+def _name(file: DataFile) -> str:
+    return "standard input" if file.path == _STANDARD_INPUT else file.path
+
+
+def _is_packed(start: bytes) -> bool:
+    return start[:2] == b"\x1f\x8b" or start == b"PAR1" or _is_zstandard(start)
+
+
+def _is_zstandard(start: bytes) -> bool:
+    """A frame, or one to be skipped, as pzstd writes it in front."""
+    return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
+
+
+def _guarded(stream: Any, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
+    def read(size: int) -> bytes:
+        try:
+            block: bytes = stream.read(size)
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in ("zlib", "zstandard", "pyarrow"):
+                raise
+            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
+        if watch:
+            watch(block)
+        return block
+
+    return read
+
+
+def _check_installed(package: str, file: DataFile, what: str, extra: str) -> None:
+    try:
+        found = importlib.util.find_spec(package)
+    except ValueError:  # it is hidden
+        found = None
+    if found is None:
+        raise ValueError(
+            f"{_name(file)} is {what}, which needs the package {package}: pip install fastsft[{extra}], "
+            "or unpack it first"
+        )

@@ -1,0 +1,121 @@
+"""Runs a tokenizer.json in the `tokenizers` library; a process of its own, with limits of time and memory.
+
+The file comes from a model directory and is not trusted: its patterns may never end, its normalizers may
+double a text thirty times. Imports nothing but `tokenizers` and the standard library.
+`tokenizer/library_process.py` is the other end, and says what requests and answers are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+MEMORY_LIMIT = 1 << 30
+LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000  # of processor time
+HEAD = struct.Struct("<cQ")
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    library: Library | None = None
+    while head := sys.stdin.buffer.read(HEAD.size):
+        kind, size = HEAD.unpack(head)
+        payload = sys.stdin.buffer.read(size)
+        try:
+            if kind == b"L":
+                with _limited(LOAD_SECONDS):
+                    library = Library(json.loads(payload))
+                    answer = json.dumps(library.hello).encode()
+            else:
+                assert library is not None
+                with _limited(TEXT_SECONDS + size / BYTES_A_SECOND):
+                    answer = library.answer(kind, payload)
+            _send(b"+", answer)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library's panics are no Exception
+            _send(
+                b"-", (" ".join(str(error).split())[:300] or type(error).__name__).encode("utf-8", "replace")
+            )
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """The signal ends the process, also inside the library."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _send(status: bytes, payload: bytes) -> None:
+    sys.stdout.buffer.write(HEAD.pack(status, len(payload)) + payload)
+    sys.stdout.buffer.flush()
+
+
+class Library:
+    """The tokenizer, and what is asked of it once (`hello`)."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        import tokenizers  # type: ignore[import-untyped]
+
+        self._tokenizer = tokenizers.Tokenizer.from_str(job["text"])
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._add_tokens(tokenizers, job["added"])
+        self._vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.hello = {
+            "vocabulary": self._vocabulary,
+            "special_ids": sorted(self._tokenizer.get_added_tokens_decoder()),
+            "around": self._around(),
+        }
+
+    def _add_tokens(self, tokenizers: Any, added: list[dict[str, Any]]) -> None:
+        in_file = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
+        known, chosen = set(in_file), []
+        for given in added:
+            text = given["token"]["content"]
+            if text not in known or given["replaces_file" if text in in_file else "replaces_other"]:
+                chosen.append(tokenizers.AddedToken(**given["token"]))
+                known.add(text)
+        self._tokenizer.add_tokens(chosen)
+
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The ids in front of a text and those after it."""
+        encoding = self._tokenizer.encode("a")
+        places = [number for number, part in enumerate(encoding.sequence_ids) if part is not None]
+        first, last = (places[0], places[-1]) if places else (len(encoding.ids), len(encoding.ids))
+        return encoding.ids[:first], encoding.ids[last + 1 :]
+
+    def answer(self, kind: bytes, payload: bytes) -> bytes:
+        """E: encode; P: encode, special tokens as plain text; D and S: decode, S without special tokens."""
+        if kind in (b"D", b"S"):
+            text: str = self._tokenizer.decode(array("I", payload).tolist(), skip_special_tokens=kind == b"S")
+            return text.encode("utf-8", "surrogatepass")
+        return self._encode(payload.decode(), kind == b"P")
+
+    def _encode(self, data: str, as_plain: bool) -> bytes:
+        """Id, first byte and end of each token, as unsigned numbers of 32 bits."""
+        self._tokenizer.encode_special_tokens = as_plain
+        encoding = self._tokenizer.encode(data, add_special_tokens=False)
+        bytes_before = [0]
+        for char in data:
+            bytes_before.append(bytes_before[-1] + len(char.encode()))
+        flat = array("I")
+        for token_id, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            flat.extend((token_id, bytes_before[begin], bytes_before[end]))
+        return flat.tobytes()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""What the files next_to_it a tokenizer.json say, read as transformers' fast tokenizers read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
+
+NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_END = "<|endoftext|>"
+# What the classes of transformers 4.57 take for a name that the files leave out.
+_DEFAULTS = {
+    "GPT2Tokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
+    "Qwen2Tokenizer": {"eos_token": _END, "unk_token": _END, "pad_token": _END},
+    "GPTNeoXTokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
+    "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+}
+_CLASSES = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer"}
+# Classes that put BOS and EOS around a text by add_bos_token and add_eos_token, whatever the file says; with
+# what they take for these and for the named tokens where the config leaves them out.
+_AROUND = {
+    "CodeLlamaTokenizer": (True, False),
+    "CohereTokenizer": (True, False),
+    "GemmaTokenizer": (True, False),
+    "GPTNeoXTokenizer": (False, False),
+    "LlamaTokenizer": (True, False),
+}
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+@dataclass
+class TokenizerSettings:
+    """`named`: texts by name ("bos_token", ...). `added`: what comes to the file's tokens (_C.GivenToken).
+
+    adds_bos, adds_eos: whether these go around a text; None for what the file's post-processor says.
+    """
+
+    named: dict[str, str] = field(default_factory=dict)
+    added: list[Any] = field(default_factory=list)
+    add_prefix_space: bool | None = None
+    adds_bos: bool | None = None
+    adds_eos: bool | None = None
+    legacy: bool = True
+    model_max_length: int | None = None
+    padding_side: str = "right"
+    chat_template: str | None = None
+
+    def native(self) -> Any:
+        """The same for the core."""
+        settings = _C.JsonTokenizerSettings()
+        settings.added = self.added
+        settings.add_prefix_space = self.add_prefix_space
+        settings.adds_bos, settings.adds_eos = self.adds_bos, self.adds_eos
+        settings.legacy = self.legacy
+        for name in ("bos", "eos", "unk", "pad"):
+            setattr(settings, name, self.named.get(f"{name}_token", ""))
+        return settings
+
+
+def read_settings(directory: Path) -> TokenizerSettings:
+    """Of tokenizer_config.json and the older files; ValueError when one is damaged."""
+    config = read_config(directory)
+    if config.get("split_special_tokens"):
+        raise ValueError(
+            f"{directory / 'tokenizer_config.json'}: split_special_tokens would spell the template's own "
+            "tokens out; set it to false"
+        )
+    if "added_tokens_decoder" not in config:
+        older = directory / "special_tokens_map.json"
+        config = {**config, **_checked(read_object(older), older)}
+    kind = _class_of(directory, config)
+    defaults, (adds_bos, adds_eos) = _DEFAULTS.get(kind, {}), _around(kind, config)
+    named = {name: config.get(name, defaults.get(name)) for name in NAMES}
+    texts = {name: text_of(token, name) for name, token in named.items() if token}
+    return TokenizerSettings(
+        named=texts,
+        added=_added_tokens(directory, config, named, {*texts.values()}),
+        add_prefix_space=_flag(config.get("add_prefix_space", False)),
+        adds_bos=adds_bos,
+        adds_eos=adds_eos,
+        legacy=bool(config.get("legacy", True)),
+        model_max_length=_length(config.get("model_max_length")),
+        padding_side=config.get("padding_side") or "right",
+        chat_template=read_chat_template(directory),
+    )
+
+
+def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
+    """The Jinja text of a model directory: chat_template.jinja, else chat_template of tokenizer_config.json.
+
+    name: which of several named ones; "default" when None. None when there is no template.
+    ValueError for a name that is not there and for a config that cannot be read.
+    """
+    folder, wanted = Path(directory), name or "default"
+    in_folder = f"additional_chat_templates/{name}.jinja"
+    next_to_it = file_inside(folder, "chat_template.jinja" if wanted == "default" else in_folder)
+    if next_to_it is not None:
+        return read_text(next_to_it, what="a chat template")
+    found = read_config(folder).get("chat_template")
+    if isinstance(found, list):
+        items = [item for item in found if isinstance(item, dict)]
+        pairs = [(item.get("name"), item.get("template")) for item in items]
+    else:
+        pairs = [("default", found)]
+    texts = {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}
+    if name is not None and wanted not in texts:
+        known = ", ".join(map(str, texts)) or "no chat template"
+        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
+    return texts.get(wanted)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object of a model directory, empty when there is no file. ValueError as `file_inside`."""
+    found = file_inside(path.parent, path.name)
+    return {} if found is None else read_json_object(found)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """tokenizer_config.json, empty when there is none. ValueError names a field of another type."""
+    path = directory / "tokenizer_config.json"
+    return _checked(read_object(path), path)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(NAMES, (str, dict)),
+    "added_tokens_decoder": (dict,),
+    "additional_special_tokens": (list,),
+    "chat_template": (str, list),
+    "padding_side": (str,),
+    "tokenizer_class": (str,),
+}
+
+
+def _checked(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    for name, kinds in _TYPES.items():
+        value = config.get(name)
+        if value is not None and not isinstance(value, kinds):
+            expected = " or ".join(_JSON_NAMES[kind] for kind in kinds)
+            raise ValueError(f"{path}: {name}: expected {expected}, got {_JSON_NAMES[type(value)]}")
+    for key in config.get("added_tokens_decoder") or {}:
+        if not _is_id(key):
+            raise ValueError(f"{path}: added_tokens_decoder: expected a token id, got {key[:40]!r}")
+    return config
+
+
+_JSON_NAMES: dict[type, str] = {
+    str: "a text", dict: "an object", list: "a list", int: "a number", float: "a number",
+    bool: "true or false",
+}  # fmt: skip
+_MOST_TOKENS = 1 << 31
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < _MOST_TOKENS
+
+
+def text_of(token: Any, name: str = "a special token") -> str:
+    """The text of a special token, which is a text or an object with "content". ValueError with `name`."""
+    text = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(text, str):
+        got = f"{token!r:.80}"
+        raise ValueError(
+            f'tokenizer_config.json: {name}: expected a text or an object with "content", got {got}'
+        )
+    return text
+
+
+def _class_of(directory: Path, config: dict[str, Any]) -> str:
+    name = config.get("tokenizer_class")
+    if name is None:
+        name = _CLASSES.get(str(read_object(directory / "config.json").get("model_type", "")), "")
+    return str(name).removesuffix("Fast")
+
+
+def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None]:
+    if kind not in _AROUND:
+        return None, None
+    adds_bos, adds_eos = _AROUND[kind]
+    return bool(config.get("add_bos_token", adds_bos)), bool(config.get("add_eos_token", adds_eos))
+
+
+def _added_tokens(
+    directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
+) -> list[Any]:
+    """In the order in which transformers gives them ids (tokenization_utils_base.py, _from_pretrained)."""
+    extra = config.get("additional_special_tokens") or []
+    decoder = config.get("added_tokens_decoder")
+    if decoder is None:
+        special = texts | {text_of(token) for token in extra}
+        older = _token_ids(directory / "added_tokens.json")
+        given = [
+            _given(text, special=text in special) for text in sorted(older, key=lambda text: older[text])
+        ]
+        settled: set[str] = set()
+    else:
+        given = [_given(decoder[key], True) for key in sorted(decoder, key=int)]
+        settled = {text_of(token) for token in decoder.values()}
+    # Flags of a named token that tokenizer.json or the decoder knows do not count; without a decoder
+    # only its own file can know one. Of an additional token they do, but for the text of a named one.
+    for token in filter(None, named.values()):
+        counts = isinstance(token, dict) and text_of(token) not in settled
+        given.append(_given(token, counts and decoder is not None, counts))
+        settled.add(text_of(token))
+    for token in filter(None, extra):
+        given.append(_given(token, isinstance(token, dict) and text_of(token) not in texts))
+    return given
+
+
+def _token_ids(path: Path) -> dict[str, int]:
+    ids = read_object(path)
+    for text, number in ids.items():
+        if type(number) is not int or not 0 <= number < _MOST_TOKENS:
+            raise ValueError(f"{path}: {text!a}: expected a token id, got {number!r:.40}")
+    return ids
+
+
+def _given(token: Any, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool) -> Any:
+    special = flags.get("special", True)
+    fields = token if isinstance(token, dict) else {"normalized": not special, "special": special}
+    values = [bool(fields.get(flag, flag == "special")) for flag in _FLAGS]
+    other = replaces_file if replaces_other is None else replaces_other
+    return _C.GivenToken(_C.AddedToken(-1, text_of(token), *values), replaces_file, other)
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _length(value: Any) -> int | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return int(value) if is_number and 0 < value < 1e9 else None

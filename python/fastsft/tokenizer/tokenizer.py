@@ -1,0 +1,234 @@
+"""The tokenizer of a Hugging Face model directory, run natively."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
+from fastsft.tokenizer.json_tokenizer import load_json_tokenizer
+from fastsft.tokenizer.kept_files import NAMES, TEMPLATES, KeptFiles
+from fastsft.tokenizer.settings import read_chat_template, read_settings
+
+_NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
+
+
+class Tokenizer:
+    """The tokenizer of a Hugging Face model directory.
+
+    From tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. From
+    tokenizer.json: the ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2
+    and 3 runs natively, another one in the library, and a line says so.
+
+    `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
+    tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of the named tokens:
+    `bos_token_id`, `bos_token` and so on; None where missing.
+    """
+
+    def __init__(
+        self,
+        native: Any,
+        directory: str | Path,
+        *,
+        model_max_length: int | None = None,
+        padding_side: str = "right",
+        chat_template: str | None = None,
+    ) -> None:
+        self.native = native
+        self.directory = Path(directory).absolute()
+        self.files = KeptFiles.of(directory)
+        self.legacy: bool = native.legacy
+        self.add_bos_token: bool = native.adds_bos
+        self.add_eos_token: bool = native.adds_eos
+        self.model_max_length: int = model_max_length or _NO_LENGTH
+        self.padding_side = padding_side
+        self.chat_template = chat_template
+        self._pad_token_id: int = native.named.pad
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        directory: str | Path,
+        *,
+        model_max_length: int | None = None,
+        padding_side: str | None = None,
+    ) -> Tokenizer:
+        """Load tokenizer.model or else tokenizer.json, and the JSON files beside it.
+
+        The options replace what the files say. ValueError when the files are damaged, ask for something that
+        nobody reproduces, or there are none.
+        """
+        root = Path(directory)
+        templates = [f"{TEMPLATES}/{path.name}" for path in (root / TEMPLATES).glob("*.jinja")]
+        for name in [*NAMES, *templates]:
+            path = file_inside(root, name)
+            if path is not None:
+                check_regular(path, "a file of a tokenizer")
+        if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
+            tokenizer = cls._from_model(root)
+        else:
+            tokenizer = cls._from_json(root)
+        if model_max_length is not None:
+            tokenizer.model_max_length = model_max_length
+        if padding_side is not None:
+            tokenizer.padding_side = padding_side
+        if tokenizer.padding_side not in ("right", "left"):
+            raise ValueError(f'padding_side must be "right" or "left", got "{tokenizer.padding_side}"')
+        return tokenizer
+
+    @classmethod
+    def _from_model(cls, root: Path) -> Tokenizer:
+        native, files = _C.load_tokenizer(str(root))
+        return cls(
+            native,
+            root,
+            model_max_length=files.model_max_length if files.model_max_length > 0 else None,
+            padding_side=files.padding_side,
+            chat_template=read_chat_template(root),
+        )
+
+    @classmethod
+    def _from_json(cls, root: Path) -> Tokenizer:
+        settings = read_settings(root)
+        return cls(
+            load_json_tokenizer(root / "tokenizer.json", settings),
+            root,
+            model_max_length=settings.model_max_length,
+            padding_side=settings.padding_side,
+            chat_template=settings.chat_template,
+        )
+
+    def encode(
+        self, text: str, add_special_tokens: bool = False, *, split_special_tokens: bool = False
+    ) -> list[int]:
+        """The ids of `text`. With `split_special_tokens` a "</s>" in the text is ordinary text.
+
+        `add_special_tokens` puts BOS in front and EOS behind where the tokenizer's settings say so.
+        ValueError for a text with a lone surrogate.
+        """
+        ids: list[int] = self.native.encode(text.encode(), split_special_tokens)
+        return self._surround(ids) if add_special_tokens else ids
+
+    def encode_batch(
+        self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
+    ) -> list[list[int]]:
+        """`encode` of each text, on several threads."""
+        rows: list[list[int]] = self.native.encode_batch(
+            [text.encode() for text in texts], split_special_tokens
+        )
+        return [self._surround(ids) for ids in rows] if add_special_tokens else rows
+
+    def encode_with_offsets(
+        self, text: str, *, split_special_tokens: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the text."""
+        result: tuple[list[int], list[tuple[int, int]]] = self.native.encode_with_offsets(
+            text.encode(), split_special_tokens
+        )
+        return result
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """The text of `ids`, as LlamaTokenizer.decode writes it. ValueError for an unknown id."""
+        text: str = self.native.decode([int(i) for i in ids], skip_special_tokens)
+        return text
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """The id of a token by its text in the vocabulary; None when it is not there."""
+        return _or_none(self.native.find_token(token))
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        """The texts of ids as the vocabulary writes them."""
+        return [self.native.token_text(int(i)) for i in ids]
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.native.vocab_size)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    @property
+    def bos_token_id(self) -> int | None:
+        return _or_none(self.native.named.bos)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return _or_none(self.native.named.eos)
+
+    @property
+    def unk_token_id(self) -> int | None:
+        return _or_none(self.native.named.unk)
+
+    @property
+    def pad_token_id(self) -> int | None:
+        return _or_none(self._pad_token_id)
+
+    @property
+    def bos_token(self) -> str | None:
+        return self._text_of(self.bos_token_id)
+
+    @property
+    def eos_token(self) -> str | None:
+        return self._text_of(self.eos_token_id)
+
+    @property
+    def unk_token(self) -> str | None:
+        return self._text_of(self.unk_token_id)
+
+    @property
+    def pad_token(self) -> str | None:
+        return self._text_of(self.pad_token_id)
+
+    @pad_token.setter
+    def pad_token(self, token: str | None) -> None:
+        found = -1 if token is None else self.native.find_token(token)
+        if token is not None and found < 0:
+            raise ValueError(f'pad_token "{token}" is not in the vocabulary')
+        self._pad_token_id = found
+
+    def save_pretrained(self, directory: str | Path) -> list[str]:
+        """Write the files as they were when they were loaded, with pad_token, model_max_length, padding_side.
+
+        Returns the names of the files written.
+        """
+        target = Path(directory)
+        target.mkdir(parents=True, exist_ok=True)
+        self.files.write(target)
+        changes: dict[str, Any] = {
+            "model_max_length": self.model_max_length,
+            "padding_side": self.padding_side,
+        }
+        _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
+        _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
+        others = sorted((target / TEMPLATES).glob("*.jinja"))
+        return [
+            *(name for name in NAMES if (target / name).exists()),
+            *(f"{TEMPLATES}/{path.name}" for path in others),
+        ]
+
+    def _surround(self, ids: list[int]) -> list[int]:
+        first = [self.native.named.bos] if self.add_bos_token else []
+        return [*first, *ids, *([self.native.named.eos] if self.add_eos_token else [])]
+
+    def _text_of(self, token_id: int | None) -> str | None:
+        return None if token_id is None else str(self.native.token_text(token_id))
+
+
+def _or_none(token_id: int) -> int | None:
+    return token_id if token_id >= 0 else None
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _patch(path: Path, changes: dict[str, Any]) -> None:
+    """Replace the values that differ; a file without differences keeps its bytes."""
+    known = read_json_object(path) if path.exists() else {}
+    differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
+    if differing:
+        replace_file(path, json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n")

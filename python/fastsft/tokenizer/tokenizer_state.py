@@ -1,0 +1,115 @@
+"""All of a tokenizer object that the ids of a text depend on, to compare with later."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from fastsft.originals.classes import methods_of
+from fastsft.originals.functions import plain
+from fastsft.tokenizer.model_digest import last_digest, probe_of
+
+_SETTINGS = (
+    "model_max_length", "padding_side", "truncation_side", "chat_template", "vocab_file",
+    "legacy", "add_prefix_space", "add_bos_token", "add_eos_token", "sp_model_kwargs", "split_special_tokens",
+    "do_lower_case", "clean_up_tokenization_spaces", "_added_tokens_decoder", "_added_tokens_encoder",
+    "_extra_special_tokens",
+)  # fmt: skip
+_IDS = ("pad_token_id", "all_special_ids", "bos_token_id", "eos_token_id", "unk_token_id")
+_OBJECTS = ("sp_model", "native", "_tokenizer", "tokenizer", "tokens_trie", "pat")
+PIECE_FLAGS = (
+    "_add_bos", "_add_eos", "_reverse", "_emit_unk_piece", "_enable_sampling", "_nbest_size", "_alpha",
+    "_num_threads",
+)  # fmt: skip
+_IN_PYTHON = ("sp_model", "tokens_trie")  # of them, those whose classes a script can change
+_OF_MODELS = (
+    "dropout",
+    "unk_token",
+    "byte_fallback",
+    "fuse_unk",
+    "ignore_merges",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "max_input_chars_per_word",
+)
+
+
+def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
+    """Equal for the same object as long as it makes the same ids of a text; never kept beyond the object.
+
+    In it: class and code of all methods, functions on the object, special and added tokens, what a script
+    sets by name, and of a fast tokenizer the parts of its backend. Of vocabulary and merges, their content
+    when it was last looked at (model_digest.py) and the ids of one text. Never equal to another where it is
+    not comparable.
+    """
+    attributes = getattr(tokenizer, "__dict__", {})
+    return (
+        id(tokenizer),
+        last_digest(tokenizer),
+        methods_of(type(tokenizer)),
+        tuple([(name, *_code_of(value)) for name, value in attributes.items() if callable(value)]),
+        tuple([(name, value) for name, value in attributes.items() if isinstance(value, bool | str)]),
+        tuple([repr(getattr(tokenizer, name, None)) for name in _SETTINGS]),
+        _special_tokens(tokenizer),
+        tuple([_part_state(attributes.get(name)) for name in _OBJECTS]),
+        tuple([methods_of(type(attributes.get(name))) for name in _IN_PYTHON]),
+        _backend_state(getattr(tokenizer, "backend_tokenizer", None)),
+    )
+
+
+def is_comparable(tokenizer: Any) -> bool:
+    """Whether a change is seen: no part of it is a script's own, of which nothing tells the content."""
+    return tokenizer_state(tokenizer) == tokenizer_state(tokenizer)
+
+
+def _part_state(part: Any) -> tuple[Any, ...]:
+    own = {name: _code_of(value) for name, value in getattr(part, "__dict__", {}).items() if callable(value)}
+    return id(part), tuple(own.items()), *_content_of(part)
+
+
+def _content_of(part: Any) -> tuple[Any, ...]:
+    """Of a Trie its words, of a SentencePieceProcessor how it cuts."""
+    attributes = getattr(part, "__dict__", {})
+    words = attributes.get("_tokens")
+    return (
+        frozenset(words) if isinstance(words, set) else None,
+        id(attributes.get("data")),
+        id(attributes.get("_processor")),
+        tuple([repr(attributes.get(name)) for name in PIECE_FLAGS]),
+    )
+
+
+def _special_tokens(tokenizer: Any) -> str:
+    """Their texts: the id of one that the vocabulary lacks may have no end (the unknown token itself)."""
+    texts = getattr(tokenizer, "_special_tokens_map", None)
+    return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)
+
+
+def _code_of(value: Any) -> tuple[Any, ...]:
+    function = plain(value)
+    if isinstance(function, FunctionType):
+        return id(function), function.__code__, repr(function.__defaults__)
+    return (id(value),)
+
+
+def _backend_state(backend: Any) -> tuple[Any, ...]:
+    """Of a tokenizer of the tokenizers library. Truncation and padding are set by each call: left out."""
+    if not hasattr(backend, "get_added_tokens_decoder"):
+        return (id(backend),)
+    parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor, backend.decoder)
+    model = backend.model
+    return (
+        id(backend),
+        backend.get_vocab_size(with_added_tokens=False),  # with them it copies the vocabulary
+        repr(backend.get_added_tokens_decoder()),
+        tuple([None if part is None else _serialized(part) for part in parts]),
+        tuple([repr(getattr(model, name, None)) for name in _OF_MODELS]),
+        probe_of(model),
+    )
+
+
+def _serialized(part: Any) -> Any:
+    try:
+        return part.__getstate__()
+    except Exception:  # the library has no other class for it: a part that a script has written
+        return object()

@@ -1,1 +1,0 @@
-"""The tokenizers behind `fastsft.tokenizer.Tokenizer`."""

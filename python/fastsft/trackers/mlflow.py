@@ -1,0 +1,69 @@
+"""`--report_to mlflow`: MLflow at MLFLOW_TRACKING_URI, a server or a directory (file:///...)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from fastsft.trackers.tracker import Tracker, run_settings
+
+_log = logging.getLogger("fastsft")
+
+
+class MlflowTracker(Tracker):
+    """Metrics named as in log_history, arguments and model configuration as parameters.
+
+    Environment, as with transformers: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, MLFLOW_TAGS (JSON),
+    MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
+    """
+
+    name = library = extra = "mlflow"
+
+    def open(self, args: Any, state: Any, model: Any) -> None:
+        """Begin a run, or go on with the active one."""
+        import mlflow
+
+        self._mlflow: Any = mlflow
+        nested = os.environ.get("MLFLOW_NESTED_RUN", "").upper() in ("1", "TRUE", "YES", "ON")
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        if uri and not mlflow.is_tracking_uri_set():
+            mlflow.set_tracking_uri(uri)
+        self._begun = mlflow.active_run() is None or nested or "MLFLOW_RUN_ID" in os.environ
+        if self._begun:
+            if "MLFLOW_EXPERIMENT_NAME" in os.environ:
+                mlflow.set_experiment(os.environ["MLFLOW_EXPERIMENT_NAME"])
+            mlflow.start_run(run_name=getattr(args, "run_name", None), nested=nested)
+        self._log_settings(run_settings(args, model))
+        if "MLFLOW_TAGS" in os.environ:
+            mlflow.set_tags(json.loads(os.environ["MLFLOW_TAGS"]))
+
+    def _log_settings(self, settings: dict[str, Any]) -> None:
+        from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH, MAX_PARAMS_TAGS_PER_BATCH
+
+        too_long = [name for name, value in settings.items() if len(str(value)) > MAX_PARAM_VAL_LENGTH]
+        if too_long:
+            _log.warning("--report_to mlflow: too long for a parameter, left out: %s", ", ".join(too_long))
+        most = os.environ.get("MLFLOW_MAX_LOG_PARAMS", "")
+        short = ((name, value) for name, value in settings.items() if name not in too_long)
+        items = iter(list(islice(short, int(most) if most.isdigit() else None)))
+        while batch := dict(islice(items, MAX_PARAMS_TAGS_PER_BATCH)):
+            self._mlflow.log_params(batch)
+
+    def log(self, logs: Mapping[str, Any], step: int) -> None:
+        """Numbers, under names with characters that MLflow takes."""
+        metrics = {
+            re.sub(r"[^0-9A-Za-z_\-. :/]", "_", name): value
+            for name, value in logs.items()
+            if isinstance(value, int | float)
+        }
+        self._mlflow.log_metrics(metrics, step=step)
+
+    def close(self) -> None:
+        """End a run that was begun here."""
+        if self._begun:
+            self._mlflow.end_run()

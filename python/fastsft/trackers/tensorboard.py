@@ -1,0 +1,37 @@
+"""`--report_to tensorboard`: event files in --logging_dir."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastsft.trackers.tracker import Tracker, tracker_names
+
+
+class TensorBoardTracker(Tracker):
+    """Scalars train/loss, eval/loss, ... by step; arguments and model configuration as texts."""
+
+    name = library = extra = "tensorboard"
+
+    def open(self, args: Any, state: Any, model: Any) -> None:
+        """Open the event file."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(log_dir=args.logging_dir)
+        self._writer.add_text("args", args.to_json_string())
+        config = getattr(model, "config", None)
+        if config is not None:
+            self._writer.add_text("model_config", config.to_json_string())
+
+    def log(self, logs: Mapping[str, Any], step: int) -> None:
+        """Numbers become scalars, words texts; nothing else occurs."""
+        for name, value in tracker_names(logs).items():
+            if isinstance(value, str):
+                self._writer.add_text(name, value, step)
+            else:
+                self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()

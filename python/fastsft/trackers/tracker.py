@@ -1,0 +1,89 @@
+"""What every tracker shares: it hears the events of a run on global rank 0, and cannot end it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from fastsft.callbacks.callback import TrainerCallback
+
+_log = logging.getLogger("fastsft")
+
+
+class Tracker(TrainerCallback):
+    """Base of trackers. `name`: in --report_to. `library`: what it imports. `extra`: of `pip install`.
+
+    A failure while it opens ends the run, which has not begun. One that comes later is told once and switches
+    the tracker off: a server that does not answer must not cost a run.
+    """
+
+    name: ClassVar[str]
+    library: ClassVar[str]
+    extra: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._is_open = self._is_off = False
+
+    def open(self, args: Any, state: Any, model: Any) -> None:
+        """Begin a run at the tracker."""
+        raise NotImplementedError
+
+    def log(self, logs: Mapping[str, Any], step: int) -> None:
+        """Values of step `step`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The run has ended."""
+        raise NotImplementedError
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
+        """Open, on global rank 0."""
+        if state.is_world_process_zero and not self._is_open:
+            self.open(args, state, model)
+            self._is_open, self._is_off = True, False
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, *, logs: Any = None, model: Any = None, **_: Any
+    ) -> None:
+        """Hand the values over; opens when nobody did, as an evaluation without training does."""
+        self.on_train_begin(args, state, control, model=model)
+        if self._is_open and logs:
+            self._guarded(lambda: self.log(logs, state.global_step))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Close."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Close if open; also called when a run ends early."""
+        if self._is_open:
+            self._guarded(self.close)
+            self._is_open = False
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        if self._is_off:
+            return
+        try:
+            action()
+        except Exception as error:
+            self._is_off = True
+            _log.warning(
+                "--report_to %s: switched off, training goes on: %s: %s",
+                self.name, type(error).__name__, error,
+            )  # fmt: skip
+
+
+def tracker_names(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Names as transformers sends them: eval/loss, test/loss, else train/loss."""
+    renamed = {}
+    for name, value in logs.items():
+        prefix = next((p for p in ("eval", "test") if name.startswith(f"{p}_")), None)
+        renamed[f"{prefix}/{name[len(prefix) + 1 :]}" if prefix else f"train/{name}"] = value
+    return renamed
+
+
+def run_settings(args: Any, model: Any) -> dict[str, Any]:
+    """The model's configuration and the arguments, which win where both have a name."""
+    config = getattr(model, "config", None)
+    return {**(config.to_dict() if config is not None else {}), **args.to_dict()}

@@ -1,0 +1,53 @@
+"""`--report_to wandb`: Weights & Biases; WANDB_MODE=offline keeps everything on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from fastsft.trackers.tracker import Tracker, run_settings, tracker_names
+
+# Of the whole run: transformers writes them into the summary instead of a curve.
+_SUMMARY = (
+    "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos",
+)  # fmt: skip
+
+
+class WandbTracker(Tracker):
+    """Project WANDB_PROJECT (default huggingface), named --run_name; arguments and model as configuration."""
+
+    name = library = extra = "wandb"
+
+    def open(self, args: Any, state: Any, model: Any) -> None:
+        """Begin a run, or go on with the one that the script has begun. ValueError with WANDB_DISABLED."""
+        if os.environ.get("WANDB_DISABLED", "").upper() in ("1", "ON", "YES", "TRUE"):
+            raise ValueError(
+                "--report_to wandb, but WANDB_DISABLED is set; unset it, or use --report_to none"
+            )
+        import wandb
+
+        self._wandb: Any = wandb
+        self._begun = wandb.run is None
+        if self._begun:
+            name = getattr(args, "run_name", None)
+            project = os.environ.get("WANDB_PROJECT", "huggingface")
+            wandb.init(project=project, **({"name": name} if name else {}))
+        self._wandb.config.update(run_settings(args, model), allow_val_change=True)
+        self._wandb.define_metric("train/global_step")
+        self._wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
+        if model is not None:
+            self._wandb.config["model/num_parameters"] = model.num_parameters()
+
+    def log(self, logs: Mapping[str, Any], step: int) -> None:
+        """One row of values; what belongs to the whole run goes into the summary."""
+        for name in _SUMMARY:
+            if name in logs:
+                self._wandb.run.summary[name] = logs[name]
+        values = {name: value for name, value in logs.items() if name not in _SUMMARY}
+        self._wandb.log({**tracker_names(values), "train/global_step": step})
+
+    def close(self) -> None:
+        """Finish a run that was begun here; the script's own stays open."""
+        if self._begun:
+            self._wandb.finish()

@@ -1,0 +1,158 @@
+"""Model, tokenizer and data as ranks compare them, before a collective whose shape depends on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastsft.data.cache_directory import cache_directory
+from fastsft.data.item_digest import digest_of_items, fingerprint_of
+from fastsft.data.sampled_digest import sampled_digest
+from fastsft.data.token_cache import tokenizer_digest
+from fastsft.model.weight_digests import place_of_weights, weight_digests
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.comparison import Facts, compare
+from fastsft.ranks.settled import start_facts
+from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
+from fastsft.sources.data_files import data_files
+
+_OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
+_told: set[tuple[str, str]] = set()  # data sets of which a line was said
+
+
+def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any) -> None:
+    """Meet the other ranks; arguments, and the files of the data, are those of all of them; collective.
+
+    files: fastsft's DataArguments, or None where a script reads the data.
+    """
+    launcher.meet(args.ddp_timeout)
+    agree_on_start(args, model_args, data_args)
+    if files is not None:
+        agree_on_files(files)
+
+
+def meet_for_trainer(args: Any, callbacks: Sequence[Any], **given: Any) -> None:
+    """Meet the other ranks; the arguments, and those of Trainer, are alike where they must be; collective.
+
+    callbacks: their classes count. given: data sets and functions: whether they are there, and the names of
+    several data sets.
+    """
+    launcher.meet(args.ddp_timeout)
+    facts = {f"Trainer({name}=)": _kind(value) for name, value in given.items()}
+    agree_on_start(args, **facts, **callback_facts(callbacks))
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return sorted(map(str, value))
+    return None if value is None else "given"
+
+
+def callback_facts(callbacks: Sequence[Any]) -> Facts:
+    """The classes of callbacks, but for fastsft's own: any of them may make a rank save, evaluate or stop."""
+    kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
+    names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
+    return {"callbacks": ", ".join(names) or None}
+
+
+def agree_on_start(args: Any, *others: Any, **further: Any) -> None:
+    """Versions, switches and all arguments are those of every other rank; collective.
+
+    args: TrainingArguments; others: further argument classes; further: facts by name. ValueError as
+    `comparison.compare`.
+    """
+    if launch().world_size > 1:
+        compare("comparing arguments", lambda: {**start_facts(args, *others), **further})
+
+
+def agree_on_files(data_args: Any) -> None:
+    """The files of --data_path and --eval_data_path, by content, and whether there is a token cache."""
+    if launch().world_size > 1:
+        compare("comparing the files of the data", lambda: file_facts(data_args))
+
+
+def file_facts(data_args: Any) -> Facts:
+    """For `agree_on_files`."""
+    cached = cache_directory(data_args.data_cache) is not None
+    facts: dict[str, Any] = {"a token cache (--data_cache)": cached}
+    for name in ("data_path", "eval_data_path"):
+        path = getattr(data_args, name)
+        files = data_files(str(path)) if path is not None else []
+        facts[f"--{name}, files"] = None if path is None else len(files)
+        for number, file in enumerate(files):
+            content = "a stream" if file.is_stream else sampled_digest(file.path)
+            facts[f"--{name}, content of file {number + 1}"] = content
+            facts[f"--{name}, weight of file {number + 1}"] = file.weight
+    return facts
+
+
+def agree_on_model(model: Any, tokenizer: Any = None) -> None:
+    """Configuration, weights and tokenizer; collective."""
+    if launch().world_size > 1:
+        compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
+        agree_on_weights(model)
+
+
+def agree_on_weights(model: Any) -> None:
+    """Every byte of the weights that training starts from; collective, after `model_facts` were compared."""
+    agreement = Agreement("comparing weights")
+    digests: Any = agreement.attempt(lambda: weight_digests(model))
+    agreement.settle(None)
+    compare("comparing weights", lambda: {"weights": digests})
+
+
+def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
+    """Labelled rows, and items of others' data sets where these can be compared; collective.
+
+    Of data sets whose items somebody's code makes, the number alone, which a line says.
+    """
+    if launch().world_size == 1:
+        return
+    agreement = Agreement(f"comparing {what}")
+    prints = agreement.settle(agreement.attempt(lambda: fingerprint_of(dataset)))
+    is_told_alike = prints[0] is not None and len(set(prints)) == 1
+    facts: Any = agreement.attempt(lambda: row_facts(what, dataset, rows, digest=not is_told_alike))
+    agreement.settle(None)
+    compare(f"comparing {what}", lambda: facts)
+    kind = type(dataset).__qualname__
+    if not is_told_alike and len(facts) == 1 and (what, kind) not in _told:
+        _told.add((what, kind))
+        tell(f"{what} ({kind}): ranks have compared the number of rows, and cannot compare their content")
+
+
+def agree_on_plan(trainer: Any) -> None:
+    """What is derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
+    if launch().world_size == 1 or trainer.train_dataset is None:
+        return
+    plan = trainer.memory_plan
+    derived = {"token_budget": trainer.token_budget, "recompute": getattr(plan, "recompute", None)}
+    facts = {"the plan of the run": {**dataclasses.asdict(trainer.plan), **derived}}
+    compare("comparing plans", lambda: facts)
+
+
+def row_facts(what: str, dataset: Any, rows: Any, *, digest: bool) -> Facts:
+    """For `agree_on_rows`. digest: of the items, where no rows are known before they are read."""
+    facts: dict[str, Any] = {f"rows of {what}": len(rows)}
+    if rows.native is not None:
+        facts[f"checksum of the rows of {what}"] = rows.checksum()
+    elif digest and (found := digest_of_items(dataset)) is not None:
+        facts[f"digest of the items of {what}"] = found
+    return facts
+
+
+def tokenizer_facts(tokenizer: Any) -> Facts:
+    """Its class, what decides its ids where that is known, and its special tokens."""
+    if tokenizer is None:
+        return {"tokenizer": None}
+    known = {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER}
+    digest = tokenizer_digest(tokenizer)
+    return {"tokenizer": {"class": type(tokenizer).__name__, "files": digest, **known}}
+
+
+def model_facts(model: Any) -> Facts:
+    """config.json as it stands, and where the weights are that training starts from."""
+    config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
+    return {"config.json": config, "the model's weights are in": place_of_weights(model)}

@@ -1,0 +1,119 @@
+"""The best evaluation of a run and its checkpoint (trainer_semantics.md, section 16.4)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.callbacks.state import TrainerState
+from fastsft.checkpoint.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
+from fastsft.checkpoint.content import source_checkpoint
+from fastsft.runtime.messages import tell
+from fastsft.trainer.schedule import metric_key
+
+
+def is_better(args: TrainingArguments, value: float, best: float) -> bool:
+    """Whether `value` is strictly better in the direction of `greater_is_better`; never for NaN."""
+    return value > best if args.greater_is_better else value < best
+
+
+class BestModel:
+    """Follows `metric_for_best_model` in the state of `trainer`, which names the best step and checkpoint."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._saved_steps: set[int] = set()
+        self._named: list[Path] = []  # the best checkpoints so far, in their order
+
+    def take(self, metrics: dict[str, float]) -> None:
+        """Compare an evaluation; with `--save_strategy best` a checkpoint follows when it is the best so far.
+
+        ValueError when `metrics` lack metric_for_best_model.
+        """
+        args, state = self._args, self._state
+        if args.metric_for_best_model is None:
+            return
+        name = metric_key(args.metric_for_best_model)
+        if name not in metrics:
+            raise ValueError(
+                f"--metric_for_best_model {args.metric_for_best_model}: the evaluation has no {name}; "
+                f"choose one of {', '.join(sorted(metrics))}"
+            )
+        if state.best_metric is None:
+            state.best_metric = -math.inf if args.greater_is_better else math.inf
+        better = is_better(args, metrics[name], state.best_metric)
+        if better:
+            state.best_metric = metrics[name]
+            if args.save_strategy != "no":
+                state.best_global_step = state.global_step
+        if args.save_strategy == "best":
+            self._trainer.control.should_save = better
+
+    def saving(self, step: int) -> None:
+        """A checkpoint of `step` is about to be written: its state names the best one, which may be it."""
+        self._saved_steps.add(step)
+        self._name_best()
+
+    def failed(self, directory: Path) -> None:
+        """That checkpoint could not be written: the best one is again the one before it."""
+        self._saved_steps = {step for step in self._saved_steps if f"checkpoint-{step}" != directory.name}
+        self._named = [path for path in self._named if path.name != directory.name]
+        if Path(self._state.best_model_checkpoint or "").name == directory.name:
+            self._state.best_model_checkpoint = str(self._named[-1]) if self._named else None
+
+    def _name_best(self) -> None:
+        state = self._state
+        if state.best_global_step not in self._saved_steps:
+            return
+        path = self._directory / f"checkpoint-{state.best_global_step}"
+        before = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
+        for named in (before, path):
+            if named is not None and named not in self._named[-1:]:
+                self._named.append(named)
+        state.best_model_checkpoint = str(path)
+
+    def load(self) -> None:
+        """After the last step: the weights of the best checkpoint, with `--load_best_model_at_end`.
+
+        Collective. With --save_total_limit 1 the other checkpoints of fastsft go, as in transformers; what
+        other programs wrote stays. The best checkpoint is the newest that was the best when it was written:
+        where a better one could not be written (--on_save_error continue), a line says so. ValueError when
+        it does not verify.
+        """
+        best = self._state.best_model_checkpoint
+        if not self._args.load_best_model_at_end:
+            return
+        if best is None:
+            if self._state.best_global_step is not None:
+                tell("there is no checkpoint of the best step: the weights of the last step stay")
+            return
+        path = self._directory / Path(best).name
+        if not checkpoint_exists(path):
+            tell(f"the best checkpoint, {path}, is not there: the weights of the last step stay")
+            return
+        load_trained_weights(self._trainer, path)
+        tell(f"loaded the best weights: {path}, {self._standing(path)}")
+        if self._args.save_total_limit == 1:
+            keep_only(path, source_checkpoint(self._trainer.model, self._directory))
+
+    def _standing(self, path: Path) -> str:
+        """The metric of a checkpoint that holds the best weights, or why it is not the best step."""
+        state = self._state
+        if path.name != f"checkpoint-{state.best_global_step}":
+            return f"the best that could be saved: step {state.best_global_step} was better"
+        key = metric_key(self._args.metric_for_best_model or "loss")
+        return f"{key} {state.best_metric:g}"
+
+    @property
+    def _args(self) -> TrainingArguments:
+        return self._trainer.args  # type: ignore[no-any-return]
+
+    @property
+    def _state(self) -> TrainerState:
+        return self._trainer.state  # type: ignore[no-any-return]
+
+    @property
+    def _directory(self) -> Path:
+        return Path(self._args.output_dir or ".")

@@ -1,0 +1,78 @@
+"""Ends a run when evaluation no longer improves, as transformers' EarlyStoppingCallback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.callbacks.callback import TrainerCallback, TrainerControl
+from fastsft.callbacks.state import TrainerState
+from fastsft.runtime.messages import tell, warn_once
+from fastsft.trainer.best_model import is_better
+from fastsft.trainer.schedule import metric_key
+
+
+class EarlyStoppingCallback(TrainerCallback):
+    """Stops after `early_stopping_patience` (1) evaluations in a row without a better metric.
+
+    early_stopping_threshold (0.0): an evaluation must be better than the best one by more than this.
+    Needs --metric_for_best_model and an --eval_strategy; ValueError at the start of training without.
+    """
+
+    def __init__(
+        self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0
+    ) -> None:
+        self.early_stopping_patience = early_stopping_patience
+        self.early_stopping_threshold = early_stopping_threshold or 0.0
+        self.early_stopping_patience_counter = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Check the arguments."""
+        if args.metric_for_best_model is None:
+            raise ValueError("EarlyStoppingCallback needs a metric: give --metric_for_best_model loss")
+        if args.eval_strategy == "no":
+            raise ValueError("EarlyStoppingCallback needs evaluations: give --eval_strategy steps or epoch")
+        if not args.load_best_model_at_end:
+            warn_once(
+                "EarlyStoppingCallback without --load_best_model_at_end: the run keeps its last weights"
+            )
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Count evaluations that are no better; the best one so far stands in `state.best_metric`."""
+        name = metric_key(args.metric_for_best_model or "loss")
+        value = (metrics or {}).get(name)
+        if value is None:
+            warn_once(f"EarlyStoppingCallback: the evaluation has no {name}; it does not count")
+            return
+        best = state.best_metric
+        if best is None or (
+            is_better(args, value, best) and abs(value - best) > self.early_stopping_threshold
+        ):
+            self.early_stopping_patience_counter = 0
+        else:
+            self.early_stopping_patience_counter += 1
+        if self.early_stopping_patience_counter >= self.early_stopping_patience:
+            control.should_training_stop = True
+            tell(
+                f"step {state.global_step}: {name} {value:g} is the evaluation number "
+                f"{self.early_stopping_patience_counter} in a row that is not better than {best}: stopping"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """As it stands in trainer_state.json under `stateful_callbacks`."""
+        return {
+            "args": {
+                "early_stopping_patience": self.early_stopping_patience,
+                "early_stopping_threshold": self.early_stopping_threshold,
+            },
+            "attributes": {"early_stopping_patience_counter": self.early_stopping_patience_counter},
+        }

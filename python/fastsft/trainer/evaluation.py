@@ -1,0 +1,107 @@
+"""Evaluation loss as transformers 4.57.6 computes it (trainer_semantics.md, section 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.data.token_rows import TokenRows
+from fastsft.ranks import process_group as launcher
+
+
+def evaluation_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    find_packed: bool = False,
+) -> float:
+    """Mean over samples of the loss of the batch that they are in; collective.
+
+    NaN when a batch of all ranks has no target token. The last step keeps the values of the lowest ranks.
+    batch_done: called after each batch of this rank with how many are done, and how many there are.
+    find_packed: whether positions that restart keep sequences of a row apart (packed_sequences.py).
+    """
+    batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
+    order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last
+    ranks = [_C.rank_micro_batches(order, batch, other, world, drop_last) for other in range(world)]
+    mine = []
+    for step in range(len(ranks[rank])):
+        of_ranks = [batches[step] for batches in ranks]
+        divisor = _divisor(rows, of_ranks, rank, args)
+        total = _token_losses(engine, rows, of_ranks[rank], args, find_packed)
+        mine.append(total / divisor if divisor else float("nan"))
+        batch_done(step + 1, len(ranks[rank]))
+    losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
+    return _sample_mean(losses, rows.num_samples, batch)
+
+
+def exact_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    find_packed: bool = False,
+) -> float:
+    """Mean over all target tokens, each row once, with any batch and any number of ranks; collective.
+
+    NaN without a target token. batch_done, find_packed: as in `evaluation_loss`.
+    """
+    batch, world = args.eval_batch_size, args.world_size
+    count = rows.num_samples
+    steps = _C.micro_batch_count(count, batch, world)
+    total = 0.0
+    for step in range(steps):
+        begin = (step * world + args.process_index) * batch
+        mine = np.arange(begin, min(begin + batch, count), dtype=np.int64)
+        total += _token_losses(engine, rows, mine, args, find_packed)
+        batch_done(step + 1, steps)
+    targets = int(rows.target_counts[:count].sum())
+    return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
+
+
+def _token_losses(
+    engine: Any, rows: TokenRows, batch: npt.NDArray[np.int64], args: TrainingArguments, find_packed: bool
+) -> float:
+    """Their sum over `batch`."""
+    mine = batch[rows.target_counts[batch] > 0]
+    loss: float = engine.loss(
+        rows.native,
+        mine,
+        np.ones(len(mine)),
+        label_smoothing=args.label_smoothing_factor,
+        find_packed=find_packed,
+    )
+    return loss
+
+
+def _divisor(
+    rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
+) -> float:
+    """Of one step's token losses of `rank`: the targets of all ranks over ranks, or its own targets.
+
+    With label smoothing always its own, as transformers' LabelSmoother divides. --loss_norm global_labels
+    counts labels before the shift, as transformers does in evaluation too.
+    """
+    counts = rows.label_counts if args.loss_norm == "global_labels" else rows.target_counts
+    targets = [int(counts[batch].sum()) for batch in batches]
+    average = args.average_tokens_across_devices and not args.label_smoothing_factor
+    return sum(targets) / len(batches) if average else targets[rank]
+
+
+def _sample_mean(losses: npt.NDArray[np.float64], num_rows: int, batch: int) -> float:
+    """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left."""
+    world, steps = losses.shape
+    if not steps:
+        return float("nan")
+    entries = np.repeat(losses.T.reshape(-1, world), batch, axis=1)
+    left = num_rows % (batch * world) if num_rows < entries.size else 0
+    last = entries[-1, :left] if left else entries[-1]
+    return float(np.concatenate([entries[:-1].reshape(-1), last]).mean())

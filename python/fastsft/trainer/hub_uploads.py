@@ -1,0 +1,134 @@
+"""Uploads of a run to the Hugging Face hub, by rank 0 through the huggingface_hub library (--push_to_hub)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fastsft.model.card import write_model_card
+from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.progress_wait import while_first_works
+from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
+from fastsft.runtime.timeouts import deadline
+
+_LINKED = ".upload-"
+_MARK = ".fastsft-owner"  # in directories that fastsft made for itself
+# In output_dir: checkpoints, those put aside, what hides; in a checkpoint: what only a resume needs.
+_NOT_THE_MODEL = ("checkpoint-*", "previous-*", ".*", "*/.*", "run.lock")
+_ONLY_TO_RESUME = ("optimizer-*", "random-state-*", "manifest.json", "fastsft_state.json")
+
+
+class HubUploads:
+    """Uploads of `trainer`'s models. Checkpoints go up one after another, behind the training.
+
+    A checkpoint that cannot be uploaded is told about, and the run goes on. ValueError on all ranks at the
+    start when the repository can neither be found nor made; collective.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.repo_id = ""
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
+        self._pending: list[Future[Any]] = []
+        agreement = Agreement("--push_to_hub")
+        agreement.attempt_on_first(self._open)
+        agreement.settle(None)
+
+    def _open(self) -> None:
+        args = self._args
+        for left in Path(args.output_dir or ".").glob(f"{_LINKED}*"):  # by a run that was killed
+            if (left / _MARK).is_file() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+        name = args.hub_model_id or Path(args.output_dir or ".").absolute().name
+        try:
+            made = self._api().create_repo(name, private=args.hub_private_repo, exist_ok=True)
+            if args.hub_revision:
+                self._api().create_branch(made.repo_id, branch=args.hub_revision, exist_ok=True)
+        except Exception as error:  # of the network, the server, the names: huggingface_hub has many
+            raise ValueError(
+                f"--push_to_hub: the repository {name} cannot be made or written: {_first_line(error)}; log "
+                "in with `hf auth login`, or give --hub_token and --hub_model_id"
+            ) from error
+        self.repo_id = made.repo_id
+
+    @property
+    def _args(self) -> Any:
+        return self._trainer.args
+
+    def checkpoint(self, directory: Path) -> None:
+        """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint behind the training."""
+        if launch().rank != 0 or self._args.hub_strategy != "every_save":
+            return
+        linked = _linked(directory, Path(self._args.output_dir or "."))
+        message = f"Training in progress, step {directory.name.rpartition('-')[2]}"
+        self._pending.append(self._worker.submit(self._upload_linked, linked, message))
+
+    def _upload_linked(self, directory: Path, message: str) -> None:
+        try:
+            self._upload(directory, message)
+        except Exception as error:  # a run does not end because a server is away
+            tell(f"--push_to_hub: {message}: not uploaded: {_first_line(error)}")
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def model(self, directory: str, message: str) -> Any:
+        """Upload the model directory, after the checkpoints under way; on rank 0, collective.
+
+        The others wait as long as rank 0 lives, however long it takes. Returns huggingface_hub's CommitInfo
+        there. RuntimeError when it fails: the model is on the disk.
+        """
+        agreement = Agreement(f"uploading {directory}")
+        with deadline(self._trainer.args, "save"):
+            done = agreement.attempt(lambda: while_first_works(lambda: self._upload_last(directory, message)))
+            agreement.settle(None)
+        return done
+
+    def _upload_last(self, directory: str, message: str) -> Any:
+        self.wait()
+        write_model_card(self._trainer, Path(directory))
+        try:
+            return self._upload(Path(directory), message)
+        except Exception as error:
+            raise RuntimeError(
+                f"--push_to_hub: {directory} is saved, but not uploaded: {_first_line(error)}; "
+                f"`hf upload {self.repo_id} {directory}` tries again"
+            ) from error
+
+    def wait(self) -> None:
+        """Until no checkpoint is being uploaded."""
+        for pending in self._pending:
+            pending.result()
+        self._pending.clear()
+
+    def _upload(self, directory: Path, message: str) -> Any:
+        return self._api().upload_folder(
+            repo_id=self.repo_id, folder_path=str(directory), commit_message=message,
+            revision=self._args.hub_revision, ignore_patterns=list(_NOT_THE_MODEL),
+        )  # fmt: skip
+
+    def _api(self) -> Any:
+        from huggingface_hub import HfApi
+
+        return HfApi(token=self._args.hub_token)
+
+
+def _linked(checkpoint: Path, beside: Path) -> Path:
+    """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile."""
+    folder = Path(tempfile.mkdtemp(dir=beside, prefix=_LINKED))
+    (folder / _MARK).touch()
+    for path in sorted(checkpoint.iterdir()):
+        if path.is_file() and not any(path.match(pattern) for pattern in _ONLY_TO_RESUME):
+            try:
+                os.link(path, folder / path.name)
+            except OSError:  # a file system without links
+                shutil.copyfile(path, folder / path.name)
+    return folder
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,39 @@
+"""Modes of torch that a script is in: they see each operation of torch, and none of the engine."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from fastsft.originals.classes import is_class_of
+from fastsft.originals.described import described
+from fastsft.originals.functions import is_written_in, plain
+from fastsft.runtime.messages import warn_once
+
+_COUNTING = ("torch.utils.flop_counter",)
+
+
+def check_modes() -> None:
+    """ValueError inside of a TorchFunctionMode or TorchDispatchMode that is a script's own.
+
+    torch's change no result (a default device, a count of operations); a line where they would count.
+    """
+    from torch import overrides
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    function_modes: Any = overrides._get_current_function_mode_stack
+    for mode in (*function_modes(), *_get_current_dispatch_mode_stack()):
+        if not _is_torchs(type(mode)):
+            raise ValueError(
+                f"Trainer.train: {described(type(mode))} is on, a mode that torch asks for each "
+                "operation and the engine does not; call train() outside of it, or train with transformers' "
+                "Trainer"
+            )
+        if type(mode).__module__ in _COUNTING:
+            warn_once("FlopCounterMode counts operations of torch alone, and the engine's step has none")
+
+
+def _is_torchs(kind: Any) -> bool:
+    asked = [getattr(kind, name, None) for name in ("__torch_function__", "__torch_dispatch__")]
+    written = [plain(method) for method in asked if isinstance(plain(method), FunctionType)]
+    return is_class_of(kind, "torch") and all(is_written_in(method, "torch") for method in written)

@@ -1,0 +1,158 @@
+"""What is known at the start is refused at the start, not after hours of training."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from types import FunctionType
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.arguments.evaluation import OF_METRICS
+from fastsft.arguments.support import default_of
+from fastsft.originals.functions import is_written_in, plain
+from fastsft.runtime.messages import warn_once
+
+# Methods of transformers' Trainer that a subclass may override there, and that nothing calls here.
+_OF_THE_ENGINE = (
+    "compute_loss", "training_step", "prediction_step", "evaluation_loop", "prediction_loop",
+    "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler", "get_decay_parameter_names",
+    "get_optimizer_cls_and_kwargs", "autocast_smart_context_manager", "compute_loss_context_manager",
+    "get_batch_samples", "_inner_training_loop", "_prepare_input", "_prepare_inputs", "_get_train_sampler",
+    "_get_eval_sampler", "_wrap_model", "_maybe_log_save_evaluate", "_determine_best_metric", "_evaluate",
+    "floating_point_ops", "_remove_unused_columns", "_get_collator_with_removed_columns",
+    "_set_signature_columns_if_needed", "_get_dataloader", "_get_num_items_in_batch", "_activate_neftune",
+    "_deactivate_neftune", "_align_special_tokens", "_move_model_to_device", "_nested_gather",
+    "_gather_and_numpify", "_is_attention_mask_causal", "_prepare_context_parallel_inputs",
+    "call_model_init", "create_accelerator_and_postprocess", "set_initial_training_values",
+    "get_total_train_batch_size", "num_examples", "num_tokens", "store_flos", "torch_jit_model_eval",
+    "propagate_args_to_deepspeed",
+)  # fmt: skip
+_OF_FILES = (
+    "_save", "_save_checkpoint", "_load_best_model", "_load_from_checkpoint", "_rotate_checkpoints",
+    "_sorted_checkpoints", "_get_output_dir", "_save_optimizer_and_scheduler",
+    "_load_optimizer_and_scheduler", "_save_rng_state", "_load_rng_state", "_save_scaler", "_load_scaler",
+    "_load_callback_state", "_push_from_checkpoint", "init_hf_repo", "compare_trainer_and_checkpoint_args",
+)  # fmt: skip
+_LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
+_STEP = "the step is the engine's"
+# Attributes of transformers' Trainer that its own step reads.
+_READ_BY_THE_STEP = (
+    "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha",
+)  # fmt: skip
+# Names, why nothing calls them, and the way out.
+_NEVER_CALLED = (
+    (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
+    (_LOADERS, _STEP, "give the rows as train_dataset and eval_dataset"),
+    (_OF_FILES, "checkpoints are fastsft's own", "a callback's on_save hears of each"),
+)
+
+
+def check_before_training(model: Any, args: TrainingArguments, eval_dataset: Any) -> None:
+    """ValueError for a model that is none of ours, and for evaluation without data."""
+    if not hasattr(model, "build"):
+        raise ValueError(
+            f"Trainer: expected model to be a directory, a Llama-family model of transformers or a "
+            f"fastsft.CausalLM, got {type(model).__name__}; take a wrapper off (model.module of DataParallel)"
+        )
+    if eval_dataset is None and (args.eval_strategy != "no" or args.eval_on_start):
+        wanted = "eval_on_start" if args.eval_on_start else f"eval_strategy {args.eval_strategy}"
+        raise ValueError(
+            f"--{wanted} needs data to evaluate on: give --eval_data_path (eval_dataset of Trainer)"
+        )
+
+
+def leave_out_evaluation(args: TrainingArguments) -> None:
+    """Evaluation without data to evaluate on, as FastChat's scripts ask for: told, and left out.
+
+    Nothing is left out where a result would be missed: there `check_before_training` refuses.
+    """
+    needed = (
+        args.eval_on_start
+        or args.load_best_model_at_end
+        or args.save_strategy == "best"
+        or args.lr_scheduler_type == "reduce_lr_on_plateau"
+    )
+    if args.eval_strategy != "no" and not needed:
+        warn_once(
+            f"--eval_strategy {args.eval_strategy} has no --eval_data_path: nothing is evaluated in this run"
+        )
+        args.eval_strategy, args.evaluation_strategy = "no", None
+
+
+def check_own_step(trainer: Any, **given: Any) -> None:
+    """ValueError for what the engine's step would leave out without a word.
+
+    trainer: its methods that nothing calls are refused where they are not fastsft's own, whether a derived
+    class overrides them or a script has put others in their place. given: arguments of transformers' Trainer
+    that are not None although they have no place here.
+    """
+    kind = type(trainer).__name__
+    for names, whose, instead in _NEVER_CALLED:
+        for name in names:
+            if _is_foreign(trainer, name):
+                raise ValueError(
+                    f"{kind}.{name} would never be called: {whose}; {instead}, or train with "
+                    "transformers' Trainer"
+                )
+    if _is_foreign(trainer, "save_model"):
+        warn_once(
+            f"{kind}.save_model: checkpoints do not go through it, only the calls of your script; "
+            "a callback's on_save hears of each checkpoint"
+        )
+    for name in _READ_BY_THE_STEP:
+        if name in vars(trainer):
+            raise ValueError(
+                f"Trainer.{name} was set by the script, and nothing reads it here: {_STEP}; use arguments "
+                "(label_smoothing_factor, neftune_noise_alpha, loss_norm, remove_unused_columns)"
+            )
+    for name, value in given.items():
+        if value is not None and value != (None, None):
+            raise ValueError(
+                f"Trainer: {name} has no place here: the step is the engine's; leave it out (the model is "
+                "given itself or as its directory; loss, optimizer and schedule by the arguments)"
+            )
+
+
+def check_autocast() -> None:
+    """ValueError inside of torch.autocast, which the engine's step does not see."""
+    import torch
+
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            raise ValueError(
+                f"Trainer.train: torch.autocast is on for {device}, which has no effect on the engine; leave "
+                "it out, and use --bf16 True"
+            )
+
+
+def check_patched_trainer() -> None:
+    """ValueError where a script has replaced a method of transformers' Trainer that the step goes through."""
+    trainer: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
+        value = vars(trainer).get(name)
+        if isinstance(plain(value), FunctionType) and not is_written_in(value, "transformers"):
+            raise ValueError(
+                f"transformers.Trainer.{name} was replaced by {plain(value).__module__}."
+                f"{plain(value).__qualname__}, which has no effect on fastsft's Trainer: {_STEP}; take the "
+                "patch away, or train with transformers' Trainer"
+            )
+
+
+def _is_foreign(trainer: Any, name: str) -> bool:
+    """By the code itself: `functools.wraps` copies the name of a module."""
+    found = getattr(trainer, name, None)
+    function = getattr(found, "__func__", found)
+    home = getattr(function, "__globals__", {}).get("__name__", "")
+    return found is not None and not str(home).startswith("fastsft.")
+
+
+def check_metrics(args: TrainingArguments, compute_metrics: Any) -> None:
+    """ValueError for arguments that would change what compute_metrics gets in transformers."""
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(TrainingArguments)}
+    for name in OF_METRICS if compute_metrics is not None else ():
+        if getattr(args, name) != defaults[name]:
+            raise ValueError(
+                f"--{name} {getattr(args, name)}: compute_metrics gets predictions and label_ids of all rows "
+                "at once; leave it out"
+            )

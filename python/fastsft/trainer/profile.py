@@ -1,0 +1,103 @@
+"""`--profile FILE`: the timeline of some steps, as a file that opens in Perfetto or chrome://tracing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fastsft.arguments.sizes import parse_steps
+from fastsft.runtime.messages import tell
+from fastsft.runtime.output_files import check_output_file, write_for_flag
+from fastsft.runtime.place import launch
+
+# Spans of a few steps of a model with 100 layers; older ones are dropped, and the file says how many.
+_CAPACITY = 1_000_000
+_LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradients")
+
+
+def profile_path(path: str, rank: int, world_size: int) -> Path:
+    """The file of one rank: `trace.json` when alone, `trace.rank1.json` of several."""
+    target = Path(path).expanduser()
+    return target if world_size == 1 else target.with_suffix(f".rank{rank}{target.suffix}")
+
+
+def chrome_trace(spans: Iterable[Any], rank: int, dropped: int) -> dict[str, Any]:
+    """`spans` (_C.RecordedSpan) as a Chrome trace: one process a rank, one thread a lane, microseconds."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}},
+    ]
+    for lane, name in enumerate(_LANES):
+        names = {"args": {"name": name}, "pid": rank, "tid": lane}
+        events.append({"ph": "M", "name": "thread_name", **names})
+        events.append({"ph": "M", "name": "thread_sort_index", **names, "args": {"sort_index": lane}})
+    lines = _overlapping_apart(spans)
+    for span, line in lines:
+        tid = _LANES.index(span.lane) + 100 * line
+        events.append(
+            {
+                "ph": "X", "name": span.name, "cat": span.lane, "pid": rank, "tid": tid,
+                "ts": span.begin_ns / 1000, "dur": max(span.end_ns - span.begin_ns, 0) / 1000,
+                "args": {"began": span.began, "ended": span.ended},
+            }
+        )  # fmt: skip
+    for tid in {e["tid"] for e in events if e["ph"] == "X" and e["tid"] >= 100}:
+        title = {"name": f"{_LANES[tid % 100]} ({tid // 100 + 1})"}
+        events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": tid, "args": title})
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"dropped_spans": dropped}}
+
+
+def _overlapping_apart(spans: Iterable[Any]) -> list[tuple[Any, int]]:
+    """Each span with a line of its lane: viewers nest the spans of one line, so two that overlap without one
+    holding the other need two."""
+    open_until: dict[tuple[str, int], list[int]] = {}
+    placed = []
+    for span in sorted(spans, key=lambda span: (span.begin_ns, -span.end_ns)):
+        line = 0
+        while True:
+            stack = open_until.setdefault((span.lane, line), [])
+            while stack and stack[-1] <= span.begin_ns:
+                stack.pop()
+            if not stack or span.end_ns <= stack[-1]:
+                stack.append(span.end_ns)
+                placed.append((span, line))
+                break
+            line += 1
+    return placed
+
+
+class Profile:
+    """Records the steps that `--profile_steps` names and writes one file a rank."""
+
+    def __init__(self, path: str | None, steps: str) -> None:
+        self._path = path
+        self._first, self._last = parse_steps(steps)
+        self._recording = False
+        if path is not None:
+            check_output_file(profile_path(path, launch().rank, launch().world_size), "--profile")
+
+    def before_step(self, engine: Any, step: int) -> None:
+        """`step` is about to begin; starts the recording when it is the first."""
+        if self._path is not None and step == self._first:
+            engine.start_trace(capacity=_CAPACITY)
+            self._recording = True
+
+    def after_step(self, engine: Any, step: int) -> None:
+        """`step` has begun; writes the file when it was the last."""
+        if step == self._last:
+            self.finish(engine)
+
+    def finish(self, engine: Any) -> None:
+        """Write what was recorded; nothing when no recording runs."""
+        if not self._recording or self._path is None:
+            return
+        from fastsft import _C
+
+        self._recording = False
+        place = launch()
+        path = profile_path(self._path, place.rank, place.world_size)
+        trace = chrome_trace(engine.stop_trace(), place.rank, _C.trace_dropped())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_for_flag(path, json.dumps(trace), "--profile")
+        tell(f"profile: {path}; open it at https://ui.perfetto.dev")

@@ -1,0 +1,83 @@
+"""Where a run goes on: which checkpoint, and the state that it brings (trainer_semantics.md, section 17)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastsft.callbacks.state import TrainerState
+from fastsft.checkpoint.aside import put_abandoned_aside
+from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
+from fastsft.runtime.messages import tell
+from fastsft.runtime.timeouts import deadline
+from fastsft.trainer.pending_work import Due
+from fastsft.trainer.schedule import schedule_of
+
+# What a resumed run sets itself instead of taking it from trainer_state.json, which rank 0 wrote.
+_OF_THIS_RUN = (
+    "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps", "train_batch_size",
+    "is_local_process_zero", "is_world_process_zero",
+)  # fmt: skip
+
+
+def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | None:
+    """The directory that `wanted` asks for: True is the newest of `output_dir` that verifies; collective.
+
+    ValueError when True finds none.
+    """
+    if not wanted:
+        return None
+    if wanted is not True:
+        return str(wanted)
+    newest = newest_checkpoint(output_dir)
+    if newest is None:
+        raise ValueError(f"No valid checkpoint found in output directory ({output_dir})")
+    return str(newest)
+
+
+def check_resumable(trainer: Any, checkpoint: str) -> None:
+    """ValueError on all ranks unless `checkpoint` is of this run; collective. Its micro-batches are kept."""
+    check_checkpoint(trainer, checkpoint)
+
+
+def resume(trainer: Any, checkpoint: str) -> None:
+    """Load `checkpoint` into the engine and the state of `trainer`, and say where it stands; collective."""
+    saved = _load(trainer, checkpoint)
+    state, max_steps = trainer.state, trainer.plan.max_steps
+    position = (saved or {}).get("position") or {}
+    schedule = schedule_of(trainer.fixed_arguments.over(trainer.args), max_steps, state.log_history)
+    within = f" after {position['conversations']:,} conversations of it" if position else ""
+    tell(
+        f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "
+        f"epoch {state.epoch or 0:.4g}{within}, "
+        f"next learning rate {schedule.rate(state.global_step):g}"
+    )
+
+
+def roll_back(trainer: Any, step: int) -> str | None:
+    """Load the newest checkpoint of an earlier step than `step`; None when there is none; collective.
+
+    Checkpoints of later steps are put aside: they were made on the way that is left.
+    """
+    output_dir = trainer.args.output_dir or "."
+    found = newest_checkpoint(output_dir, before=step)
+    if found is None:
+        return None
+    _load(trainer, str(found))
+    put_abandoned_aside(output_dir, found)
+    return str(found)
+
+
+def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:
+    with deadline(trainer.args, "init"):
+        saved: dict[str, Any] | None = load_checkpoint(trainer, checkpoint)
+    fresh, trainer.state = trainer.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")
+    for name in _OF_THIS_RUN:
+        setattr(trainer.state, name, getattr(fresh, name))
+    trainer.due = Due.of_checkpoint(saved)
+    trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]
+    trainer.bad_steps.restore((saved or {}).get("bad_steps", {}))
+    trainer.saved_as(checkpoint)
+    if trainer.args.restore_callback_states_from_checkpoint:
+        trainer.callbacks.restore(trainer.state.stateful_callbacks)
+    return saved

@@ -1,0 +1,79 @@
+"""Where versions and settings of transformers make different things of the same rows: what holds here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastsft.arguments import TrainingArguments
+from fastsft.runtime.messages import tell
+
+
+def finds_packed(model: Any, args: TrainingArguments, *, training: bool) -> bool:
+    """Whether the model keeps sequences of a row apart where its position_ids restart.
+
+    Those of transformers 4.57 do so without an attention mask and without a cache: with `use_cache` False in
+    the model's configuration, and in training with gradient checkpointing, which turns the cache off.
+    """
+    if not model.config.get("use_cache", True):
+        return True
+    own = getattr(getattr(model, "module", None), "is_gradient_checkpointing", False)
+    return training and bool(args.gradient_checkpointing or own)
+
+
+def tell_differences(args: TrainingArguments) -> None:
+    """A line for each argument with which transformers 4.57 makes other losses on purpose or by chance."""
+    steps = args.gradient_accumulation_steps
+    if args.label_smoothing_factor and steps > 1:
+        tell(
+            "--label_smoothing_factor: the loss of a step is divided by the tokens of the whole step; "
+            f"transformers 4.57 adds up {steps} micro-batches undivided: its losses and gradients are "
+            f"{steps} times as large"
+        )
+    if args.neftune_noise_alpha:
+        tell("--neftune_noise_alpha: the noise has transformers' size, and other random numbers")
+
+
+class RowNotices:
+    """Says once of a run that it has rows with a learned first label, and packed rows that see each other.
+
+    find_packed: as of `finds_packed`.
+    """
+
+    def __init__(self, args: TrainingArguments) -> None:
+        self._norm = args.loss_norm
+        self._counts_labels = args.loss_norm != "micro_batch"
+        self._looks_for_packed = True
+        self.find_packed = False
+
+    def look_at(self, native: Any) -> None:
+        """native: a _C.TokenDataset, of the whole data or of one step."""
+        if self._counts_labels:
+            first = int(np.count_nonzero(native.label_counts() > native.target_counts()))
+            if first:
+                self._counts_labels = False
+                tell(_first_labels(first, self._norm))
+        if self._looks_for_packed and not self.find_packed:
+            packed = int(native.num_packed())
+            if packed:
+                self._looks_for_packed = False
+                tell(
+                    f"position_ids of {packed:,} rows restart, but tokens see those before: transformers "
+                    "4.57 looks for packed sequences only without a cache; "
+                    "model.config.use_cache = False keeps them apart"
+                )
+
+
+def _first_labels(count: int, norm: str) -> str:
+    """norm: what --loss_norm is."""
+    counted = "counted among the tokens that the loss is divided by"
+    rules = {
+        "global_tokens": f"is not {counted}, as in transformers 5.x",
+        "global_labels": f"is {counted}, as in transformers 4.46 to early 5.x",
+    }
+    (other,) = rules.keys() - {norm}
+    return (
+        f"{count:,} rows have a learned label 0, which no token predicts: it {rules[norm]}; "
+        f"--loss_norm {other} for the other rule"
+    )

@@ -1,0 +1,91 @@
+"""Where the rows of a run come from, epoch by epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.data.batch_reads import ReadPosition
+from fastsft.data.known_lengths import untouched_rows
+from fastsft.data.token_rows import TokenRows
+from fastsft.planning.run_plan import EpochGroups, step_source
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.random_state import RandomState
+from fastsft.trainer.step_rows import NativeEpoch, ReadEpoch, StepCut
+
+
+class RunRows:
+    """The rows of the run of `trainer`, which may be one that goes on from a checkpoint."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._position: ReadPosition | None = None
+        self._source: Any = None
+
+    def begin(self) -> None:
+        """Random states as the checkpoint has them: what ran since may have drawn numbers."""
+        states, self._trainer.resumed_states = self._trainer.resumed_states, None
+        self._position = None
+        if states is None:
+            return
+        RandomState.of_json(states).set()
+        reading = states.get("reading")
+        if reading is not None:
+            ahead = reading["ahead"] and RandomState.of_json(reading["ahead"])
+            self._position = ReadPosition(RandomState.of_json(reading["epoch"]), ahead)
+
+    def tell_epoch(self, epoch: int) -> None:
+        """A data set that has `set_epoch` hears of `epoch` where accelerate tells it."""
+        if self._trainer.train_reader is not None:
+            self._trainer.train_reader.tell_epoch(epoch)
+
+    def epoch(self, epoch: int, first: int) -> NativeEpoch | ReadEpoch:
+        """The steps of `epoch` from step `first` on. ValueError for a data set of another length."""
+        trainer = self._trainer
+        self.close()
+        rows = self._rows_now(epoch)
+        cost = trainer.model.conversation_cost()
+        if not rows.is_read:
+            if self._source is None:
+                self._source = step_source(trainer.args, rows, trainer.token_budget, cost)
+            return NativeEpoch(trainer.args, rows, epoch, self._source)
+        groups = EpochGroups(trainer.args, rows, epoch, None)
+        cut = StepCut(trainer.token_budget, cost, trainer.engine.vocab_size, trainer.make_room)
+        position, self._position = self._position if first else None, None
+        skip = first * trainer.args.gradient_accumulation_steps
+        agreement = Agreement("reading the data")  # the first batch is read here
+        trainer.epoch_reads = agreement.attempt(lambda: trainer.train_reader.read(skip, position))
+        agreement.settle(None)
+        return ReadEpoch(trainer.args, groups, trainer.epoch_reads, cut, rows.rules)
+
+    def close(self) -> None:
+        """The epoch is over, or given up."""
+        reads, self._trainer.epoch_reads = self._trainer.epoch_reads, None
+        if reads is not None and not self._trainer.args.dataloader_persistent_workers:
+            reads.close()
+
+    def end(self) -> None:
+        """The run is over: no worker process stays."""
+        reader, self._trainer.train_reader = self._trainer.train_reader, None
+        self.close()
+        if reader is not None:
+            reader.close()
+
+    def _rows_now(self, epoch: int) -> TokenRows:
+        """Those that are planned with; the items, where a script has changed fastsft's own data set since."""
+        trainer = self._trainer
+        rows: TokenRows = trainer.train_rows
+        # Worker processes that stay have the copy of the first epoch.
+        copied = trainer.args.dataloader_persistent_workers and self._source is not None
+        looked_at = not rows.is_read and not copied
+        changed = looked_at and untouched_rows(rows.source, label=False) is not rows.native
+        if looked_at and any(launcher.gather_objects(changed)):
+            rows = trainer.train_rows = rows.as_items()
+            trainer.open_train_reader()
+            self.tell_epoch(epoch)
+        if rows.is_read and len(rows.source) != len(rows):
+            raise ValueError(
+                f"Trainer.train_dataset: expected {len(rows)} rows as when train() began, got "
+                f"{len(rows.source)}; change their number before train()"
+            )
+        return rows

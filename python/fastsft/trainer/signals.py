@@ -1,0 +1,143 @@
+"""SIGTERM, SIGINT and SIGUSR1 in every phase of a run, and the statuses it leaves with (docs/signals.md)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+
+from fastsft.ranks import process_group as launcher
+from fastsft.runtime.needed_threads import start_needed
+from fastsft.runtime.place import launch, launch_or_alone
+from fastsft.runtime.standard_streams import say
+
+EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
+_ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_GRACE_SECONDS = 2.0
+
+
+class SignalGuard:
+    """While entered, signals are noted instead of killing. A second Ctrl-C leaves at once.
+
+    Nests: what an inner guard noted and nobody answered is handed to the outer one.
+    """
+
+    only_save = int(signal.SIGUSR1)  # the run goes on after this one
+
+    def __init__(self) -> None:
+        self._noted = 0
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> SignalGuard:
+        if threading.current_thread() is threading.main_thread():
+            for number in _ANSWERED:
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if kind is None and self._noted not in (0, self.only_save):
+            signal.raise_signal(self._noted)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._noted == signal.SIGINT:
+            raise KeyboardInterrupt
+        # A wish to leave is not forgotten over one to save.
+        if number != self.only_save or not self._noted:
+            self._noted = number
+
+    def finish(self) -> int:
+        """The signal that this rank has received, or 0, for the last time: the work is done."""
+        noted, self._noted = self._noted, 0
+        return noted
+
+    def take(self) -> int:
+        """The signal that any rank has received, or 0; the same on all ranks, collective."""
+        noted = self._noted
+        if launch().world_size > 1:
+            noted = _most_urgent(noted)
+        if noted == self.only_save:
+            self._noted = 0
+        return noted
+
+
+def _most_urgent(noted: int) -> int:
+    """Over all ranks: any signal that ends the run before the one that only saves."""
+    import torch
+    import torch.distributed as dist
+
+    ends = 0 if noted == SignalGuard.only_save else noted
+    flags = torch.tensor([ends, noted])
+    with launcher.host_collective("agreement on signals"):
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+    return int(flags[0].item()) or int(flags[1].item())
+
+
+class StartGuard:
+    """For a program, around everything: a signal before there is anything to save ends it at once.
+
+    A thread behind it ends the process when the main one is too busy to hear: two seconds after a signal
+    that comes while starting, and after a second Ctrl-C at any time. SIGUSR1 then only prints a line.
+    """
+
+    def __init__(self) -> None:
+        self._received = 0  # the last signal that came while starting
+        self._previous: dict[int, object] = {}
+        self._read = self._write = self._previous_fd = -1
+        self._interrupts = 0
+
+    def __enter__(self) -> StartGuard:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for number in _ANSWERED:
+            self._previous[number] = signal.signal(number, self._leave)
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._watch, args=(self._read,), name="signals", daemon=True)
+        start_needed(thread, "signals")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._write < 0:
+            return
+        signal.set_wakeup_fd(self._previous_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        os.close(self._write)
+
+    @property
+    def leaving(self) -> int:
+        """The signal that this process leaves for at once, or 0: peers may be gone for the same reason."""
+        return int(signal.SIGINT) if self._interrupts > 1 else self._received
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if number == SignalGuard.only_save:
+            self._say(f"received {name} before the first step: there is nothing to save, the run goes on")
+            return
+        self._received = number
+        self._say(f"received {name} before the first step: there is nothing to save, the run ends")
+        raise SystemExit(EXIT_BASE + number)
+
+    def _say(self, line: str) -> None:
+        if launch_or_alone().rank == 0:
+            say(line, to_stderr=True)
+
+    def _watch(self, read: int) -> None:
+        """Every signal is a byte in the pipe, whatever the main thread does."""
+        while numbers := os.read(read, 64):
+            for number in numbers:
+                self._interrupts += number == signal.SIGINT
+                starting = signal.getsignal(number) == self._leave and number != SignalGuard.only_save
+                if starting or self._interrupts > 1:
+                    time.sleep(_GRACE_SECONDS)
+                    os._exit(EXIT_BASE + number)
+        os.close(read)

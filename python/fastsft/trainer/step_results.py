@@ -1,0 +1,40 @@
+"""Losses of steps that are still under way: a GPU hands them out one step late."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from fastsft.trainer.bad_steps import BadSteps
+from fastsft.trainer.loss_meter import LossMeter
+
+
+class _Begun(NamedTuple):
+    step: int
+    rate: float
+    loss_limit: float
+
+
+class LateResults:
+    """The steps begun since `clear`, and their losses on the way into a LossMeter."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[_Begun] = deque()
+
+    def clear(self) -> None:
+        """Forget steps of an earlier run."""
+        self._under_way.clear()
+
+    def begun(self, step: int, rate: float, loss_limit: float) -> None:
+        """`step` is under way with learning rate `rate`; above `loss_limit` it changes nothing."""
+        self._under_way.append(_Begun(step, rate, loss_limit))
+
+    def take(self, engine: Any, losses: LossMeter, bad_steps: BadSteps, *, clipped: bool, all: bool) -> None:
+        """Add to `losses` what the engine hands out; with `all`, wait for every step begun.
+
+        `clipped`: log gradient norms. Raises what `bad_steps` answers to a bad step.
+        """
+        for result in engine.take_results(all=all):
+            step, rate, limit = self._under_way.popleft()
+            if bad_steps.judge(step, result, limit):
+                losses.add(result.loss, result.grad_norm if clipped else None, rate)

@@ -1,0 +1,73 @@
+"""Tokens that a run has read, for its logs: include_num_input_tokens_seen and include_tokens_per_second.
+
+Tokens are those of items with their padding, as transformers counts them; all ranks together.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.callbacks.state import TrainerState
+from fastsft.data.batch_reads import BatchReader
+from fastsft.data.token_rows import TokenRows
+from fastsft.planning.run_plan import RunPlan
+from fastsft.ranks import process_group as launcher
+
+
+class TokenCounter:
+    """Adds the tokens seen to log entries; with a time of start also the rate since then."""
+
+    def __init__(self, args: TrainingArguments) -> None:
+        self._is_on = args.include_num_input_tokens_seen != "no"
+        self._at_start = 0
+
+    def begin(self, state: TrainerState) -> None:
+        """A run, or what is resumed of one, starts with what `state` has counted."""
+        self._at_start = state.num_input_tokens_seen
+
+    def add_to(self, logs: dict[str, Any], state: TrainerState, start_time: float | None) -> None:
+        """num_input_tokens_seen, and of a run since `start_time` train_runtime, train_tokens_per_second."""
+        if not self._is_on:
+            return
+        logs["num_input_tokens_seen"] = state.num_input_tokens_seen
+        if start_time is not None:
+            runtime = max(time.monotonic() - start_time, 1e-9)
+            tokens = state.num_input_tokens_seen - self._at_start
+            logs["train_runtime"] = round(runtime, 4)
+            logs["train_tokens_per_second"] = round(tokens / runtime, 3)
+
+
+def rate_of_run(
+    args: TrainingArguments, plan: RunPlan, rows: TokenRows, runtime: float, tokens_read: float | None
+) -> dict[str, float]:
+    """train_tokens_per_second of a whole run, when it is asked for.
+
+    By epochs all rows count once each; by steps a step counts as many rows as it has, of mean length.
+    tokens_read: of a run whose rows are read, as they were counted before it began.
+    """
+    if not args.include_tokens_per_second:
+        return {}
+    if tokens_read is not None:
+        return {"train_tokens_per_second": round(tokens_read / max(runtime, 1e-9), 3)}
+    lengths = rows.item_lengths()
+    tokens = float(lengths.sum()) * args.num_train_epochs
+    if args.max_steps > 0:
+        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        tokens = float(lengths.mean()) * batch * plan.max_steps
+    return {"train_tokens_per_second": round(tokens / max(runtime, 1e-9), 3)}
+
+
+def count_tokens(args: TrainingArguments, reader: BatchReader, max_steps: int) -> float:
+    """Tokens with padding that a run will read, as transformers counts them before it begins: by reading.
+
+    An epoch of them, or with --max_steps the first batch; over all ranks; collective.
+    """
+    reads = reader.read()
+    batches = [reads.take()] if args.max_steps > 0 else reads.rest()
+    mine = sum(len(batch.items) * batch.width for batch in batches)
+    if not args.dataloader_persistent_workers:
+        reads.close()
+    times = max_steps * args.gradient_accumulation_steps if args.max_steps > 0 else args.num_train_epochs
+    return float(sum(launcher.gather_objects(mine))) * times

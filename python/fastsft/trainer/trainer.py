@@ -1,0 +1,332 @@
+"""The training loop with the interface of transformers' Trainer (trainer_semantics.md, sections 5 to 18)."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastsft.arguments.from_transformers import as_arguments
+from fastsft.callbacks.state import TrainerState, TrainOutput
+from fastsft.checkpoint.aside import put_abandoned_aside
+from fastsft.checkpoint.finished_run import forget_end
+from fastsft.checkpoint.saver import CheckpointSaver
+from fastsft.data.collators import only_stacks
+from fastsft.model.directory import prepare_output_directory
+from fastsft.model.loaded_model import as_model
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.run_lock import run_lock
+from fastsft.reporting.loss_reports import LossReports
+from fastsft.reporting.peak_flops import work_of
+from fastsft.reporting.progress import Progress
+from fastsft.reporting.stop_reason import stop_reason
+from fastsft.runtime.devices import use_device
+from fastsft.runtime.timeouts import deadline
+from fastsft.trackers.registry import make_trackers
+from fastsft.trainer.agreed_inputs import agree_on_model, agree_on_plan, meet_for_trainer
+from fastsft.trainer.bad_steps import BadSteps
+from fastsft.trainer.best_model import BestModel
+from fastsft.trainer.callback_handler import CallbackHandler, DefaultFlow, set_intervals
+from fastsft.trainer.callback_notices import tell_callbacks
+from fastsft.trainer.fixed_arguments import FixedArguments
+from fastsft.trainer.hub_uploads import HubUploads
+from fastsft.trainer.log_level import use_log_level
+from fastsft.trainer.loop import TrainingLoop
+from fastsft.trainer.modes import check_modes
+from fastsft.trainer.pending_work import Due
+from fastsft.trainer.prediction import EvalPrediction, Preprocess
+from fastsft.trainer.preflight import (
+    check_autocast,
+    check_before_training,
+    check_metrics,
+    check_own_step,
+    check_patched_trainer,
+)
+from fastsft.trainer.resume import check_resumable, checkpoint_to_resume, resume
+from fastsft.trainer.signals import SignalGuard
+from fastsft.trainer.start_directory import StartDirectory, working_directory
+from fastsft.trainer.token_counter import TokenCounter, rate_of_run
+from fastsft.trainer.trainer_callbacks import TrainerCallbacks
+from fastsft.trainer.trainer_data import TrainerData
+from fastsft.trainer.trainer_evaluation import TrainerEvaluation
+from fastsft.trainer.trainer_files import TrainerFiles
+from fastsft.trainer.trainer_model import TrainerModel
+from fastsft.trainer.trainer_plan import TrainerPlan
+from fastsft.trainer.unsupported import TrainerNames
+
+
+class Trainer(
+    StartDirectory,
+    TrainerPlan,
+    TrainerEvaluation,
+    TrainerCallbacks,
+    TrainerFiles,
+    TrainerData,
+    TrainerModel,
+    TrainerNames,
+):
+    """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
+
+    model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
+    weights when `train` returns (model/loaded_model.py). args: fastsft's TrainingArguments or transformers'.
+    The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
+    the final rows, each alone, once (collators.py). tokenizer or processing_class: saved beside the weights.
+    compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
+    classes with the events of transformers. Every rank makes one and calls the same methods.
+    ValueError for what could only fail later (evaluation without data, an output_dir that takes no files),
+    and for what has no place here: model_init, compute_loss_func, optimizers, overridden steps.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: Any = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        model_init: Any = None,
+        compute_loss_func: Any = None,
+        compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None = None,
+        callbacks: Iterable[Any] | None = None,
+        optimizers: Any = None,
+        optimizer_cls_and_kwargs: Any = None,
+        preprocess_logits_for_metrics: Preprocess | None = None,
+        *,
+        tokenizer: Any = None,
+    ) -> None:
+        check_own_step(
+            self, model_init=model_init, compute_loss_func=compute_loss_func,
+            optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+        )  # fmt: skip
+        self._args = args = as_arguments(args)
+        self.fixed_arguments = FixedArguments(args)
+        callbacks = list(callbacks or ())
+        with deadline(args, "init"):
+            meet_for_trainer(
+                args, callbacks, train_dataset=train_dataset, eval_dataset=eval_dataset,
+                compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+            )  # fmt: skip
+        self._started_in = working_directory()
+        only_stacks(data_collator)
+        check_metrics(args, compute_metrics)
+        self._data_collator, self.compute_metrics = data_collator, compute_metrics
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
+        self._check_libraries("", training=train_dataset is not None)
+        self._model = as_model(model)
+        check_before_training(self.model, args, eval_dataset)
+        self.model.check_as_given("Trainer", train_dataset is not None)
+        use_device(str(args.device), args.tf32, args.full_determinism)
+        use_log_level(args)
+        with deadline(args, "init"):
+            groups = launcher.join(args.ddp_timeout, str(args.device), args.node_size)
+        prepare_output_directory(self.model.source_directory, args.output_dir or ".")
+        self.uploads = HubUploads(self) if args.push_to_hub else None
+        self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
+        self._seed_everything(args.seed)
+        self.is_in_train = False
+        self.train_reader, self.epoch_reads, self.resumed_states = None, None, None
+        self._eval_readers = {}
+        self._plan_of(train_dataset)
+        agree_on_model(self.model, self.tokenizer)
+        agree_on_plan(self)
+        recompute = self.memory_plan.recompute if self.memory_plan else "selective"
+        built = time.monotonic()
+        self.model.build(args, groups, recompute)
+        self._build_time, self._has_trained = round(time.monotonic() - built, 4), False
+        self.progress = Progress(args, work=work_of(self) if train_dataset is not None else None)
+        reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir))]
+        self.callbacks = CallbackHandler([DefaultFlow(), *reports, *callbacks, self.progress], args)
+        self.state, self.best_model = self._new_state(), BestModel(self)
+        self._counter, self.start_time = TokenCounter(args), time.monotonic()
+        self.bad_steps, self.due = BadSteps(args), Due()
+        self._at_batch: Callable[[], None] = lambda: None
+        self.saver = self._make_saver()
+        if train_dataset is not None:
+            self.train_rows.check_ids(self.engine.vocab_size)
+        self._set_evaluation(eval_dataset)
+        self._planned = args.settled_values()
+        self.callbacks.fire("on_init_end", self.state, **self._references())
+
+    def train(
+        self,
+        resume_from_checkpoint: bool | str | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: Any = None,
+    ) -> TrainOutput:
+        """Run to the end; collective. trial is refused, ignore_keys_for_eval has no effect.
+
+        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
+        it is True, checkpoints of `output_dir` that the run leaves behind are put aside (checkpoint.py).
+        ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
+        engine was made for (trainer/trainer_plan.py); others are planned again. RunStoppedError for bad
+        numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
+        number.
+        """
+        if self.train_dataset is None:
+            raise ValueError("Trainer.train: expected a train_dataset, got None")
+        check_own_step(
+            self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler,
+            model_init=self.model_init, compute_loss_func=self.compute_loss_func,
+        )  # fmt: skip
+        check_patched_trainer()
+        check_autocast()
+        check_modes()
+        self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
+        tell_callbacks(self.model, self.callbacks.callbacks)
+        self._take_rows()
+        check_before_training(self.model, self.args, self.eval_dataset)
+        self._check_predictions(self.eval_rows)
+        with run_lock(self.args.output_dir or "."):
+            self.is_in_train = self._has_trained = True
+            try:
+                return self._train(resume_from_checkpoint)
+            finally:
+                self.is_in_train = False
+
+    def checkpoint_to_resume(self, wanted: bool | str | None) -> str | None:
+        """The checkpoint that `train(wanted)` goes on from, checked to be of this run; collective.
+
+        Micro-batches are cut as it has them from here on. ValueError as `train`.
+        """
+        checkpoint = checkpoint_to_resume(self.args.output_dir or ".", wanted)
+        if checkpoint is not None:
+            check_resumable(self, checkpoint)
+        return checkpoint
+
+    def _train(self, resume_from_checkpoint: bool | str | None) -> TrainOutput:
+        self.fixed_arguments.begin(self.args)
+        checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
+        self.state, self.bad_steps = self._new_state(), BadSteps(self.args)
+        self.best_model, self.due = BestModel(self), Due()
+        self.state.epoch = 0.0
+        self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
+        set_intervals(self.state, self.args)
+        self.saver = self._make_saver()
+        self.resumed_states = None
+        self.open_train_reader()
+        if checkpoint is not None:
+            resume(self, checkpoint)
+        self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
+        self._counter.begin(self.state)
+        self.start_time = started = time.monotonic()
+        if self.memory_plan is not None:
+            self.engine.reserve(**self.memory_plan.work.shapes())
+        with SignalGuard() as guard:
+            loop = TrainingLoop(self, guard)
+            self._at_batch = loop.answer_signals
+            self.fire("on_train_begin")
+            try:
+                self._check_after_callbacks()
+                if self.args.eval_on_start:
+                    self.evaluate()
+                loop.run()
+                with deadline(self.args, "save"):
+                    self.saver.wait()
+                    self.best_model.load()
+                    self.model.give_back()
+            except BaseException as error:
+                self.saver.abandon(error)
+                self.fire("on_train_stopped", reason=stop_reason(error))
+                raise
+            finally:
+                self._at_batch = lambda: None
+        return self._finish(started, loop.losses.total())
+
+    def _check_after_callbacks(self) -> None:
+        """Callbacks of on_train_begin may have changed the model: ValueError for what cannot be followed."""
+        self.model.check_as_given("Trainer.train", True)
+        changed = self.model.changed_weights()
+        if changed:
+            raise ValueError(
+                f"Trainer.train: a callback changed {changed[0]} of the model at on_train_begin, when the "
+                "engine has its own copy; change weights before train()"
+            )
+
+    def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
+        """What lies in `output_dir` of ways that this run does not go."""
+        forget_end(self.args.output_dir or ".")
+        if not automatic:
+            put_abandoned_aside(self.args.output_dir or ".", checkpoint, self.model.source_directory)
+
+    def _finish(self, started: float, total_loss: float) -> TrainOutput:
+        runtime = time.monotonic() - started
+        train_loss = total_loss / max(self.state.global_step, 0.001)
+        metrics = {
+            "train_runtime": round(runtime, 4),
+            "train_samples_per_second": round(self.plan.num_samples / max(runtime, 1e-9), 3),
+            "train_steps_per_second": round(self.plan.max_steps / max(runtime, 1e-9), 3),
+            **rate_of_run(self.args, self.plan, self.train_rows, runtime, self._tokens_read),
+            "total_flos": self.state.total_flos,
+            "train_loss": train_loss,
+        }
+        self.log(metrics)
+        self.fire("on_train_end")
+        return TrainOutput(self.state.global_step, train_loss, metrics)
+
+    def log_step(self, logs: dict[str, float]) -> None:
+        """`log`, with the time of start unless a derived class has it in the form of old releases."""
+        if len(inspect.signature(self.log).parameters) > 1:
+            self.log(logs, self.start_time)
+        else:
+            self.log(logs)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the epoch, keep the values unrounded in `state.log_history`, and tell the callbacks.
+
+        start_time: of the run, where tokens are counted; their rate is added then.
+        """
+        if self.state.epoch is not None:
+            logs["epoch"] = self.state.epoch
+        self._counter.add_to(logs, self.state, start_time)
+        self.state.log_history.append({**logs, "step": self.state.global_step})
+        self.fire("on_log", logs=logs)
+
+    def save_checkpoint(self) -> Path:
+        """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
+
+        It is written behind the training, until `saver.wait()` returns (checkpoint/saver.py).
+        """
+        self._keep_paths()
+        path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
+        self.best_model.saving(self.state.global_step)
+        if self.saver.has(path):
+            return path
+        self.state.stateful_callbacks = self.callbacks.states()
+        with deadline(self.args, "save"), self.progress.phase("saving", path.name):
+            self.saver.save(path)
+            self.fire("on_save")
+        return path
+
+    def save_failed(self, directory: Path) -> None:
+        """The saver could not write this checkpoint, and the run may go on."""
+        self.best_model.failed(directory)
+
+    def saved_as(self, checkpoint: str) -> None:
+        """The state as it stands is that of `checkpoint`, which is not saved again."""
+        path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
+        self.best_model.saving(self.state.global_step)
+        self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
+
+    def _make_saver(self) -> Any:
+        return CheckpointSaver(self)
+
+    def _new_state(self) -> TrainerState:
+        return TrainerState(
+            train_batch_size=self.args.train_batch_size,
+            is_local_process_zero=self.is_local_process_zero(),
+            is_world_process_zero=self.is_world_process_zero(),
+        )
+
+    @staticmethod
+    def _seed_everything(seed: int) -> None:
+        import torch
+
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)

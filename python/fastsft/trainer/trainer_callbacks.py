@@ -1,0 +1,59 @@
+"""The callbacks of a Trainer, as transformers' Trainer offers them (trainer_semantics.md, section 15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.callbacks.callback import TrainerControl
+from fastsft.callbacks.state import TrainerState
+from fastsft.trainer.callback_handler import CallbackHandler
+from fastsft.trainer.callback_views import LoaderView, ScheduleView
+from fastsft.trainer.schedule import Schedule
+
+
+class TrainerCallbacks:
+    """Adds, removes and calls callbacks; a part of Trainer."""
+
+    callbacks: CallbackHandler
+    state: TrainerState
+    model: Any
+    tokenizer: Any
+    processing_class: Any
+    schedule: Schedule | None = None  # of the running or last train()
+
+    @property
+    def control(self) -> TrainerControl:
+        """The switches that callbacks set."""
+        return self.callbacks.control
+
+    @property
+    def callback_handler(self) -> CallbackHandler:
+        """The list of callbacks under transformers' name."""
+        return self.callbacks
+
+    def add_callback(self, callback: Any) -> None:
+        """Add an instance, or one made of a class, behind the others."""
+        self.callbacks.add(callback)
+
+    def pop_callback(self, callback: Any) -> Any:
+        """Remove the first of a class, or this instance, and return it; None when there is none."""
+        return self.callbacks.pop(callback)
+
+    def remove_callback(self, callback: Any) -> None:
+        """Remove the first of a class, or this instance, if there is one."""
+        self.callbacks.pop(callback)
+
+    def fire(self, event: str, **kwargs: Any) -> None:
+        """Tell the callbacks of `event`."""
+        self.callbacks.fire(event, self.state, **self._references(), **kwargs)
+
+    def _references(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "processing_class": self.processing_class,
+            "tokenizer": self.tokenizer,
+            "optimizer": None,
+            "lr_scheduler": ScheduleView(self) if self.schedule is not None else None,
+            "train_dataloader": LoaderView(self) if self.schedule is not None else None,
+            "eval_dataloader": None,
+        }

@@ -1,0 +1,233 @@
+"""The evaluations of a Trainer (trainer_semantics.md, section 13)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.data.batch_reads import BatchReader, draw_loader_seed
+from fastsft.data.token_rows import TokenRows
+from fastsft.ranks import process_group as launcher
+from fastsft.runtime.timeouts import deadline
+from fastsft.trainer.agreed_inputs import agree_on_rows
+from fastsft.trainer.evaluation import evaluation_loss, exact_loss
+from fastsft.trainer.evaluation_rows import read_evaluation
+from fastsft.trainer.fixed_arguments import FixedArguments
+from fastsft.trainer.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
+from fastsft.trainer.row_notices import finds_packed
+from fastsft.trainer.trainer_plan import check_not_training
+
+
+class PredictionOutput(NamedTuple):
+    """What `Trainer.predict` returns, under transformers' names; arrays as prediction.py has them.
+
+    `predictions` and `label_ids` are None with --prediction_loss_only.
+    """
+
+    predictions: Any
+    label_ids: Any
+    metrics: dict[str, float]
+
+
+class TrainerEvaluation:
+    """Evaluates the model as it stands; a part of Trainer."""
+
+    args: TrainingArguments
+    fixed_arguments: FixedArguments
+    progress: Any
+    model: Any
+    fire: Callable[..., None]
+    log: Callable[..., None]
+    _at_batch: Callable[[], None]
+    _take_changes: Callable[..., None]
+    _read_rows: Callable[[Any], TokenRows]
+    _evaluation_reader: Callable[[Any, str | None], BatchReader]
+    is_in_train: bool
+    _build_time: float
+    _has_trained: bool
+    model_preparation_time: float | None = None
+    compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
+    preprocess_logits_for_metrics: Preprocess | None
+
+    @property
+    def eval_dataset(self) -> Any:
+        """The data to evaluate on, as they were given: a set, several by name, or None.
+
+        Setting them reads their rows; collective. ValueError for foreign ids, while `train` runs, and where
+        compute_metrics needs more logits than fit into memory; the old ones stay.
+        """
+        return self._eval_dataset
+
+    @eval_dataset.setter
+    def eval_dataset(self, dataset: Any) -> None:
+        check_not_training(self, "eval_dataset")
+        self._set_evaluation(dataset)
+
+    def _set_evaluation(self, dataset: Any) -> None:
+        rows: TokenRows | dict[str, TokenRows] | None = None
+        if isinstance(dataset, Mapping):
+            rows = {name: self._rows_of(item) for name, item in dataset.items()}
+        elif dataset is not None:
+            rows = self._rows_of(dataset)
+        self._check_predictions(rows)
+        self.eval_rows, self._eval_dataset = rows, dataset
+
+    def _check_predictions(self, rows: TokenRows | dict[str, TokenRows] | None) -> None:
+        """ValueError when compute_metrics would get more than fits into memory; collective."""
+        if not self._wants_predictions() or self.preprocess_logits_for_metrics is not None:
+            return
+        for item in rows.values() if isinstance(rows, dict) else [rows]:
+            if item is not None:
+                check_predictions(item, self.model.engine.vocab_size)
+
+    def _wants_predictions(self) -> bool:
+        return self.compute_metrics is not None and not self.args.prediction_loss_only
+
+    def _rows_of(self, dataset: Any) -> TokenRows:
+        """Collective: all ranks evaluate the same."""
+        rows = self._read_rows(dataset)
+        agree_on_rows("the data of an evaluation", dataset, rows)
+        rows.check_ids(self.model.engine.vocab_size)
+        return rows
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one.
+
+        With compute_metrics also what it makes of the predictions, unless --prediction_loss_only.
+        eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Of several,
+        each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
+        Arguments that were changed since the Trainer was made count, or are refused as by `train`.
+        """
+        if not self.is_in_train:
+            self._take_changes("evaluate")
+        rows = self._rows_to_evaluate(eval_dataset)
+        if not isinstance(rows, dict):
+            name = eval_dataset if isinstance(eval_dataset, str) else None
+            prefix = metric_key_prefix if name is None else f"{metric_key_prefix}_{name}"
+            return self._evaluate(self._read_now(rows, name or "eval"), prefix)
+        metrics: dict[str, float] = {}
+        for name, named in rows.items():
+            held = self._read_now(named, name if eval_dataset is None else "eval")
+            metrics.update(self._evaluate(held, f"{metric_key_prefix}_{name}"))
+        return metrics
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Predictions, labels and metrics of `test_dataset`, not logged; collective.
+
+        Predictions are the logits of all rows, or what preprocess_logits_for_metrics makes of them; with
+        --prediction_loss_only there are none. ValueError when they do not fit into memory. For replies, load
+        the saved model where text is generated. ignore_keys has no effect.
+        """
+        if not self.is_in_train:
+            self._take_changes("predict")
+        rows, wanted = self._read_now(self._rows_of(test_dataset), None), not self.args.prediction_loss_only
+        metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
+        self.fire("on_predict", metrics=metrics)
+        if predicted is None:
+            return PredictionOutput(None, None, metrics)
+        return PredictionOutput(predicted.predictions, predicted.label_ids, metrics)
+
+    def _rows_to_evaluate(self, dataset: Any) -> TokenRows | dict[str, TokenRows]:
+        if isinstance(dataset, str):
+            if not isinstance(self.eval_rows, dict) or dataset not in self.eval_rows:
+                known = ", ".join(self.eval_rows) if isinstance(self.eval_rows, dict) else "none"
+                raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
+            return self.eval_rows[dataset]
+        if isinstance(dataset, Mapping):
+            return {name: self._rows_of(item) for name, item in dataset.items()}
+        if dataset is not None:
+            return self._rows_of(dataset)
+        if self.eval_rows is None:
+            raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
+        return self.eval_rows
+
+    def _read_now(self, rows: TokenRows, name: str | None) -> TokenRows:
+        """The rows as they are now: read, where they are not native. name: as `_evaluation_reader`."""
+        if not all(launcher.gather_objects(rows.is_current())):
+            rows = self._rows_of(rows.source)
+        if not rows.is_read:
+            draw_loader_seed()
+            if not self.args.dataloader_num_workers:
+                rows.note_read(_read_here(self.args, len(rows)))
+            return rows
+        with deadline(self.args, "evaluation"):
+            reader = self._evaluation_reader(rows.source, name)
+            return read_evaluation(self.args, reader, rows, self.model.engine.vocab_size)
+
+    def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
+        metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
+        self.log(metrics)
+        self.fire("on_evaluate", metrics=metrics)
+        return metrics
+
+    def _metrics(
+        self, rows: TokenRows, prefix: str, with_predictions: bool
+    ) -> tuple[dict[str, float], EvalPrediction | None]:
+        """Loss, own metrics and rates of `rows`, and the predictions if wanted."""
+        started = time.monotonic()
+        with (
+            deadline(self.args, "evaluation"),
+            self.progress.phase("evaluating", f"{rows.num_samples:,} rows") as show,
+        ):
+
+            def batch_done(done: int, total: int) -> None:
+                show(done, total)
+                self.fire("on_prediction_step")
+                self._at_batch()
+
+            compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
+            packed = finds_packed(self.model, self.args, training=False)
+            loss = compute(
+                self.model.engine, rows, self.fixed_arguments.over(self.args), batch_done, find_packed=packed
+            )
+            predicted = self._predicted(rows) if with_predictions else None
+        own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
+        runtime = time.monotonic() - started
+        steps = _C.micro_batch_count(rows.num_samples, self.args.eval_batch_size, self.args.world_size)
+        rates = {
+            f"{prefix}_runtime": round(runtime, 4),
+            f"{prefix}_samples_per_second": round(rows.num_samples / max(runtime, 1e-9), 3),
+            f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
+        }
+        return {f"{prefix}_loss": loss, **own, **rates}, predicted
+
+    def _preparation(self, prefix: str) -> dict[str, float]:
+        """Seconds that the engine was built in, once an evaluation came before the first `train`."""
+        if not self._has_trained:
+            self.model_preparation_time = self._build_time
+        seconds = self.model_preparation_time
+        return {} if seconds is None else {f"{prefix}_model_preparation_time": seconds}
+
+    def _predicted(self, rows: TokenRows) -> EvalPrediction:
+        packed = finds_packed(self.model, self.args, training=False)
+        hook = self.preprocess_logits_for_metrics
+        return predict_rows(self.model.engine, rows, self.args, hook, find_packed=packed)
+
+    def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
+        """What compute_metrics makes of the predictions, as plain numbers under the prefix."""
+        if predicted is None or self.compute_metrics is None:
+            return {}
+        found = self.compute_metrics(predicted)
+        return {
+            name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": as_number(value)
+            for name, value in found.items()
+        }
+
+
+def _read_here(args: TrainingArguments, num_rows: int) -> npt.NDArray[np.int64]:
+    """Rows that a loader of this rank reads in an evaluation."""
+    order = np.arange(num_rows, dtype=np.int64)
+    batches = _C.rank_micro_batches(
+        order, args.eval_batch_size, args.process_index, args.world_size, args.dataloader_drop_last
+    )
+    return np.concatenate([order[:0], *batches])

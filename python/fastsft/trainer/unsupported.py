@@ -1,0 +1,52 @@
+"""Names of transformers' Trainer that scripts ask for though nothing of the kind is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.model.card import write_model_card
+
+_STEP = "the step is the engine's; loss, optimizer and schedule are chosen by the arguments"
+_INSTEAD = {
+    "hyperparameter_search": "start a run for each setting",
+    "create_optimizer": _STEP,
+    "create_scheduler": _STEP,
+    "create_optimizer_and_scheduler": _STEP,
+    "compute_loss": f"{_STEP}; evaluate() gives the loss",
+    "training_step": _STEP,
+    "prediction_step": "predict() gives the logits",
+    "evaluation_loop": "evaluate() and predict() do its work",
+    "prediction_loop": "evaluate() and predict() do its work",
+    "init_hf_repo": "--push_to_hub True makes the repository when the Trainer is made",
+}
+
+
+class TrainerNames:
+    """No optimizer, no scheduler, no DeepSpeed engine; a part of Trainer."""
+
+    args: TrainingArguments
+    is_world_process_zero: Callable[[], bool]
+    optimizer: Any = None
+    lr_scheduler: Any = None
+    model_init: Any = None
+    compute_loss_func: Any = None
+
+    @property
+    def deepspeed(self) -> Any:
+        """True with --deepspeed, where scripts then call `save_model()`; else None."""
+        return True if self.args.deepspeed_plan is not None else None
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write README.md into `output_dir`, on rank 0, unless there is one; arguments have no effect."""
+        if self.is_world_process_zero():
+            write_model_card(self, Path(self.args.output_dir or "."))
+
+    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            """AttributeError, with what there is instead."""
+            instead = _INSTEAD.get(name, "docs/trainer.md lists what it has")
+            raise AttributeError(f"fastsft's Trainer has no {name}; {instead}")

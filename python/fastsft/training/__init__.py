@@ -1,1 +1,0 @@
-"""The training loop and the parts of `fastsft.trainer.Trainer`."""

@@ -1,0 +1,148 @@
+"""Around a transfer: do all trainer ranks mean the same one, can all begin, and have all succeeded?
+
+A rank that raises before a collective, or never calls, would leave the others in it. So ranks first meet in
+the store: whoever cannot begin says why, and everybody raises that. They meet there again at the end: a
+collective would wait for a frozen rank for as long as the engine's own group allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from fastsft.weight_sync.exchange import Verdicts
+from fastsft.weight_sync.plan import SyncPlan
+
+_KINDS = {
+    "facts": "agreeing on the call", "hash": "agreeing on the plan", "plan": "comparing plans",
+    "outcome": "ending together",
+}  # fmt: skip
+
+
+class Opening:
+    """A `with` block around everything that a rank does for a transfer, from `agree` to `settle`.
+
+    occasion: which function it is, the same on every rank. what: for messages. deadline_s: how long ranks
+    that do not come are waited for, and the store. Collective over all ranks.
+    """
+
+    def __init__(self, engine: Any, occasion: str, what: str, deadline_s: float) -> None:
+        self._rank, self._world_size = ranks_of(engine)
+        self._what = what
+        self._expected = ["facts", "hash", "outcome"]  # what the others wait for from this rank
+        self._verdicts = Verdicts(occasion, _KINDS, self._rank, self._world_size, deadline_s)
+
+    def __enter__(self) -> Opening:
+        return self
+
+    def agree(self, facts: Mapping[str, Any], **own: Any) -> list[dict[str, Any]]:
+        """Before the first collective: what every rank gave as `own`, in order of rank.
+
+        ValueError, on every rank, when the facts of two ranks differ, naming both. RuntimeError, or a
+        ValueError again, when a rank failed before it came here, or did not come.
+        """
+        if self._world_size == 1:
+            return [own]
+        posts = self._exchange("facts", facts=dict(facts), **own)
+        self._check_facts(posts)
+        return posts
+
+    def agree_on_plan(self, plan: SyncPlan) -> None:
+        """ValueError, on every rank, when plans differ; it names the rank and the first difference."""
+        if self._world_size == 1:
+            return
+        hashes = [post["hash"] for post in self._exchange("hash", hash=plan.hash)]
+        other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
+        if other is not None:
+            self._expected = ["plan"]
+            posts = self._exchange("plan", plan=plan.to_json() if self._rank in (0, other) else None)
+            first, second = (SyncPlan.from_json(posts[rank]["plan"]) for rank in (0, other))
+            raise ValueError(f"{self._what}: {other_model(first, second, other)}")
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Around what may take any time: the others wait for this rank at the end while its process lives."""
+        with self._verdicts.alive() if self._world_size > 1 else contextlib.nullcontext():
+            yield
+
+    def settle(self, what: str, error: BaseException | None) -> None:
+        """After the transfer, `what`, which failed here with `error`, and a barrier.
+
+        All ranks return, or all raise the first failing rank's reason, whose own error stays the cause.
+        """
+        self._what = what
+        outcome = {} if error is None else {"failed": _failure(error)}
+        if self._world_size > 1:
+            self._exchange("outcome", error, **outcome)
+        else:
+            self._check_failures([outcome], error)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            with contextlib.suppress(RuntimeError):  # of a store that is gone: the error itself says more
+                for expected in self._expected:
+                    self._verdicts.post(expected, failed=_failure(error))
+        self._verdicts.leave()
+
+    def _exchange(self, kind: str, own: BaseException | None = None, **content: Any) -> list[dict[str, Any]]:
+        """Everybody's post, when none of them failed. own: why this rank did."""
+        try:
+            self._verdicts.post(kind, **content)
+            collect = self._verdicts.collect_patiently if kind == "outcome" else self._verdicts.collect_all
+            posts = collect(kind)
+        except RuntimeError as error:
+            # A late rank finds that this one has gone, not what it posted.
+            before = "" if own is None else f"; before that, rank {self._rank} failed: {own}"
+            raise RuntimeError(f"{self._what}: {error}{before}") from (own or error)
+        self._expected = self._expected[1:]
+        self._check_failures(posts, own)
+        return posts
+
+    def _check_failures(self, posts: list[dict[str, Any]], own: BaseException | None = None) -> None:
+        for rank, post in enumerate(posts):
+            if "failed" in post:
+                is_value, why = post["failed"]
+                kind = ValueError if is_value else RuntimeError
+                raise kind(f"{self._what}: rank {rank} failed: {why}") from own
+
+    def _check_facts(self, posts: list[dict[str, Any]]) -> None:
+        for rank, post in enumerate(posts):
+            for name, value in posts[0]["facts"].items():
+                other = post["facts"].get(name)
+                if other != value:
+                    raise ValueError(
+                        f"{self._what}: {name}: rank 0 has {value}, rank {rank} {other}; all ranks make the "
+                        "same calls with the same arguments"
+                    )
+
+
+def _failure(error: BaseException) -> tuple[bool, str]:
+    return isinstance(error, ValueError), f"{type(error).__name__}: {error}"
+
+
+def check_grows(what: str, version: int, before: int) -> None:
+    """ValueError, the same on every rank, when a version does not grow."""
+    if version <= before:
+        raise ValueError(f"{what}: version {version} is not newer than {before}, which receivers have")
+
+
+def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
+    """How the plan of `rank` differs from rank 0's, `first`."""
+    difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
+    return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
+
+
+def ranks_of(engine: Any) -> tuple[int, int]:
+    """(rank, number of ranks) of the trainer, also of an engine that is not built yet."""
+    import torch.distributed as dist
+
+    joined = dist.is_available() and dist.is_initialized()
+    found = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+    if hasattr(type(engine), "native_engine"):
+        native = getattr(getattr(engine.trainer, "model", None), "engine", None)
+        found = found if native is None else (int(native.rank), int(native.world_size))
+    return found
