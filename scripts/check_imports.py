@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,12 @@ HEAVY = {
     *("mlflow", "tensorboard", "jinja2", "yaml", "tqdm"),
 }
 NATIVE = "_C"  # the core loads torch
+# The rooms of python/fastsft: each imports from itself and from those before it.
+ROOMS = (
+    *("runtime", "ranks", "originals", "script_names", "sources", "callbacks", "trackers", "arguments"),
+    *("tokenizer", "data", "planning", "model", "reporting", "checkpoint", "trainer", "saving"),
+    *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "cli"),
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,32 @@ def shortest_way_back(start: str, edges: dict[str, list[str]]) -> list[str]:
     return []
 
 
+def room_of(name: str) -> str:
+    """The room of a module; FastChat's scripts and patches, at the top of the package, are `train`."""
+    room = name.split(".")[1] if "." in name else ""
+    return "train" if room.startswith("train_") or room.endswith("_monkey_patch") else room
+
+
+def check_rooms(modules: dict[str, Module], rooms: Sequence[str]) -> Iterator[Violation]:
+    """Rooms depend on each other in one order; so does what is imported in functions and for types."""
+    order = {room: number for number, room in enumerate(rooms)}
+    for name, module in modules.items():
+        room = room_of(name)
+        if not room:
+            continue
+        if room not in order:
+            yield Violation(module.path, 1, f"no such room: {room}; rooms are {' < '.join(rooms)}")
+            continue
+        for each in module.imports:
+            other = room_of(each.target)
+            if each.target != f"{name.partition('.')[0]}.{NATIVE}" and order.get(other, -1) > order[room]:
+                yield Violation(
+                    module.path, each.line,
+                    f"import of {each.target}: {room} comes before {other}; a module imports only from its "
+                    "own and earlier rooms",
+                )  # fmt: skip
+
+
 def loads(modules: dict[str, Module]) -> dict[str, set[str]]:
     """What heavy packages, and whether the native core, the import of each module loads."""
     root = next(iter(modules)).partition(".")[0]
@@ -169,10 +201,10 @@ def check_functions(modules: dict[str, Module]) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-def check_tree(root: Path) -> list[Violation]:
+def check_tree(root: Path, rooms: Sequence[str] = ROOMS) -> list[Violation]:
     """All violations under `root`, the package's folder, in the order of the files."""
     modules = read_modules(root)
-    found = [*check_circles(modules), *check_functions(modules)]
+    found = [*check_rooms(modules, rooms), *check_circles(modules), *check_functions(modules)]
     return sorted(found, key=lambda violation: (violation.path, violation.line))
 
 

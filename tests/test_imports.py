@@ -47,10 +47,15 @@ BROKEN = [
 ]  # fmt: skip
 
 
+def check_tree(root: Path) -> list[check_imports.Violation]:
+    """All but the order of the rooms, which these trees break on purpose."""
+    modules = check_imports.read_modules(root)
+    return [*check_imports.check_circles(modules), *check_imports.check_functions(modules)]
+
+
 def test_a_clean_tree_is_clean(tmp_path: Path) -> None:
     root = write_tree(tmp_path / "house", CLEAN)
-    assert [str(violation) for violation in check_imports.check_tree(root)] == []
-    assert check_imports.main([str(root)]) == 0
+    assert [str(violation) for violation in check_tree(root)] == []
 
 
 @pytest.mark.parametrize(("files", "name", "line", "message"), BROKEN)
@@ -58,7 +63,7 @@ def test_each_violation_is_found(
     tmp_path: Path, files: dict[str, str], name: str, line: int, message: str
 ) -> None:
     root = write_tree(tmp_path / "house", {**CLEAN, **files})
-    found = check_imports.check_tree(root)
+    found = check_tree(root)
     assert {(each.path, each.line) for each in found} == {(root / name, line)}
     assert any(message in each.message for each in found)
 
@@ -69,16 +74,36 @@ def test_an_import_of_types_alone_loads_nothing(tmp_path: Path, heavy: str) -> N
     source = "house._C" if heavy == "_C" else heavy
     types = f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {source}\n"
     files = {**CLEAN, "tiles.py": types, "walls.py": "def f():\n    from house import tiles\n"}
-    found = check_imports.check_tree(write_tree(tmp_path / "house", files))
+    found = check_tree(write_tree(tmp_path / "house", files))
     assert [violation.line for violation in found] == [2]
 
 
 def test_two_circles_are_two_violations(tmp_path: Path) -> None:
     files = {f"{name}.py": f"import house.{to}\n" for name, to in ("ab", "ba", "cd", "de", "ec", "fa")}
-    found = check_imports.check_tree(write_tree(tmp_path / "house", {**CLEAN, **files}))
+    found = check_tree(write_tree(tmp_path / "house", {**CLEAN, **files}))
     assert [violation.message.split(";")[0] for violation in found] == [
         f"{CIRCLE}house.a > house.b > house.a",
         f"{CIRCLE}house.c > house.d > house.e > house.c",
+    ]
+
+
+def test_rooms_import_from_earlier_rooms_only(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "from house.attic import box\n",
+        "cellar.py": "from typing import TYPE_CHECKING\nfrom house import _C\nif TYPE_CHECKING:\n"
+        "    from house.attic import box\n",
+        "attic/__init__.py": "from house import cellar\nfrom house.attic import box\n",
+        "attic/box.py": "def f():\n    from house.train import go\n",
+        "train.py": "from house.attic import box\n",
+        "train_mem.py": "from house.train import go\n",
+        "barn.py": "",
+    }
+    modules = check_imports.read_modules(write_tree(tmp_path / "house", files))
+    found = check_imports.check_rooms(modules, ("cellar", "attic", "train"))
+    assert sorted((each.path.name, each.line, each.message.split(";")[0]) for each in found) == [
+        ("barn.py", 1, "no such room: barn"),
+        ("box.py", 2, "import of house.train: attic comes before train"),
+        ("cellar.py", 4, "import of house.attic.box: cellar comes before attic"),
     ]
 
 
