@@ -69,7 +69,7 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 
 
 def test_lazy_names():
-    assert fastsft.Trainer.__module__ == "fastsft.trainer"
+    assert fastsft.Trainer.__module__ == "fastsft.trainer.trainer"
     assert set(fastsft.__all__) <= set(dir(fastsft))
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = fastsft.trian

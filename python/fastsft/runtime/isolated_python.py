@@ -19,7 +19,7 @@ def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
 
     ValueError names a package that is not installed. Start it with `isolated_environment()`.
     """
-    own = str(Path(__file__).resolve().parents[1])
+    own = str(Path(__file__).resolve().parents[2])
     folders = [own, *(package_folder(name) for name in packages)]
     return [sys.executable, *_OPTIONS, "-c", _START.format(module=module), *dict.fromkeys(folders)]
 

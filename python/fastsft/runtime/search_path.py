@@ -51,7 +51,7 @@ def child_environment() -> dict[str, str]:
     Empty entries, which mean the working directory, are left out.
     """
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *given]
+    paths = [str(Path(__file__).absolute().parents[2]), *given]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
