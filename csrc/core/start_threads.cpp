@@ -2,7 +2,9 @@
 
 #include <cxxabi.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <latch>
 #include <memory>
 #include <new>
@@ -13,22 +15,38 @@
 
 namespace fastsft {
 
-// Declared without side effects: an unused result would be a call that is left out.
-void prepare_exceptions() {
+bool prepare_exceptions() {
+  constexpr size_t kPlenty = 1024;  // of what __cxa_get_globals allocates, and cannot fail to
+  void* volatile const probe = std::malloc(kPlenty);
+  if (probe == nullptr) return false;
+  std::free(probe);
+  // Declared without side effects: an unused result would be a call that is left out.
   [[maybe_unused]] abi::__cxa_eh_globals* volatile const own = abi::__cxa_get_globals();
+  return true;
 }
 
 namespace {
 
-// None begins its work before all can throw.
+// Where threads wait for each other before they work: until then nobody takes memory.
 struct Start {
-  std::counting_semaphore<> prepared{0};
+  std::counting_semaphore<> reports{0};
+  std::atomic<size_t> num_ready = 0;
   std::latch all{1};
 
-  void meet() {
-    prepare_exceptions();
-    prepared.release();
-    all.wait();
+  // By each thread; false: it cannot work.
+  bool meet() {
+    const bool is_ready = prepare_exceptions();
+    num_ready += is_ready;
+    reports.release();
+    if (is_ready) all.wait();
+    return is_ready;
+  }
+
+  // By whoever started `count` of them; how many will work.
+  size_t release(size_t count) {
+    for (size_t i = 0; i < count; ++i) reports.acquire();
+    all.count_down();
+    return num_ready;
   }
 };
 
@@ -42,15 +60,13 @@ std::vector<std::jthread> start_threads(size_t count, const std::function<void()
     threads.reserve(count);
     while (threads.size() < count) {
       threads.emplace_back([start, body] {
-        start->meet();
-        body();
+        if (start->meet()) body();
       });
     }
   } catch (const std::system_error&) {  // EAGAIN: a limit, or no memory for the stack
   } catch (const std::bad_alloc&) {
   }
-  for (size_t i = 0; i < threads.size(); ++i) start->prepared.acquire();
-  if (start) start->all.count_down();
+  if (start) start->release(threads.size());
   return threads;
 }
 
@@ -65,21 +81,30 @@ namespace {
 }  // namespace
 
 std::thread start_needed_thread(const char* name, const std::function<void()>& body) {
+  const auto start = std::make_shared<Start>();
+  std::thread thread;
   try {
-    return std::thread([body] {
-      prepare_exceptions();
-      body();
+    thread = std::thread([start, body] {
+      if (start->meet()) body();
     });
   } catch (const std::system_error& error) {
     refuse(name, error.code().message());
   }
+  if (start->release(1) == 1) return thread;
+  thread.join();
+  refuse(name, std::generic_category().message(ENOMEM));
 }
 
 void require_threads(size_t count, const std::string& name) {
   std::latch release(1);
-  const auto threads = start_threads(count, [&] { release.wait(); });
+  std::atomic<size_t> num_running = 0;
+  auto threads = start_threads(count, [&] {
+    ++num_running;
+    release.wait();
+  });
   release.count_down();
-  if (threads.size() < count) refuse(name, std::generic_category().message(EAGAIN));
+  threads.clear();
+  if (num_running < count) refuse(name, std::generic_category().message(EAGAIN));
 }
 
 }  // namespace fastsft

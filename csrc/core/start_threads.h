@@ -9,13 +9,14 @@
 
 namespace fastsft {
 
-// Gives this thread what its exceptions need. The C++ library asks for it at the first throw, and
-// glibc ends the process where there is no memory left for it: threads do this before they work.
-void prepare_exceptions();
+// Gives this thread what its exceptions need; false where there is no memory for it. The C++
+// library asks for it at the first throw, and glibc then ends the process: threads do this before
+// they work.
+bool prepare_exceptions();
 
 // Threads that share work with their caller: as many of `count` as the system gives, each of which
 // runs `body`. A limit (of processes, of memory) makes fewer of them and is no error: the caller
-// does its share, and theirs. None runs `body` before all were started and can throw.
+// does its share, and theirs. `body` begins when all were started and can throw.
 std::vector<std::jthread> start_threads(size_t count, const std::function<void()>& body);
 
 // The system gives no thread; the message is for people.
