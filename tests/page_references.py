@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +21,14 @@ _RULES = "docs/spec/"
 _MADE_UP = "test_page_references.py"  # its tree is its own
 
 _ITEM = r"(?:\d+(?:\.\d+)*|[A-Z]\d+)\b"
-_ITEMS = rf"{_ITEM}(?:(?:, | and | to ){_ITEM})*"
+_MORE = rf"(?:(?:, | and | to ){_ITEM})*"
+_ITEMS = _ITEM + _MORE
 _SECTIONS = rf"sections? (?P<sections>{_ITEMS})(?:, rules? (?P<rules>{_ITEMS}))?"
 _REFERENCE = re.compile(
     r"(?<![\w./*-])(?P<page>[\w./-]*\w\.md)\b"
-    rf'(?:`?, (?:"(?P<title>[^"]+)"|{_SECTIONS}|rows? (?P<rows>{_ITEMS})))?'
+    rf'(?:`?, (?:"(?P<title>[^"]+)"|{_SECTIONS}|rows? (?P<rows>{_ITEMS}))|(?P<loose>,? {_ITEM}))?'
 )
-_OWN = re.compile(
-    rf"\b(?:{_SECTIONS}|rules? (?P<items>{_ITEMS})|rows? (?P<rows>[A-Z]\d+{_ITEMS[len(_ITEM) :]}))"
-)
+_OWN = re.compile(rf"\b(?:{_SECTIONS}|rules? (?P<items>{_ITEMS})|rows? (?P<rows>[A-Z]\d+{_MORE}))")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]*)\)")
 _LINE_BREAK = re.compile(r"[ \t]*\n[ \t]*(?://|#)?[ \t]*")
 
@@ -114,7 +113,7 @@ def problems(root: Path) -> list[str]:
     ]
 
 
-def problems_of(path: Path, root: Path, find: type[Page]) -> Iterator[str]:
+def problems_of(path: Path, root: Path, find: Callable[[Path], Page]) -> Iterator[str]:
     """Of one file."""
     text = path.read_text("utf-8")
     if path.suffix == ".md":
@@ -126,6 +125,8 @@ def problems_of(path: Path, root: Path, find: type[Page]) -> Iterator[str]:
             continue
         if not (root / page).is_file():
             yield f"{page}: no such file; a page is cited by its path from the root"
+        elif reference["loose"]:
+            yield f'{reference[0]}: write ", section" or ", row" before the number'
         else:
             yield from (f"{page} has no {what}" for what in find(root / page).missing(place))
     rest = _REFERENCE.sub("", text)

@@ -27,12 +27,12 @@ RULES = """# Rules
 | R1 | a |
 | R2 | b |
 """
-# Put together, so that this file holds no reference itself.
-PAGE, SECTION, RULE, ROW = "docs/spec/rules" + ".md", "section", "rule", "row"
+PAGE = "docs/spec/rules.md"
 
 
 def test_every_reference_leads_somewhere() -> None:
-    assert not problems(ROOT), "\n".join(["", *problems(ROOT)])
+    found = problems(ROOT)
+    assert not found, "\n".join(["", *found])
 
 
 def problems_with(root: Path, name: str, text: str) -> list[str]:
@@ -46,15 +46,15 @@ def problems_with(root: Path, name: str, text: str) -> list[str]:
 
 GOOD = [
     PAGE,
-    f"{PAGE}, {SECTION} 1.1",
-    f"{PAGE}, {SECTION}s 1 and 2",
-    f"{PAGE}, {SECTION}s 1 to 2",
-    f"{PAGE}, {SECTION} 1, {RULE}s 1 to 2",
-    f"{PAGE}, {ROW}s R1 and R2",
+    f"{PAGE}, section 1.1",
+    f"{PAGE}, sections 1 and 2",
+    f"{PAGE}, sections 1 to 2",
+    f"{PAGE}, section 1, rules 1 to 2",
+    f"{PAGE}, rows R1 and R2",
     f'{PAGE}, "Rules"',
-    f"({PAGE},\n# {SECTION} 1.1)",
-    f"{PAGE}, {SECTION}\n// 1.1",
-    'open("other' + '.md")',
+    f"({PAGE},\n# section 1.1)",
+    f"{PAGE}, section\n// 1.1",
+    'open("other.md")',
 ]
 
 
@@ -64,18 +64,20 @@ def test_what_is_there(tmp_path: Path, text: str) -> None:
 
 
 BAD = {
-    "rules" + ".md": "no such file",
-    f"docs/rules.md, {SECTION} 1".replace("rules", "other"): "no such file",
-    f"{PAGE}, {SECTION} 3": "has no section 3",
-    f"{PAGE}, {SECTION}s 1 to 3": "has no section 3",
-    f"{PAGE}, {SECTION}s 1 and 1.2": "has no section 1.2",
-    f"{PAGE}, {SECTION} 2, {RULE} 2": "has no rule 2 in section 2",
-    f"{PAGE}, {SECTION} 1.1, {RULE} 1": "has no rule 1 in section 1.1",
-    f"{PAGE}, {ROW}s R1 and R3": "has no row R3",
+    "rules.md": "no such file",
+    "docs/other.md, section 1": "no such file",
+    f"{PAGE}, section 3": "has no section 3",
+    f"{PAGE}, sections 1 to 3": "has no section 3",
+    f"{PAGE}, sections 1 and 1.2": "has no section 1.2",
+    f"{PAGE}, section 2, rule 2": "has no rule 2 in section 2",
+    f"{PAGE}, section 1.1, rule 1": "has no rule 1 in section 1.1",
+    f"{PAGE}, rows R1 and R3": "has no row R3",
     f'{PAGE}, "Words"': 'has no heading "Words"',
-    f"({PAGE},\n// {SECTION} 1.2)": "has no section 1.2",
-    f"see {SECTION} 1": "of which page?",
-    f"see {RULE}s 1 and 2": "of which page?",
+    f"({PAGE},\n// section 1.2)": "has no section 1.2",
+    f"{PAGE}, 1.1": 'write ", section" or ", row"',
+    f"{PAGE}, R1": 'write ", section" or ", row"',
+    "see section 1": "of which page?",
+    "see rules 1 and 2": "of which page?",
 }
 
 
@@ -89,14 +91,12 @@ def test_what_is_not_there(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_links_are_references(tmp_path: Path) -> None:
-    text = (
-        f"[a](spec/rules.md#first), {SECTION} 1 and [b](spec/rules.md), {SECTION} 4; [c](https://x.y/z.md)\n"
-    )
+    text = "[a](spec/rules.md#first), section 1 and [b](spec/rules.md), section 4; [c](https://x.y/z.md)\n"
     assert problems_with(tmp_path, "docs/a.md", text) == [f"docs/a.md: {PAGE} has no section 4"]
 
 
 def test_a_page_of_rules_may_name_its_own(tmp_path: Path) -> None:
-    text = f"# A\n\n## 1. B\n\n1. As {SECTION} 1 and {RULE} 1; not {SECTION} 2, {RULE} 2, {ROW} R1.\n"
+    text = "# A\n\n## 1. B\n\n1. As section 1 and rule 1; not section 2, rule 2, row R1.\n"
     found = problems_with(tmp_path, "docs/spec/a.md", text)
     assert sorted(found) == [
         f"docs/spec/a.md: has itself no {what}" for what in ("row R1", "rule 2 in section 2", "section 2")
@@ -104,7 +104,7 @@ def test_a_page_of_rules_may_name_its_own(tmp_path: Path) -> None:
 
 
 def test_texts_of_others_are_left_alone(tmp_path: Path) -> None:
-    assert problems_with(tmp_path, "tests/golden/chat/a.md", f"see {SECTION} 1\n") == []
+    assert problems_with(tmp_path, "tests/golden/chat/a.md", "see section 1\n") == []
 
 
 def test_lists_of_items() -> None:
