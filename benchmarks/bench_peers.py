@@ -4,7 +4,7 @@ usage: python benchmarks/bench_peers.py --model vicuna-7b --workload W2 --peers 
 
 Every side runs in a process of its own with the same random weights and the same conversations in the same
 order, `--rows` an optimizer step, and says how long each step took; the first `--warm_up` are not counted.
-Reported as ours / peer: tokens that are not padding per second, MFU (performance.md, section 2),
+Reported as ours / peer: tokens that are not padding per second, MFU (counted as in bench_step.py),
 peak memory (of the device as its driver sees it; resident memory on the CPU). Losses of all steps must agree,
 else the timing is void. The record names the dtypes of both sides. Peers: baselines/stream_trainer.py.
 """

@@ -2,7 +2,7 @@
 
 usage: python benchmarks/bench_step.py --model vicuna-7b --workload W1 [--profile trace.json]
 
-Counting: performance.md, section 2. FLOPs a token = 6 x (linear parameters + head), attention
+Counting: FLOPs a token = 6 x (linear parameters + head), attention
 6 x layers x heads x head_dim x sum(len^2) / tokens; MFU against 989 TFLOP/s (dense bf16, H100/H200 SXM).
 Tokens are those of the conversations (nothing is padded); the window holds everything of a step, upload and
 optimizer included. W1: full rows. W2: lengths and learned tokens of 800 recorded conversations.
@@ -84,7 +84,7 @@ def reserve(engine: Any, lengths: list[int], targets: np.ndarray, batches: list[
 
 
 def step_flops(config: dict[str, Any], shapes: dict[str, list[int]], lengths: list[int]) -> float:
-    """FLOPs of forward and backward, counted as performance.md does."""
+    """FLOPs of forward and backward, counted as the text above says."""
     matrices = sum(
         int(np.prod(s)) for name, s in shapes.items() if len(s) == 2 and "embed_tokens" not in name
     )

@@ -1,4 +1,4 @@
-"""Forty kinds of malformed record (fastchat_labels.md, 6.4): what each policy makes of them.
+"""Fifty kinds of malformed record (docs/spec/fastchat_labels.md, section 6.4), and what becomes of them.
 
 A row: kind, the record, what the fastchat policy and what the spans policy make of it. "stops" is what
 `--on_bad_sample error` does, the default of fastchat; with skip the record is excluded. Other outcomes:

@@ -14,18 +14,18 @@ from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli.args import main
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CLASSES = (ModelArguments, DataArguments, TrainingArguments)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
     missing = [link for link in links if not (document.parent / link).exists()]
     assert not missing
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_named_files_exist(document: Path) -> None:
     pattern = r"`((?:csrc|python|tests|scripts|benchmarks|docs)/[\w./-]+)`"
     missing = [name for name in re.findall(pattern, document.read_text()) if not (ROOT / name).exists()]

@@ -12,9 +12,9 @@
 namespace fastsft {
 
 // Makes dialogues from records for --mask_policy spans, keeping what can be kept: after a
-// structural fault the part before it, without turns that lack a text (fastchat_labels.md, 4.2 and
-// 6.4). Every change leaves a Finding. A dialogue without a learned reply is empty, and its
-// findings say why.
+// structural fault the part before it, without turns that lack a text
+// (docs/spec/fastchat_labels.md, sections 4.2 and 6.4). Every change leaves a Finding. A dialogue
+// without a learned reply is empty, and its findings say why.
 class DialogueBuilder {
  public:
   struct Place {

@@ -11,15 +11,16 @@
 namespace fastsft {
 
 // The messages of a sound conversation, in turn user, assistant, user, ... Texts point into the
-// conversation; an empty text is one that Python calls false (fastchat_labels.md, rule 5).
+// conversation; an empty text is one that Python calls false (docs/spec/fastchat_labels.md, section
+// 2, rule 5).
 struct Turns {
   std::vector<const std::string*> texts;
   bool skipped_first = false;  // a first message of the assistant was removed
 };
 
-// FastChat's own checks in FastChat's order (rules 1 to 3 and 5): what its preprocess() would raise
-// comes back as a fault (record and id not filled in), otherwise `turns` is filled. `roles` are
-// human and gpt unless the user asks for more.
+// FastChat's own checks in FastChat's order (docs/spec/fastchat_labels.md, section 2, rules 1 to 3
+// and 5): what its preprocess() would raise comes back as a fault (record and id not filled in),
+// otherwise `turns` is filled. `roles` are human and gpt unless the user asks for more.
 std::optional<DataFault> check_conversation(const Conversation& conversation,
                                             const RoleNames& roles, Turns& turns);
 

@@ -67,7 +67,7 @@ class Arithmetic {
     if (mark == std::string_view::npos) return false;
     if (turn.find(mark_, mark + mark_.size()) != std::string_view::npos) return false;
     counts_.enter(begin, end);
-    // `legacy` is asked for from the second turn on: not every tokenizer has it (rule 18).
+    // `legacy` is asked for from the second turn on: not every tokenizer has it.
     const int64_t correction = turns_ != 0 && !tokenizer_.legacy() ? 1 : 0;
     const int64_t instruction = counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
     const int64_t next = position_ + counts_.count_turn() - correction;

@@ -10,7 +10,7 @@ enum class MaskPolicy { kFastchat, kSpans };
 enum class TrainTurns { kAll, kLast };
 enum class OnBadSample { kError, kSkip, kRepair };
 
-// How records become labelled examples (fastchat_labels.md, section 4).
+// How records become labelled examples (docs/spec/fastchat_labels.md, section 4).
 struct LabelOptions {
   MaskPolicy mask_policy = MaskPolicy::kFastchat;
   std::string chat_template = "vicuna_v1.1";  // a name or alias, or "model"

@@ -14,9 +14,9 @@ class RoleNames {
  public:
   // FastChat's two names, "human" and "gpt".
   RoleNames();
-  // With `aliases` also "user", "assistant", "chatgpt" and so on (fastchat_labels.md, 6.3).
-  // `role_map` adds names; its values are roles or other known names. Throws std::invalid_argument
-  // for a value that is none.
+  // With `aliases` also "user", "assistant", "chatgpt" and so on (docs/spec/fastchat_labels.md,
+  // section 6.3). `role_map` adds names; its values are roles or other known names. Throws
+  // std::invalid_argument for a value that is none.
   RoleNames(bool aliases, const std::map<std::string, std::string>& role_map);
 
   std::optional<Role> find(const std::string& name) const;

@@ -16,8 +16,8 @@ namespace fastsft {
 bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
                        std::vector<Token>& tokens, std::vector<bool>& learned);
 
-// Ids and labels of a transcript by its learned spans (fastchat_labels.md, 4.2), `max_length` ids
-// at most, BOS included. Nothing when encode_transcript says false.
+// Ids and labels of a transcript by its learned spans (docs/spec/fastchat_labels.md, section 4.2),
+// `max_length` ids at most, BOS included. Nothing when encode_transcript says false.
 std::optional<Labels> label_spans(const Tokenizer& tokenizer, const Transcript& transcript,
                                   int64_t max_length, LabelBuffers& buffers);
 

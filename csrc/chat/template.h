@@ -40,7 +40,7 @@ struct ChatTemplate {
   BosRule bos = BosRule::kTokenizer;
   bool strips = false;  // white space around every text goes, as Jinja's `trim` does
 
-  // For --mask_policy fastchat (rules 5 and 13): FastChat writes a message without text as the role
+  // For --mask_policy fastchat: FastChat writes a message without text as the role
   // alone, with nothing behind it.
   std::string empty_user{};
   std::string empty_assistant{};

@@ -47,7 +47,7 @@ class TemplateRenderer {
   TemplateRenderer(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
   // Overwrites `transcript`; its memory is reused. Messages without text, which only FastChat's
-  // policy lets through, are written as FastChat writes them (rule 5).
+  // policy lets through, are written as FastChat writes them.
   void render(const Dialogue& dialogue, Transcript& transcript) const;
 
  private:

@@ -26,8 +26,8 @@ class ModelLoader {
 
   // Throws std::invalid_argument naming the tensors that are missing, and those that the model does
   // not have. Returns the names ignored on purpose: `lm_head.weight` when the model ties it to the
-  // embedding, and the rotary tables that old checkpoints contain (trainer_semantics.md, section
-  // 24).
+  // embedding, and the rotary tables that old checkpoints contain (docs/spec/trainer_semantics.md,
+  // section 24).
   std::vector<std::string> finish(const std::string& where) const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace fastsft {
 
-// What a token loss of the group is divided by (trainer_semantics.md, sections 6 and 7).
+// What a token loss of the group is divided by (docs/spec/trainer_semantics.md, sections 6 and 7).
 enum class LossNorm {
   kGlobalTokens,  // the targets of the whole group on all ranks
   kGlobalLabels,  // its labels before the shift: those of a row's first token too

@@ -29,7 +29,8 @@ class ItemReader {
  public:
   explicit ItemReader(const Item& item) : item_(item), size_(item.ids.size()) {
     while (size_ > 0 && !is_key(size_ - 1) && !is_learned(size_ - 1)) --size_;
-    // A label that nothing predicts is counted all the same (trainer_semantics.md, section 6).
+    // A label that nothing predicts is counted all the same (docs/spec/trainer_semantics.md,
+    // section 6).
     if (size_ > 0 && is_learned(0)) return;
     while (first_ < size_ && !is_key(first_) && !is_needed(first_)) ++first_;
   }

@@ -56,7 +56,7 @@ class TokenDataset {
   std::span<const TokenSpan> learned(int64_t row) const;
   int64_t length(int64_t row) const;
   // Learned positions after the shift by one: position 0 has nothing before it and never counts
-  // (trainer_semantics.md, section 6).
+  // (docs/spec/trainer_semantics.md, section 6).
   int64_t num_targets(int64_t row) const;
   // Learned positions before that shift.
   int64_t num_labels(int64_t row) const;

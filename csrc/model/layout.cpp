@@ -9,7 +9,7 @@ ParamSlot matrix(std::string name, int64_t rows, int64_t columns) {
   return {.name = std::move(name), .shape = {rows, columns}, .offset = 0, .decay = true};
 }
 
-// Norms and biases do not decay (trainer_semantics.md, section 10.1).
+// Norms and biases do not decay (docs/spec/trainer_semantics.md, section 10.1).
 ParamSlot vector(std::string name, int64_t size) {
   return {.name = std::move(name), .shape = {size}, .offset = 0, .decay = false};
 }

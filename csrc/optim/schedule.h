@@ -25,7 +25,8 @@ struct ScheduleRequest {
   bool has(const std::string& name) const { return options.count(name) != 0; }
 };
 
-// The factor of the peak learning rate at the 0-based step k (trainer_semantics.md, section 12).
+// The factor of the peak learning rate at the 0-based step k (docs/spec/trainer_semantics.md,
+// section 12).
 using ScheduleFactor = std::function<double(int64_t step)>;
 
 struct ScheduleEntry {

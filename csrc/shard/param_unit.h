@@ -13,7 +13,7 @@ struct ParamSlot {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
   int64_t offset = 0;  // elements from the start of the unit
-  bool decay = false;  // weight decay applies (trainer_semantics.md, section 10.1)
+  bool decay = false;  // weight decay applies (docs/spec/trainer_semantics.md, section 10.1)
 
   int64_t numel() const;
 };

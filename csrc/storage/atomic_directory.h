@@ -7,8 +7,8 @@
 
 namespace fastsft {
 
-// A directory that appears whole or not at all (reliability.md, section 2). It is filled under
-// `<parent>/.fastsft-tmp-<label>-<random>`; every file in it must be synced before `commit`.
+// A directory that appears whole or not at all (docs/spec/reliability.md, section 2). It is filled
+// under `<parent>/.fastsft-tmp-<label>-<random>`; every file in it must be synced before `commit`.
 class AtomicDirectory {
  public:
   AtomicDirectory(FileSystem& file_system, std::string parent, const std::string& label);

@@ -5,7 +5,7 @@
 namespace fastsft {
 
 // A name inside a directory and nothing more: no separator, "..", drive letter, control character,
-// nor more than 255 bytes (reliability.md, section 5.2). std::invalid_argument otherwise.
+// nor more than 255 bytes (docs/spec/reliability.md, section 5.2). std::invalid_argument otherwise.
 void check_plain_file_name(const std::string& name, const std::string& where);
 
 // Plain names joined by single slashes: a file in the directory or in a folder of it.

@@ -19,7 +19,7 @@ struct ModelIndex {
   uint64_t total_size = 0;  // bytes
 };
 
-// The text of an index, its file names checked (reliability.md, section 5.2).
+// The text of an index, its file names checked (docs/spec/reliability.md, section 5.2).
 ModelIndex parse_model_index(std::string_view text, const std::string& where);
 // Of `directory`/model.safetensors.index.json.
 ModelIndex read_model_index(const std::string& directory);

@@ -24,7 +24,7 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system,
 
 // Which of `complete` (oldest first) to delete so that `limit` remain: the oldest, never the newest
 // and none of `kept` (names: the best one, the one just written). A limit <= 0 keeps all; limit 1
-// with another best keeps two (trainer_semantics.md, section 16.3).
+// with another best keeps two (docs/spec/trainer_semantics.md, section 16.3).
 std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& complete, int limit,
                                            const std::vector<std::string>& kept);
 

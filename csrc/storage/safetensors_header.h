@@ -29,8 +29,8 @@ struct SafetensorsHeader {
   uint64_t data_begin = 0;  // bytes from the start of the file
 };
 
-// Reads and checks the header of a whole file (reliability.md, section 5.1): after it, every range
-// lies inside the file, without holes or overlaps, and agrees with its shape and type.
+// Reads and checks the header of a whole file (docs/spec/reliability.md, section 5.1): after it,
+// every range lies inside the file, without holes or overlaps, and agrees with its shape and type.
 // Throws std::invalid_argument "<where>: <what is wrong>".
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);

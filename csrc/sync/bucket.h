@@ -22,9 +22,9 @@ struct Bucket {
   uint64_t bytes = 0;
 };
 
-// vLLM's rule, bit for bit (weight_sync.md, section 2.5): tensors are appended until the total is
-// more than `buffer_bytes`; so a chunk may pass it by one tensor, and only by being larger than the
-// buffer is a chunk complete. Tensors of no bytes are pieces too.
+// vLLM's rule, bit for bit (docs/spec/weight_sync.md, section 2.5): tensors are appended until the
+// total is more than `buffer_bytes`; so a chunk may pass it by one tensor, and only by being larger
+// than the buffer is a chunk complete. Tensors of no bytes are pieces too.
 std::vector<Bucket> cut_vllm_chunks(const SyncPlan& plan, uint64_t buffer_bytes);
 
 // At most `bucket_bytes` each, a multiple of 16. A tensor that does not fit into what is left

@@ -15,7 +15,7 @@ struct TiedName {
 };
 
 // What goes to other processes, in its order. File headers, receivers' metadata and the bytes sent
-// all come from one plan, so that they cannot disagree (weight_sync.md, section 4.1).
+// all come from one plan, so that they cannot disagree (docs/spec/weight_sync.md, section 4.1).
 class SyncPlan {
  public:
   // std::invalid_argument: a name twice or empty, a size that overflows, an owner that is not sent.

@@ -75,7 +75,7 @@ def test_parses_and_means_what_it_says(name):
 
 
 def test_zero_3_file_of_fastchat(tmp_path):
-    """docs/training.md's command without its LoRA flags."""
+    """The command of FastChat's page on training, without its LoRA flags."""
     file = {
         "fp16": {"enabled": "auto", "loss_scale": 0},
         "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": True},

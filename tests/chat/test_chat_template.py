@@ -1,4 +1,4 @@
-"""The model's own Jinja template: sandbox, limits, learned spans, what fails closed (reliability.md, S5)."""
+"""The model's own Jinja template: sandbox, limits, learned spans (docs/spec/reliability.md, row S5)."""
 
 from __future__ import annotations
 

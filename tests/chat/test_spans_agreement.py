@@ -1,5 +1,5 @@
 """With vicuna_v1.1 the spans policy makes FastChat's recorded ids and labels of every sample that FastChat
-accepts (fastchat_labels.md, 4.2), in both tokenizer modes, truncated too."""
+accepts (docs/spec/fastchat_labels.md, section 4.2), in both tokenizer modes, truncated too."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ CONVERSATION = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
 @settings(max_examples=80, deadline=None)
 @given(turns=CONVERSATION, length=st.sampled_from([48, 64, 100, 400]))
 def test_any_accepted_conversation(mode: str, turns: list[tuple[str, str]], length: int) -> None:
-    """Property 3 of section 8.3 against FastChat itself."""
+    """Against FastChat itself: docs/spec/fastchat_labels.md, section 8.3, rule 3."""
     from fastchat.train import train
 
     messages = human_gpt(*(text for turn in turns for text in turn))

@@ -1,4 +1,7 @@
-"""R5, R6, R7, R15: whatever happened to a file of a checkpoint is found, named, and passed over."""
+"""Whatever happened to a file of a checkpoint is found, named, and passed over.
+
+docs/spec/reliability.md, rows R5, R6, R7 and R15.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ STATE = ("parameters", "gradients", "optimizer")
 def test_bytes_a_parameter(
     model: str, gib: float, narrow_gib: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """performance.md, 3.3: bf16 with fp32 master, moments and gradients takes 18 bytes a parameter.
+    """bf16 with fp32 master, moments and gradients takes 18 bytes a parameter.
 
     With bf16 gradients 16, and two whole units in fp32 through which they are reduced.
     """

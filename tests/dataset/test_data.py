@@ -38,7 +38,7 @@ def mismatch(counted: int, real: int, turns: int) -> str:
     return f"WARNING: tokenization mismatch: {counted} vs. {real}. #turn = {turns}. (ignored)"
 
 
-# fastchat_labels.md 8.2: number, messages, real ids, learned (legacy, non-legacy), what is printed.
+# Number, messages, real ids (legacy, non-legacy), learned, what is printed (legacy, non-legacy).
 CASES: list[tuple[int, list[Any], tuple[int, int], int, tuple[str, str] | None]] = [
     (1, human_gpt("Hi", "I am Vicuna."), (46, 46), 6, None),
     (2, human_gpt("Hello", "Hi there", "Who are you?", "I am Vicuna."), (61, 60), 9, None),

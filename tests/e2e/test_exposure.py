@@ -1,4 +1,4 @@
-"""What a run shows to others: where it listens (S7), what it writes down of secrets (S8); reliability.md."""
+"""What a run shows to others: where it listens, and secrets (docs/spec/reliability.md, rows S7 and S8)."""
 
 from __future__ import annotations
 

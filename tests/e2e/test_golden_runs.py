@@ -14,7 +14,7 @@ from warm_ranks import WarmRanks
 
 RUNS = {path.stem: json.loads(path.read_text()) for path in sorted(TRAINER.glob("?_*.json"))}
 DROPPED = [name for name in RUNS if name.startswith("c_")]
-# Label smoothing was recorded with the inflation of transformers 4.57 (trainer_semantics.md, section 8).
+# Label smoothing was recorded with the inflation of 4.57 (docs/spec/trainer_semantics.md, section 8).
 WHOLE = [name for name in RUNS if name != "j_label_smoothing"]
 # These two by the command itself, alone and under torchrun; the others without the seconds of its imports.
 COMMANDS = ["a_cosine", "f_two_processes"]

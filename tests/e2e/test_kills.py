@@ -1,4 +1,7 @@
-"""R3, R4, R13: SIGKILL at any instant, and while it resumes; the end is that of the whole run, bit by bit."""
+"""SIGKILL at any instant, and while it resumes; the end is that of the whole run, bit by bit.
+
+docs/spec/reliability.md, rows R3, R4 and R13.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def test_a_kill_while_resuming_from_a_kill(warm: WarmRanks, whole: Whole, tmp_pa
 @pytest.mark.chaos
 @pytest.mark.parametrize("block", range(30))
 def test_three_hundred_kills(warm: WarmRanks, whole: Whole, tmp_path: Path, block: int) -> None:
-    """Ten a block, 1 to 4 ranks; every fifth is killed twice (R4)."""
+    """Ten a block, 1 to 4 ranks; every fifth is killed twice."""
     wrong = [
         trial(warm, whole, tmp_path / str(seed), 1 + seed % 4, 1000 + seed, kills=1 + (seed % 5 == 0))
         for seed in range(10 * block, 10 * block + 10)
@@ -102,7 +105,7 @@ def test_three_hundred_kills(warm: WarmRanks, whole: Whole, tmp_path: Path, bloc
 
 @pytest.mark.chaos
 def test_thirty_requeues(warm: WarmRanks, whole: Whole, tmp_path: Path) -> None:
-    """R13: SIGTERM again and again, as a preempted job gets it; then to the end."""
+    """SIGTERM again and again, as a preempted job gets it; then to the end."""
     chance = random.Random(13)
     flags = {**whole.flags(2), "num_train_epochs": 10, "save_steps": 1000}
     expected, output = tmp_path / "whole", tmp_path / "requeued"

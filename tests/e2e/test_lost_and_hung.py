@@ -1,4 +1,7 @@
-"""R10, R11: ranks that hang or fail, in every phase: nobody waits for ever, the guilty one is heard once."""
+"""Ranks that hang or fail, in every phase: nobody waits for ever, the guilty one is heard once.
+
+docs/spec/reliability.md, rows R10 and R11.
+"""
 
 from __future__ import annotations
 

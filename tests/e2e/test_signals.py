@@ -1,4 +1,7 @@
-"""R12: SIGTERM, SIGINT and SIGUSR1 in every phase; the status, what is left, and that it resumes."""
+"""SIGTERM, SIGINT and SIGUSR1 in every phase; the status, what is left, and that it resumes.
+
+docs/spec/reliability.md, row R12.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""R19: ten thousand steps, a save every ten, two kept: memory and descriptors stay flat."""
+"""Ten thousand steps, a save every ten, two kept: memory and descriptors stay flat.
+
+docs/spec/reliability.md, row R19.
+"""
 
 from __future__ import annotations
 

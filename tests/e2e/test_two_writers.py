@@ -1,4 +1,7 @@
-"""R14: a second run on a held output directory stops before it touches a file; a dead one is no obstacle."""
+"""A second run on a held output directory stops before it touches a file; a dead one is no obstacle.
+
+docs/spec/reliability.md, row R14.
+"""
 
 from __future__ import annotations
 

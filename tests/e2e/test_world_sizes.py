@@ -1,4 +1,7 @@
-"""R9: a checkpoint of one number of ranks is resumed by another: same state, same data, same curve."""
+"""A checkpoint of one number of ranks is resumed by another: same state, same data, same curve.
+
+docs/spec/reliability.md, row R9.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // Fails every single operation of saving, replacing, rotating, deleting and cleaning up
-// checkpoints, and looks at what is left (reliability.md, section 6.1, R1 and R2).
+// checkpoints, and looks at what is left (docs/spec/reliability.md, rows R1 and R2).
 // Usage: run_trials.
 
 #include <filesystem>

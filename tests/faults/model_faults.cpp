@@ -1,6 +1,6 @@
 // Fails every single operation of replacing a model in a directory that holds other things, too,
-// and looks at what a loader would find then, and after recovery (reliability.md, R1 and R2).
-// Usage: run_trials.
+// and looks at what a loader would find then, and after recovery (docs/spec/reliability.md, rows R1
+// and R2). Usage: run_trials.
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
-// The real file system over calls that misbehave as those of a network file system (reliability.md,
-// R18): interrupted and short writes, EIO and ESTALE for a while, answers that were lost on the way
-// so that the second try finds the work done.
+// The real file system over calls that misbehave as those of a network file system
+// (docs/spec/reliability.md, row R18): interrupted and short writes, EIO and ESTALE for a while,
+// answers that were lost on the way so that the second try finds the work done.
 //   posix_faults DIRECTORY TRIALS
 // prints what was injected and how many trials went wrong; the exit status is 1 when one did.
 

@@ -1,4 +1,4 @@
-"""Ten pickles that would run code when read: none does (reliability.md, S3)."""
+"""Ten pickles that would run code when read: none does (docs/spec/reliability.md, row S3)."""
 
 from __future__ import annotations
 

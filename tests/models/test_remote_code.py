@@ -1,4 +1,4 @@
-"""Python code in a model's directory is never imported (reliability.md, S6)."""
+"""Python code in a model's directory is never imported (docs/spec/reliability.md, row S6)."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_a_damaged_final_file_is_a_failed_save(model, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("torn", range(3))
 def test_torn_checkpoints_are_not_counted(model, tmp_path, torn):
-    """R15: the two newest complete ones stay, and the torn ones are not taken for them."""
+    """The two newest complete ones stay, and the torn ones are not taken for them."""
     trainer = make_trainer(model, tmp_path, save_total_limit=2)
     for step in (90, 91, 92)[: torn + 1]:
         saving.save_checkpoint(trainer, tmp_path / f"checkpoint-{step}")

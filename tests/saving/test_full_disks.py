@@ -1,4 +1,7 @@
-"""R8: a real disk fills up at twenty points of a save, through the page cache (tmpfs) and past it (ext4)."""
+"""A real disk fills up at twenty points of a save, through the page cache (tmpfs) and past it (ext4).
+
+docs/spec/reliability.md, row R8.
+"""
 
 from __future__ import annotations
 

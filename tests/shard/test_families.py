@@ -87,7 +87,7 @@ def test_ranks_equal_one_rank(family: str) -> None:
 
 @pytest.mark.parametrize("family", MODELS)
 def test_only_matrices_decay(family: str) -> None:
-    """Without labels gradients are zero: what moves is what decays (trainer_semantics.md, section 10.1)."""
+    """Without labels only what decays moves (docs/spec/trainer_semantics.md, section 10.1)."""
     engine, empty = engine_of(family, {}), np.empty(0, dtype=np.int64)
     before = engine.named_parameters()
     engine.train_step(_C.TokenDataset(), [empty], [empty.astype(float)], learning_rate=0.1, weight_decay=0.5)

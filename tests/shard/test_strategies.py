@@ -1,4 +1,4 @@
-"""Every strategy on one to four ranks computes what one rank computes, and holds what design.md says."""
+"""Every strategy on one to four ranks computes what one rank does, and holds what docs/sharding.md says."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def padded_sizes(groups: dict[str, str], tied: bool) -> list[int]:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_memory_follows_the_design(dtype: str) -> None:
-    """design.md, section 4: bytes of P parameters on W ranks with a largest unit U (two ranks, untied)."""
+    """docs/sharding.md, "Bytes of a rank": P parameters on W ranks, largest unit U (two ranks, untied)."""
     sizes = run_ranks(2, padded_sizes, False)[0]
     p, u, w = sum(sizes), max(sizes), 2
     wide = dtype == "float32"

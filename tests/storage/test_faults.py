@@ -1,4 +1,4 @@
-"""Every operation of saving, replacing, rotating, deleting and cleaning up fails (reliability.md, R1, R2).
+"""Every operation of saving, rotating and cleaning up fails (docs/spec/reliability.md, rows R1 and R2).
 
 checkpoint_faults: checkpoints, whose ranks write ranges of a common file. model_faults: the final model.
 """
@@ -64,7 +64,10 @@ def test_no_fault_loses_a_checkpoint_with_ten_damages_each(program, tmp_path):
 
 
 def test_a_file_system_that_stutters(tmp_path):
-    """R18: retries are bounded, nothing is torn, and a second try that finds the work done is content."""
+    """Retries are bounded, nothing is torn, and a second try that finds the work done is content.
+
+    docs/spec/reliability.md, row R18.
+    """
     program = build_program(tmp_path / "posix_faults", [*SOURCES, "tests/faults/posix_faults.cpp"])
     result = run(program, tmp_path, 200)
     assert result.returncode == 0, result.stdout

@@ -1,4 +1,4 @@
-"""Names in an index that lead elsewhere are refused before anything is opened (reliability.md, S2)."""
+"""Names in an index that lead elsewhere are refused unopened (docs/spec/reliability.md, row S2)."""
 
 from __future__ import annotations
 

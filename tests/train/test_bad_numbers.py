@@ -1,4 +1,7 @@
-"""R16 in the engine: NaN, Inf and spikes on any rank change nothing on all of them."""
+"""NaN, Inf and spikes on any rank change nothing on all of them.
+
+docs/spec/reliability.md, row R16.
+"""
 
 from __future__ import annotations
 

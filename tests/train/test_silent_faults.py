@@ -1,4 +1,7 @@
-"""R17: a bit that flips in a gradient or in the state is found, and the rank is named."""
+"""A bit that flips in a gradient or in the state is found, and the rank is named.
+
+docs/spec/reliability.md, row R17.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def expected_of(states: dict[str, Any], case: str) -> dict[str, torch.Tensor]:
 
 
 def merged_by_the_rules_of_verl(folder: Path) -> dict[str, torch.Tensor]:
-    """weight_sync.md, section 2.3, read as it stands: keys of shard 0, layout of the first sorted key."""
+    """docs/spec/weight_sync.md, section 2.3: keys of shard 0, layout of the first sorted key."""
     from torch.distributed.tensor import DTensor
 
     world_size = json.loads((folder / "fsdp_config.json").read_text())["world_size"]
@@ -156,7 +156,7 @@ def test_training_goes_on_a_hundred_times(tmp_path: Path) -> None:
 
 
 def test_the_original_path_tears(tmp_path: Path) -> None:
-    """FSDP2's state dict aliases live parameters: what a thread writes is not what was there (D1)."""
+    """FSDP2's state dict aliases live parameters: what a thread writes is not what was there."""
     (outcome, _) = run_ranks(2, save_world.original_tears, str(tmp_path))
     assert outcome == "another step's values"
 

@@ -1,4 +1,4 @@
-"""Trinity's monitor as its contract describes it (weight_sync.md, section 2.2): what ours must work with."""
+"""Trinity's monitor, which ours must work with (docs/spec/weight_sync.md, section 2.2)."""
 
 from __future__ import annotations
 

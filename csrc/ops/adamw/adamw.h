@@ -6,8 +6,8 @@
 
 namespace fastsft {
 
-// One AdamW step over a flat range (torch.optim.AdamW, trainer_semantics.md section 10.2), in
-// float32:
+// One AdamW step over a flat range (torch.optim.AdamW, docs/spec/trainer_semantics.md,
+// section 10.2), in float32:
 //   g = grad * grad_scale
 //   p = p * (1 - lr * weight_decay)
 //   m = m + (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2

@@ -165,7 +165,7 @@ class ArgumentViews:
         return process_log_level(self.log_level if self.should_log else self.log_level_replica)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Warm-up steps of a run; a share rounds up. Source: trainer_semantics.md, section 12."""
+        """Warm-up steps of a run; a share rounds up. Source: docs/spec/trainer_semantics.md, section 12."""
         if self.warmup_steps >= 1:
             return int(self.warmup_steps)
         return math.ceil(num_training_steps * (self.warmup_steps or self.warmup_ratio or 0.0))

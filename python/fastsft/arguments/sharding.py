@@ -33,7 +33,7 @@ class ShardingArguments:
     fsdp_transformer_layer_cls_to_wrap: str | None = inert(
         None, "class of a decoder layer", "the engine shards per decoder layer", quiet=True
     )
-    deepspeed: dict[str, Any] | str | None = used(None, "a DeepSpeed JSON file or object", "sharding.md")
+    deepspeed: dict[str, Any] | str | None = used(None, "a DeepSpeed JSON file or object", "docs/sharding.md")
     tp_size: int | None = refused(0, "ranks of tensor parallelism", "leave it unset", neutral=(1,))
     parallelism_config: dict[str, Any] | str | None = refused(
         None, "tensor, context and sequence parallelism", "leave it unset: ranks share conversations"

@@ -1,4 +1,4 @@
-"""`--fsdp` and `fsdp_config` (trainer_arguments.md, section 7)."""
+"""`--fsdp` and `fsdp_config` (docs/spec/trainer_arguments.md, section 7)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def warn_of_other_layer_class(model_type: str, named: str | None) -> None:
     """Name a class of `--fsdp_transformer_layer_cls_to_wrap` that is not the model's decoder layer.
 
     `named` is one class or several, separated by commas. Units are decoder layers in any case. Source:
-    trainer_arguments.md, section 3.
+    docs/spec/trainer_arguments.md, section 3.
     """
     from fastsft import _C
 

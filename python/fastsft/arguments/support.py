@@ -1,7 +1,7 @@
 """How an argument is declared: its default, what it means, and what fastsft makes of it.
 
 IMPLEMENT has its effect; NO-OP is parsed, kept and named once; REJECT stands at its neutral value or raises.
-Source: trainer_arguments.md, section 1.1.
+Source: docs/spec/trainer_arguments.md, section 1.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TrainingArguments: the fields of transformers' class from all its releases, and fastsft's own.
 
-Which field does what: trainer_arguments.md, sections 2, 3 and 6. Also parsed by the real HfArgumentParser.
+Rules: docs/spec/trainer_arguments.md, sections 2, 3 and 6. Also parsed by the real HfArgumentParser.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class TrainOutput(NamedTuple):
 
 @dataclass
 class TrainerState:
-    """Progress and logs, with exactly the keys of trainer_semantics.md, section 16.2."""
+    """Progress and logs, with exactly the keys of docs/spec/trainer_semantics.md, section 16.2."""
 
     epoch: float | None = None
     global_step: int = 0

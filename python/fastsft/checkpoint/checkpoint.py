@@ -1,4 +1,4 @@
-"""Checkpoints: absent, ignored, or complete and verified (reliability.md, sections 1 to 3)."""
+"""Checkpoints: absent, ignored, or complete and verified (docs/spec/reliability.md, sections 1 to 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is over: started again, it returns at once (trainer_semantics.md, section 17)."""
+"""A run that is over: started again, it returns at once (docs/spec/trainer_semantics.md, section 17)."""
 
 from __future__ import annotations
 

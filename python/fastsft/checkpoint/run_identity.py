@@ -1,4 +1,4 @@
-"""fastsft_state.json: where a run stands, and what must stay the same (reliability.md, section 3)."""
+"""fastsft_state.json: where a run stands, what must stay the same (docs/spec/reliability.md, section 3)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _position(trainer: Any, step: int) -> dict[str, int]:
 def data_position(
     step: int, num_conversations: int, *, per_device: int, accumulation: int, world_size: int, drop_last: bool
 ) -> dict[str, int]:
-    """Epoch, and conversations consumed in it, after `step` steps (trainer_semantics.md, section 5)."""
+    """Epoch, and conversations of it, after `step` steps (docs/spec/trainer_semantics.md, section 5)."""
     rows = per_device * world_size
     micro_batches = num_conversations // rows if drop_last else math.ceil(num_conversations / rows)
     steps = max(1, math.ceil(micro_batches / accumulation))

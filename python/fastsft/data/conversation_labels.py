@@ -89,7 +89,7 @@ def label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
 def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
     """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
 
-    any_pad: EOS, or 0, fills rows up where there is no pad token (fastchat_labels.md, 7.2).
+    any_pad: EOS, or 0, fills rows up where there is no pad token (docs/spec/fastchat_labels.md, section 7.2).
     """
     if getattr(tokenizer, "padding_side", "right") != "right":
         raise ValueError("labels need right padding, got padding_side left; use --padding_side right")

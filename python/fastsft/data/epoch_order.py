@@ -1,4 +1,4 @@
-"""In which order an epoch visits the rows (trainer_semantics.md, section 3)."""
+"""In which order an epoch visits the rows (docs/spec/trainer_semantics.md, section 3)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def grouped_by_length(
 ) -> npt.NDArray[np.int64]:
     """`permuted` in megabatches, each sorted from long to short; the longest row of all comes first.
 
-    batch: rows of a rank's accumulation group. Source: trainer_semantics.md, section 3.4.
+    batch: rows of a rank's accumulation group. Source: docs/spec/trainer_semantics.md, section 3.4.
     """
     size = batch * max(1, min(len(permuted) // (4 * batch), _LARGEST_MEGABATCH))
     parts: list[Any] = [permuted[first : first + size] for first in range(0, len(permuted), size)]

@@ -1,7 +1,7 @@
 """FastChat's data functions: `preprocess`, the two data sets and `make_supervised_data_module`.
 
-Rules and shapes: docs of `fastchat.train.train` as pinned in the project's label specification. Labels are
-computed natively; padded tensors are made only for those who ask for them.
+Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3. Labels are computed natively; padded tensors
+are made only for those who ask for them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
     """data_report.json: for `train` and `eval` the counts of the report, and how the labels were made.
 
     data_module: as make_supervised_data_module returns it, or a script's own; of a data set that fastsft did
-    not label its class and its number of rows. Source: fastchat_labels.md, 4.1.
+    not label its class and its number of rows. Source: docs/spec/fastchat_labels.md, section 4.1.
     """
     content = {
         name: _described(dataset)
@@ -53,7 +53,8 @@ def show_data(
 ) -> None:
     """Rank 0 writes data_report.json, prints `dump_masked` samples, and says when generation would not stop.
 
-    In the spans policy the stop token is also added to the saved eos_token_id (fastchat_labels.md, 4.4 f).
+    In the spans policy the stop token is also added to the saved eos_token_id: docs/spec/fastchat_labels.md,
+    section 4.4 (f).
     """
     dataset = data_module.get("train_dataset")
     note_stop_token(model, tokenizer, getattr(dataset, "labelling", None) or {})

@@ -107,7 +107,7 @@ def model_config(name: str) -> ModelConfig:
 def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
     """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
 
-    Factor: ceil(model_max_length / max_position_embeddings). Source: fastchat_labels.md, section 7.1.
+    Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
     """
     positions = config.get("max_position_embeddings")
     if not positions or model_max_length <= positions:

@@ -1,4 +1,4 @@
-"""What is written as config.json and generation_config.json (trainer_semantics.md, sections 21 and 22)."""
+"""config.json and generation_config.json as saved (docs/spec/trainer_semantics.md, sections 21 and 22)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def generation_config_to_save(
         if wanted != config.get("eos_token_id") or wanted not in (eos or [None]):
             saved["eos_token_id"] = [token for token in [wanted, *(eos or [])] if token is not None]
     for stop in getattr(tokenizer, "stop_token_ids", ()):
-        # What replies were trained to end with (fastchat_labels.md, 4.4 f).
+        # What replies were trained to end with (docs/spec/fastchat_labels.md, section 4.4 (f)).
         known = saved.get("eos_token_id") or []
         if stop not in known:
             saved["eos_token_id"] = [*known, stop]

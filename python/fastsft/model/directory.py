@@ -1,4 +1,4 @@
-"""Writes a complete Hugging Face model directory (trainer_semantics.md, sections 19 to 24)."""
+"""Writes a complete Hugging Face model directory (docs/spec/trainer_semantics.md, sections 19 to 24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a run is, and which rows each optimizer step takes (trainer_semantics.md, sections 3 to 6)."""
+"""The length of a run, and the rows of each step (docs/spec/trainer_semantics.md, sections 3 to 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run at a time writes into an output directory (reliability.md, section 4)."""
+"""One run at a time writes into an output directory (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 

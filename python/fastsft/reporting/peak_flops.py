@@ -60,7 +60,7 @@ def flops_per_token(cost: tuple[float, float], num_tokens: float, num_pairs: flo
     """Mean over a data set of `num_tokens` tokens whose squared lengths sum to `num_pairs`.
 
     cost: _C.conversation_cost, whose quadratic part counts what attention's backward pass computes again; the
-    usual counting has six sevenths of it (performance.md, section 2).
+    usual counting has six sevenths of it.
     """
     linear, quadratic = cost
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)

@@ -51,7 +51,8 @@ def child_environment() -> dict[str, str]:
     Empty entries, which mean the working directory, are left out.
     """
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = [str(Path(__file__).absolute().parents[2]), *given]
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [os.path.dirname(package), *given]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 

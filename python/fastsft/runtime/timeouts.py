@@ -1,4 +1,4 @@
-"""How long a phase of a run may stand still before a stuck rank ends itself (reliability.md, section 4)."""
+"""How long a phase may stand still before a stuck rank ends itself (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 

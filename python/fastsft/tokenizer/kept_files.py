@@ -10,7 +10,7 @@ from typing import Any
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, file_inside, open_regular, read_regular
 
-# What a saved directory takes over from the one that was read (trainer_semantics.md, section 23).
+# What a saved directory takes over from the one that was read (docs/spec/trainer_semantics.md, section 23).
 NAMES = (
     "tokenizer.model",
     "tokenizer_config.json",

@@ -21,8 +21,8 @@ def native_of(tokenizer: Any) -> Any | None:
     """The native equal of ours, of a slow LlamaTokenizer or of a fast tokenizer as it is set up now, or None.
 
     Read from a slow object: vocab_file, legacy, added tokens, add_bos_token, add_eos_token, special tokens;
-    from a fast one what backend_tokenizer.to_str() says (fastchat_labels.md, section 3.4). None where a
-    script has changed a method of the object, of its class or of a base: then the object itself is called.
+    from a fast one what backend_tokenizer.to_str() says: docs/spec/fastchat_labels.md, section 3.4. None
+    where a script has changed a method of the object, its class or a base: then the object itself is called.
     ValueError for one of ours that was changed, which nothing could call.
     """
     own = getattr(tokenizer, "native", None)

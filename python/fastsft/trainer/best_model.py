@@ -1,4 +1,4 @@
-"""The best evaluation of a run and its checkpoint (trainer_semantics.md, section 16.4)."""
+"""The best evaluation of a run and its checkpoint (docs/spec/trainer_semantics.md, section 16.4)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Wrong bits that nothing else reports: steps computed twice, and state that ranks should share.
 
-Source: reliability.md, sections 4 and 8 (Megatron's rerun machine has the exit statuses 16 and 17).
+Source: docs/spec/reliability.md, section 4 (Megatron's rerun machine has the exit statuses 16 and 17).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def set_intervals(state: TrainerState, args: ArgumentFields) -> None:
 
 
 class DefaultFlow(TrainerCallback):
-    """When to log, evaluate, save and stop (trainer_semantics.md, section 15)."""
+    """When to log, evaluate, save and stop (docs/spec/trainer_semantics.md, section 15)."""
 
     def on_step_end(
         self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: Any

@@ -1,4 +1,4 @@
-"""Evaluation loss as transformers 4.57.6 computes it (trainer_semantics.md, section 13)."""
+"""Evaluation loss as transformers 4.57.6 computes it (docs/spec/trainer_semantics.md, section 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop over epochs and steps of a run, and what is due after each (trainer_semantics.md, section 15)."""
+"""The loop over epochs and steps, and what is due after each (docs/spec/trainer_semantics.md, section 15)."""
 
 from __future__ import annotations
 

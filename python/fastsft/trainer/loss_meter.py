@@ -1,4 +1,4 @@
-"""Losses between two logs and over a run (trainer_semantics.md, section 14)."""
+"""Losses between two logs and over a run (docs/spec/trainer_semantics.md, section 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--neftune_noise_alpha`: noise on the embeddings in training (trainer_arguments.md, section 2)."""
+"""`--neftune_noise_alpha`: noise on embeddings in training (docs/spec/trainer_arguments.md, section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run still has to do at the step where a checkpoint was taken (reliability.md, section 3)."""
+"""What is still to do at the step where a checkpoint was taken (docs/spec/reliability.md, section 3)."""
 
 from __future__ import annotations
 

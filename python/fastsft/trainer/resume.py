@@ -1,4 +1,4 @@
-"""Where a run goes on: which checkpoint, and the state that it brings (trainer_semantics.md, section 17)."""
+"""The checkpoint that a run goes on from, and its state (docs/spec/trainer_semantics.md, section 17)."""
 
 from __future__ import annotations
 

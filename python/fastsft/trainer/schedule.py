@@ -1,4 +1,4 @@
-"""The learning rate of every step (trainer_semantics.md, section 12): native, DeepSpeed's, or a plateau."""
+"""Learning rates of steps: native, DeepSpeed's, plateau (docs/spec/trainer_semantics.md, section 12)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class DeepSpeedWarmup:
 class PlateauSchedule:
     """torch's ReduceLROnPlateau: the rate falls by `factor` after more than `patience` bad evaluations.
 
-    Options and defaults are torch's. Source: trainer_semantics.md, section 12.
+    Options and defaults are torch's. Source: docs/spec/trainer_semantics.md, section 12.
     """
 
     def __init__(

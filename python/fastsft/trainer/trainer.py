@@ -1,4 +1,4 @@
-"""The training loop with the interface of transformers' Trainer (trainer_semantics.md, sections 5 to 18)."""
+"""A Trainer with the interface of transformers' (docs/spec/trainer_semantics.md, sections 5 to 18)."""
 
 from __future__ import annotations
 

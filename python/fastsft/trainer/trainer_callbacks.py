@@ -1,4 +1,4 @@
-"""The callbacks of a Trainer, as transformers' Trainer offers them (trainer_semantics.md, section 15)."""
+"""The callbacks of a Trainer, as in transformers (docs/spec/trainer_semantics.md, section 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluations of a Trainer (trainer_semantics.md, section 13)."""
+"""The evaluations of a Trainer (docs/spec/trainer_semantics.md, section 13)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def fsdp_sync_weight_nccl(
     deadline_s: of every single wait; past it RuntimeError, and the group has to be made again. version: must
     grow; None: one more than the last. handshakes: every mode begins with an agreement on plan and version,
     as `WeightReceiver(handshakes=True)` expects. When one rank fails all trainer ranks raise its reason.
-    Contract: weight_sync.md, sections 1.3 and 4.4.
+    Contract: docs/spec/weight_sync.md, sections 1.3 and 4.4.
     """
     with (
         Opening(engine, "broadcast", "sending weights", deadline_s) as opening,

@@ -1,4 +1,4 @@
-"""The directories of a job as Trinity lays them out (weight_sync.md, section 2.1)."""
+"""The directories of a job as Trinity lays them out (docs/spec/weight_sync.md, section 2.1)."""
 
 from __future__ import annotations
 

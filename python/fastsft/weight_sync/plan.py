@@ -1,4 +1,4 @@
-"""SyncPlan: what goes to other processes, computed once (weight_sync.md, section 4.1)."""
+"""SyncPlan: what goes to other processes, computed once (docs/spec/weight_sync.md, section 4.1)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SyncPlan:
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
     def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> dict[str, Any]:
-        """The update call of vLLM's packed engine (weight_sync.md, section 2.5)."""
+        """The update call of vLLM's packed engine (docs/spec/weight_sync.md, section 2.5)."""
         return {
             "names": self.names, "dtype_names": self.dtype_names, "shapes": self.shapes, "packed": True,
             "packed_buffer_size_bytes": buffer_bytes, "packed_num_buffers": num_buffers,

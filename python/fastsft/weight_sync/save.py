@@ -69,7 +69,7 @@ def fsdp_save_state_dict(
     replace_pending: for saves of which only the newest matters: while a save is being written the call
     returns, and its own save waits for its turn; the next call takes the place of one that has not begun,
     whose ticket raises that. Costs host memory for a second copy, and needs fastsft's coordinator.
-    Contract: weight_sync.md, sections 1.1 and 4.2.
+    Contract: docs/spec/weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
         skip("save")

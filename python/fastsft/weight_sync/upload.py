@@ -42,8 +42,8 @@ def fsdp_upload_state_dict(
     save_dtype: of parameters; None keeps each tensor's own. deadline_s: how long rank 0 waits for an actor's
     answer, and ranks for each other before anything moves. ValueError when the step is not newer than the
     last one, or when ranks have different steps or models, naming the first difference; RuntimeError
-    (ValueError where that was the failure) on every rank when one failed. Contract: weight_sync.md, sections
-    1.2 and 4.3.
+    (ValueError where that was the failure) on every rank when one failed. Contract: docs/spec/weight_sync.md,
+    sections 1.2 and 4.3.
     """
     if global_step == 0:
         skip("upload")

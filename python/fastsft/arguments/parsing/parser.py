@@ -1,7 +1,7 @@
 """Command line parser for dataclasses, by the rules of transformers' HfArgumentParser without importing it.
 
 Every field `a_b` gives `--a_b` and `--a-b`; booleans take an optional word; a field whose default is True
-also gives `--no_a_b`. The rules case by case: trainer_arguments.md, section 5.
+also gives `--no_a_b`. The rules case by case: docs/spec/trainer_arguments.md, section 5.
 """
 
 from __future__ import annotations

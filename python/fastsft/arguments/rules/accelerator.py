@@ -1,6 +1,6 @@
 """`--accelerator_config`: accelerate's settings of how batches are dealt.
 
-Source: trainer_arguments.md, row accelerator_config, and trainer_semantics.md, section 4.
+Source: docs/spec/trainer_arguments.md, section 2, and docs/spec/trainer_semantics.md, section 4.
 """
 
 from __future__ import annotations

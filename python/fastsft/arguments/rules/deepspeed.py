@@ -1,6 +1,6 @@
 """`--deepspeed`: a DeepSpeed JSON file read as settings of the engine. Nothing of DeepSpeed is imported.
 
-Rules: trainer_arguments.md, section 8. "auto" is filled in; any other value must equal its flag.
+Rules: docs/spec/trainer_arguments.md, section 8. "auto" is filled in; any other value must equal its flag.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def check_environment(
 ) -> None:
     """ValueError when accelerate's variables, or --local_rank, ask for what the flags do not say.
 
-    rank_of_flag: --local_rank as it was given. Source: trainer_arguments.md, section 9.
+    rank_of_flag: --local_rank as it was given. Source: docs/spec/trainer_arguments.md, section 9.
     """
     here = os.environ if environ is None else environ
     env = launched_environment() if environ is None else environ

@@ -30,7 +30,7 @@ def settle_evaluation(args: ArgumentFields) -> None:
 
 
 def settle_best_model(args: ArgumentFields) -> None:
-    """Metric and direction; the best model must have been saved. Source: trainer_arguments.md, section 6."""
+    """Metric and direction; the best model has been saved (docs/spec/trainer_arguments.md, section 6)."""
     plateau = args.lr_scheduler_type == "reduce_lr_on_plateau"
     if args.load_best_model_at_end and args.save_strategy != "best":
         _check_saved_when_evaluated(args)

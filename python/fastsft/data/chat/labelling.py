@@ -1,6 +1,6 @@
 """How records become labels: the mask policy, the chat template and what goes with them.
 
-Rules: fastchat_labels.md, sections 4 and 5, as docs/data.md tells them.
+Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates.md.
 """
 
 from __future__ import annotations

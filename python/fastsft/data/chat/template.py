@@ -1,7 +1,7 @@
 """The model's own Jinja chat template as a template of the spans policy (`--template model`).
 
-Rules: fastchat_labels.md, section 5.3. Templates run in processes of their own (`render.py`): only a
-process can be stopped inside one endless operation and be kept from taking all memory.
+Rules: docs/spec/fastchat_labels.md, section 5.3. Templates run in processes of their own (`render.py`):
+only a process can be stopped inside one endless operation and be kept from taking all memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The self-test of a chat template with a tokenizer, before weights are loaded (fastchat_labels.md, 4.4)."""
+"""The self-test of a chat template with a tokenizer (docs/spec/fastchat_labels.md, section 4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which chat template a run uses: by name, or the model's own (fastchat_labels.md, 5.2 and 5.3)."""
+"""The chat template of a run: by name, or the model's own (docs/spec/fastchat_labels.md, section 5)."""
 
 from __future__ import annotations
 

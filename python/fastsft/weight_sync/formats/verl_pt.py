@@ -1,4 +1,4 @@
-"""`model_world_size_<W>_rank_<r>.pt`: DTensors that veRL's merger reads (weight_sync.md, section 2.3).
+"""`model_world_size_<W>_rank_<r>.pt`: DTensors for veRL's merger (docs/spec/weight_sync.md, section 2.3).
 
 Every tensor is a DTensor on a mesh ("fsdp",) of W ranks: parameters cut into rows, unpadded, empty where a
 rank has none; buffers and scalars replicated. A plain tensor would be taken from rank 0 only, or repeated.

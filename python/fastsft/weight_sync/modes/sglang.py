@@ -1,6 +1,7 @@
 """SGLang's update_weights_from_distributed: requests of bounded size, a broadcast for each of their tensors.
 
-A receiver allocates all tensors of a request at once. Tensors without bytes are not sent (section 2.6).
+A receiver allocates all tensors of a request at once. Tensors without bytes are not sent.
+Rules: docs/spec/weight_sync.md, section 2.6.
 """
 
 from __future__ import annotations

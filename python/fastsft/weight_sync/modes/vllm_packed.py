@@ -1,4 +1,4 @@
-"""vLLM's packed engine: chunks of contiguous bytes, one broadcast each, cut by its rule (section 2.5)."""
+"""vLLM's packed engine: chunks of bytes, cut by its rule (docs/spec/weight_sync.md, section 2.5)."""
 
 from __future__ import annotations
 
