@@ -86,7 +86,7 @@ def test_faults_are_found(text: str, line: int, message: str) -> None:
 
 
 def test_sentences_end_where_they_end() -> None:
-    text = "Use `a. B` (and `c`, ...) in 0.5 s, e.g. here. `train()` ends (so it does). torch goes\nbut not again."
+    text = "Use `a. B` (and `c`, ...) in 5 s, e.g. here. `go()` ends (so it does). torch goes\nbut not again."
     assert check_prose.sentence_lengths(text) == [9, 5, 5]
 
 
