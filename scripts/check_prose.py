@@ -29,7 +29,7 @@ ANY_MEAN = {
 PLAIN = {
     r"behind": "after, asynchronously, below",
     r"besides?": "next to, and, except",
-    r"stands?|stood": "is, means",
+    r"stands?(?! on\b)|stood": "is, means",  # to stand on something is to need it
     r"lies|lie|lain|lying": "is",
     r"(?:take|takes|took|taken|taking) (?:the|its|their) place": "replace",
     r"mend|mends|mended|mending": "fix",
