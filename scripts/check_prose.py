@@ -45,7 +45,7 @@ ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf)\.")
 WORD = re.compile(r"[^\W_][\w'-]*(?:[.,][\w]+)*")
 FENCE = re.compile(r"^\s*(```|~~~)")
 LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
-ENTRY = re.compile(r"^## (\d{4}-\d\d-\d\d: .+)$")
+ENTRY = re.compile(r"^## (.+)$")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def anchor(heading: str) -> str:
 
 
 def index_faults(text: str) -> list[Fault]:
-    """Entries (`## date: title`) that the index above them lacks or has twice, and links to no entry."""
+    """Entries (`## title`) that the index above them lacks or has twice, and links to no entry."""
     lines = text.splitlines()
     entries = {
         anchor(found[1]): number for number, line in enumerate(lines, 1) if (found := ENTRY.match(line))
