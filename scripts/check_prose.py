@@ -77,7 +77,7 @@ def plain(line: str) -> str:
     line = re.sub(r"(`+)(?:(?!\1).)+\1", " code ", line)
     line = re.sub(r"!\[[^\]]*\]\([^)]*\)", " ", line)
     line = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line)
-    line = re.sub(r"<[^<>]+>|https?://\S+", " ", line)
+    line = re.sub(r"</?[A-Za-z][^<>]*>|https?://\S+", " ", line)
     return ABBREVIATION.sub(" eg ", line)
 
 
