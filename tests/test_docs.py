@@ -11,7 +11,6 @@ import pytest
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.cli.args import main
-from fastsft.cli.inspect import parse as parse_inspection
 from fastsft.parsing.parser import DataclassParser
 
 ROOT = Path(__file__).parents[1]
@@ -58,15 +57,3 @@ def test_readme_command_parses(tmp_path: Path) -> None:
     model, data, training = DataclassParser(CLASSES).parse_args_into_dataclasses(words)
     assert (model.model_name_or_path, data.data_path) == ("path/to/llama", "conversations.json")
     assert (training.bf16, training.sharding_strategy) == (True, "full_shard")
-
-
-def test_other_commands_of_the_readme_parse() -> None:
-    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    trained = re.search(r"^python -m fastsft\.train (.*)$", text, re.M)
-    inspected = re.search(r"^fastsft inspect (.*)$", text, re.M)
-    assert trained is not None and inspected is not None
-    model, data, training = DataclassParser(CLASSES).parse_args_into_dataclasses(shlex.split(trained[1]))
-    seen = parse_inspection(shlex.split(inspected[1]))
-    assert (model.model_name_or_path, data.data_path) == (str(seen.model), str(seen.data))
-    assert data.mask_policy == seen.mask_policy == "spans"
-    assert training.model_max_length == seen.model_max_length == 2048
