@@ -1,6 +1,6 @@
 """Checks the prose of the documents; prints `file:line: what is wrong; the way out`.
 
-usage: python scripts/check_prose.py [--table] [FILE.md ...]
+usage: python scripts/check_prose.py [--table] [PAGE ...]
 
 A page passes when its mean sentence has at most 16 words, no paragraph has more than 80, and none of the
 words of `PLAIN` occurs. Code, addresses of links, pictures and HTML are not prose. A list item and a table

@@ -15,7 +15,7 @@ CLEAN = """# A page
 
 ![it stands beside the bar](pictures/behind.png)
 
-One word `stands` for code. Read [the page](beside.md) first, e.g. its top.
+One word `stands` for code. Read [the page](beside.html) first, e.g. its top.
 
 <!-- mended
 afresh -->
@@ -44,7 +44,7 @@ BROKEN = [
     ("It took the place of another.\n", 1, '"took the place"; write: replace'),
     ("# Beside it\n", 1, '"Beside"; write: next to'),
     ("* one\n* mended\n", 2, '"mended"; write: fix'),
-    ("[started afresh](page.md)\n", 1, '"afresh"; write: again'),
+    ("[started afresh](page.html)\n", 1, '"afresh"; write: again'),
     ("Short.\n\n" + "Four words are here. " * 21, 3, "text of 84 words, at most 80; split it"),
     ("* fine\n* " + "Four words are here. " * 21, 2, "text of 84 words, at most 80"),
     ("| a |\n|---|\n| " + "word " * 81 + "|\n", 3, "cell of 81 words, at most 80"),
@@ -104,7 +104,7 @@ def test_stale_index_is_found(text: str, line: int, message: str) -> None:
 
 
 def test_command_names_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "page.md"
+    page = tmp_path / "page"
     page.write_text("# Page\n\nIt stands there.\n")
     assert check_prose.main(["--table", str(page)]) == 1
     written = capsys.readouterr().out
