@@ -56,7 +56,7 @@ KINDS: list[tuple[str, Any, str, str]] = [
         "kept",
     ),
     (
-        "conversations is null beside messages",
+        "conversations is null, with messages",
         {
             "conversations": None,
             "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
@@ -65,7 +65,7 @@ KINDS: list[tuple[str, Any, str, str]] = [
         "kept",
     ),
     (
-        "messages beside conversations that are null",
+        "messages, with conversations that are null",
         {
             "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
             "conversations": None,
@@ -74,7 +74,7 @@ KINDS: list[tuple[str, Any, str, str]] = [
         "kept",
     ),
     (
-        "from and value are null beside role and content",
+        "from and value are null, with role and content",
         conv(
             {"from": None, "value": None, "role": "user", "content": "Hi"},
             {"role": "assistant", "content": "Ho", "from": None, "value": None},
@@ -222,13 +222,13 @@ def table() -> str:
     rows = "\n".join(f"| {kind} | {one} | {other} |" for kind, _, one, other in KINDS)
     return f"""# What becomes of malformed records
 
-Made from `tests/malformed.py` by its test. "stops" is `--on_bad_sample error`, the default of
+Made from `tests/malformed.py`. "stops" is `--on_bad_sample error`, the default of
 `--mask_policy fastchat`; with `skip` the record is excluded and counted. `--mask_policy spans` skips by
 default; with `error` it stops where fastchat does, unless it can read the record (role aliases, text parts).
-The word before the colon is what happens, the words behind it are the names in `data_report.json`:
+The word before the colon is the outcome, the words after it are the names in `data_report.json`:
 
 * *kept*, *noted*: labelled as it is; *truncated*: cut at `--model_max_length`
-* *salvaged*: a part was taken out or mended, the rest is labelled
+* *salvaged*: a part was taken out or repaired, the rest is labelled
 * *dropped*, *unlabelled*: stays in its place and teaches nothing, as with FastChat
 * *excluded*: has no row
 

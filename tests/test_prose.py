@@ -1,0 +1,112 @@
+"""check_prose.py finds long sentences and paragraphs, unwanted words, a stale index; the pages have none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import check_prose
+
+ROOT = Path(__file__).parents[1]
+CLEAN = """# A page
+
+![it stands beside the bar](pictures/behind.png)
+
+One word `stands` for code. Read [the page](beside.html) first, e.g. its top.
+
+<!-- mended
+afresh -->
+
+```sh
+echo besides  # lies
+```
+
+* a list item:
+
+    still an item, not code
+* another one
+
+| name | meaning |
+|---|---|
+| `behind` | a cell |
+
+Lines of output:
+
+    rank 0: stands still
+"""
+BROKEN = [
+    ("It lies there.\n", 1, '"lies"; write: is'),
+    ("# A\n\nIt is here.\nThe rest Stands below.\n", 4, '"Stands"; write: is, means'),
+    ("| a |\n|---|\n| runs behind |\n", 3, '"behind"; write: after'),
+    ("It took the place of another.\n", 1, '"took the place"; write: replace'),
+    ("# Beside it\n", 1, '"Beside"; write: next to'),
+    ("* one\n* mended\n", 2, '"mended"; write: fix'),
+    ("[started afresh](page.html)\n", 1, '"afresh"; write: again'),
+    ("Short.\n\n" + "Four words are here. " * 21, 3, "text of 84 words, at most 80; split it"),
+    ("* fine\n* " + "Four words are here. " * 21, 2, "text of 84 words, at most 80"),
+    ("| a |\n|---|\n| " + "word " * 81 + "|\n", 3, "cell of 81 words, at most 80"),
+    ("# Title\n\n" + "word " * 17 + "end.\n", 1, "18.0 words in the mean sentence, at most 16"),
+    ("One two three. " + "Word " * 30 + "end. It.\n", 1, "17.0 words in the mean sentence"),
+]
+INDEX = "# Decisions\n\n* data: [one](#2026-11-20-one-thing)\n\n## 2026-11-20: one thing\n\nIt is so.\n"
+BROKEN_INDEX = [
+    (INDEX + "\n## 2026-11-21: `_C` and more\n", 9, "add [title](#2026-11-21-_c-and-more) under its subject"),
+    (INDEX.replace("one-thing", "nothing"), 3, "the index names #2026-11-20-nothing which is no entry"),
+    (INDEX.replace("\n\n##", "\n* x: [one](#2026-11-20-one-thing)\n\n##"), 4, "#2026-11-20-one-thing twice"),
+]
+
+
+def test_documents_read_well() -> None:
+    script = ROOT / "scripts" / "check_prose.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_all_documents_are_checked() -> None:
+    names = {page.relative_to(ROOT).as_posix() for page in check_prose.pages()}
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"} <= names
+    assert names == {
+        page.relative_to(ROOT).as_posix() for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    }
+    assert set(check_prose.ANY_MEAN) <= names
+
+
+def test_code_links_pictures_and_comments_are_not_prose() -> None:
+    assert check_prose.faults(CLEAN) == []
+
+
+@pytest.mark.parametrize(("text", "line", "message"), BROKEN)
+def test_faults_are_found(text: str, line: int, message: str) -> None:
+    found = check_prose.faults(text)
+    assert [fault.line for fault in found] == [line]
+    assert message in found[0].message
+
+
+def test_sentences_end_where_they_end() -> None:
+    text = "Use `a. B` (and `c`, ...) in 5 s, e.g. here. `go()` ends (so it does). torch goes\nbut not again."
+    assert check_prose.sentence_lengths(text) == [9, 5, 5]
+
+
+def test_mean_of_a_record_is_not_checked() -> None:
+    text = "word " * 30 + "end.\n"
+    assert check_prose.faults(text, any_mean=True) == []
+    assert check_prose.faults(text)
+
+
+@pytest.mark.parametrize(("text", "line", "message"), BROKEN_INDEX)
+def test_stale_index_is_found(text: str, line: int, message: str) -> None:
+    assert check_prose.index_faults(INDEX) == []
+    found = {fault.line: fault.message for fault in check_prose.index_faults(text)}
+    assert message in found[line]
+
+
+def test_command_names_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page"
+    page.write_text("# Page\n\nIt stands there.\n")
+    assert check_prose.main(["--table", str(page)]) == 1
+    written = capsys.readouterr().out
+    assert f'{page}:3: "stands"; write: is, means' in written
+    assert "3.0" in written

@@ -1,0 +1,32 @@
+"""The commands of the README are ones that the programs take (the torchrun command: test_docs.py)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from transformers import HfArgumentParser
+
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.cli import inspect
+
+README = (Path(__file__).parents[1] / "README.md").read_text("utf-8").replace("\\\n", " ")
+
+
+def words_of(program: str) -> list[str]:
+    """Of the one command of the README that begins with `program`."""
+    (words,) = re.findall(rf"^{re.escape(program)} (.*)$", README, re.M)
+    return shlex.split(words)
+
+
+def test_the_example_is_inspected_and_trained_with_the_same_labels() -> None:
+    classes = (ModelArguments, DataArguments, TrainingArguments)
+    model, data, training = HfArgumentParser(classes).parse_args_into_dataclasses(  # type: ignore[arg-type]
+        words_of("python -m fastsft.train")
+    )
+    seen = inspect.parse(words_of("fastsft inspect"))
+    assert (model.model_name_or_path, data.data_path) == (str(seen.model), str(seen.data))
+    assert data.mask_policy == seen.mask_policy == "spans"
+    assert training.model_max_length == seen.model_max_length == 2048
+    assert training.bf16
