@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,15 +73,15 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.fixture
-def fake_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers save by the small module of fake_run.py."""
-    import fastsft
+def fake_saving(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Trainers save by the small module of fake_run.py, which is given."""
     from fake_run import saving_module
 
     module = saving_module()
-    monkeypatch.setitem(sys.modules, "fastsft.saving", module)
-    monkeypatch.setattr(fastsft, "saving", module, raising=False)
-    monkeypatch.setattr("fastsft.trainer.trainer.saving", module)
+    monkeypatch.setattr("fastsft.trainer.trainer.CheckpointSaver", module.CheckpointSaver)
+    for name in ("load_checkpoint", "newest_checkpoint"):
+        monkeypatch.setattr(f"fastsft.trainer.resume.{name}", getattr(module, name))
+    return module
 
 
 def cuda_missing() -> str | None:

@@ -25,7 +25,7 @@ from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, conversation_file, human_gpt
 
 FOLDER = GOLDEN / "tokenizers" / "llama2_legacy"
-SOURCE = Path(data.__file__).parents[1]
+SOURCE = Path(data.__file__).parents[2]
 PROGRAM = """
 import resource, sys
 from types import SimpleNamespace

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-import fastsft
 from fake_run import fake_trainer
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState
@@ -53,12 +52,10 @@ def test_training_twice_saves_twice(tmp_path):
     assert (tmp_path / "checkpoint-2").is_dir()
 
 
-def test_a_save_that_failed_is_tried_again(tmp_path, monkeypatch):
+def test_a_save_that_failed_is_tried_again(tmp_path, monkeypatch, fake_saving):
     run = fake_trainer(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            fastsft.saving, "save_checkpoint", lambda *_: (_ for _ in ()).throw(RuntimeError("full"))
-        )
+        patch.setattr(fake_saving, "save_checkpoint", lambda *_: (_ for _ in ()).throw(RuntimeError("full")))
         with pytest.raises(RuntimeError, match="full"):
             run.save_checkpoint()
     run.save_checkpoint()
