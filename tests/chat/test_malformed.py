@@ -144,4 +144,6 @@ def test_role_map() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text("utf-8") == table(), "docs/data_faults.md is stale: python tests/malformed.py"
+    assert PAGE.read_text("utf-8") == table(), (
+        "docs/data_faults.md is stale: python tests/support/malformed.py"
+    )

@@ -13,7 +13,7 @@ import pytest
 
 from weight_sync_parts.save_world import FORMATS
 
-PROGRAM = Path(__file__).parents[1] / "weight_sync_parts" / "small_disk.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "weight_sync_parts" / "small_disk.py"
 # A mount of its own, in a user's name space: no privilege needed where the system allows that at all.
 IN_TMPFS = 'mount -t tmpfs -o size=3m none "$1" && shift && exec "$@"'
 

@@ -34,7 +34,7 @@ for member, mode in enumerate(("vllm_packed", "native")):
     except RuntimeError as error:
         print("failed or took more than" in str(error))
 """
-PROGRAM = str(Path(__file__).parents[1] / "weight_sync_parts" / "lost_receiver.py")
+PROGRAM = str(Path(__file__).parents[1] / "support" / "weight_sync_parts" / "lost_receiver.py")
 OPTIONS: dict[str, Any] = {"bucket_bytes": 1 << 16}
 
 
@@ -65,8 +65,8 @@ def test_a_receiver_lost_half_way_is_an_error_within_the_deadline(
 
 def test_a_process_whose_peer_was_silent_can_end() -> None:
     """gloo ends what is under way only by its own timeout, and a group waits for that."""
-    tests = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
+    support = str(Path(__file__).parents[1] / "support")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *sys.path])}
     command = [sys.executable, "-c", LONELY]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr

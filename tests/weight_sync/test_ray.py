@@ -25,8 +25,8 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module", autouse=True)
 def running_ray() -> Iterator[None]:
-    tests = str(Path(__file__).parents[1])
-    paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
+    support = str(Path(__file__).parents[1] / "support")
+    paths = os.pathsep.join([support, os.environ.get("PYTHONPATH", "")])
     ray.init(
         namespace=ray_world.NAMESPACE, num_cpus=2, object_store_memory=80_000_000, include_dashboard=False,
         log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}},

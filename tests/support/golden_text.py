@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 MODES = ("llama2_legacy", "llama2_nonlegacy")
 CONVERSATIONS = ("dummy_conversation", "sharegpt_multi_turn", "sharegpt_single_turn")
 

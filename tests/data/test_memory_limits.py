@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "memory_sweep.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "memory_sweep.py"
 
 
 def record(number: int, words: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Any
 import fastsft
 from fastsft.ranks.store import HeldPort
 
-TESTS = Path(__file__).parent
-TRAINER = TESTS / "golden" / "trainer"
+SUPPORT = Path(__file__).parent
+TRAINER = SUPPORT.parent / "golden" / "trainer"
 _number = itertools.count()
 
 
@@ -29,11 +29,11 @@ class WarmRanks:
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        paths = os.pathsep.join([str(Path(fastsft.__file__).parents[1]), str(TESTS)])
+        paths = os.pathsep.join([str(Path(fastsft.__file__).parents[1]), str(SUPPORT)])
         hidden = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
         env = {name: value for name, value in os.environ.items() if name not in hidden}
         self._process = subprocess.Popen(
-            [sys.executable, str(TESTS / "warm_program.py")],
+            [sys.executable, str(SUPPORT / "warm_program.py")],
             env={**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

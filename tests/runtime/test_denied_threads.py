@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent
-TRAINER = TESTS / "golden" / "trainer"
+SUPPORT = Path(__file__).parents[1] / "support"
+TRAINER = SUPPORT.parent / "golden" / "trainer"
 DATA = TRAINER / "data" / "first48.json"
 
 
 def run(when: str, what: str, *words: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.run(
-        [sys.executable, str(TESTS / "denied_threads.py"), when, what, *words],
+        [sys.executable, str(SUPPORT / "denied_threads.py"), when, what, *words],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, cwd=TRAINER,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import reference
 from tolerances import TOLERANCES, assert_close, relative_error
 
-MODELS = sorted(path.name for path in (Path(__file__).parent / "golden" / "models").iterdir())
+MODELS = sorted(path.name for path in (Path(__file__).parents[1] / "golden" / "models").iterdir())
 
 
 def unpadded(folder: Path) -> tuple[torch.Tensor, torch.Tensor, list[int], torch.Tensor]:

@@ -222,7 +222,7 @@ def table() -> str:
     rows = "\n".join(f"| {kind} | {one} | {other} |" for kind, _, one, other in KINDS)
     return f"""# What becomes of malformed records
 
-Made from `tests/malformed.py`. "stops" is `--on_bad_sample error`, the default of
+Made from `tests/support/malformed.py`. "stops" is `--on_bad_sample error`, the default of
 `--mask_policy fastchat`; with `skip` the record is excluded and counted. `--mask_policy spans` skips by
 default; with `error` it stops where fastchat does, unless it can read the record (role aliases, text parts).
 The word before the colon is the outcome, the words after it are the names in `data_report.json`:
@@ -241,4 +241,4 @@ The word before the colon is the outcome, the words after it are the names in `d
 if __name__ == "__main__":
     from pathlib import Path
 
-    (Path(__file__).parents[1] / "docs" / "data_faults.md").write_text(table(), "utf-8")
+    (Path(__file__).parents[2] / "docs" / "data_faults.md").write_text(table(), "utf-8")

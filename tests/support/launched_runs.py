@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-TRAINER = Path(__file__).parent / "golden" / "trainer"
+TRAINER = Path(__file__).parents[1] / "golden" / "trainer"
 FLAGS: dict[str, Any] = {
     "model_name_or_path": str(TRAINER / "model_untied"), "data_path": str(TRAINER / "data" / "first48.json"),
     "use_cpu": True, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "logging_steps": 1,
