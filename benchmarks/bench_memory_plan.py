@@ -1,6 +1,6 @@
 """The memory plan beside what torch's CPU allocator handed out, from the engine's construction to step 2.
 
-usage: PYTHONPATH=tests python benchmarks/bench_memory_plan.py [--ranks 2] [--tokens 512]
+usage: PYTHONPATH=tests/support python benchmarks/bench_memory_plan.py [--ranks 2] [--tokens 512]
 
 Three models x three strategies x three recompute policies in both precisions, on gloo ranks; then, for each
 model, nodes of two ranks, offloaded optimizer state, bfloat16 gradients, narrow moments with split masters;

@@ -1,6 +1,6 @@
 """fastsft.weight_sync against the original functions: two FSDP2 ranks and a receiver on gloo, in alternation.
 
-    PYTHONPATH=python:tests:benchmarks python benchmarks/bench_weight_sync.py [--pairs 5]
+    PYTHONPATH=python:tests/support:benchmarks python benchmarks/bench_weight_sync.py [--pairs 5]
 
 Host: microseconds of processor time a tensor, of a repeated sync with nothing on the wire. Save: seconds
 that a call blocks each rank, and until every rank's file is complete (ours also synced to the disk,
