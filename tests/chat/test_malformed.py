@@ -144,6 +144,5 @@ def test_role_map() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text("utf-8") == table(), (
-        "docs/data_faults.md is stale: python tests/support/malformed.py"
-    )
+    stale = "docs/data_faults.md is stale: python tests/support/malformed.py"
+    assert PAGE.read_text("utf-8") == table(), stale
