@@ -18,7 +18,7 @@ def run_program(words: Sequence[str], ranks: int) -> list[str]:
     """What each rank of `python WORDS...` prints, a thread each; RuntimeError when one fails."""
     with closing(HeldPort()) as port:
         common = {
-            **os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests' / 'support'}:{ROOT / 'benchmarks'}",
+            **os.environ, "PYTHONPATH": ":".join(str(ROOT / path) for path in PATHS),
             "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port.number), "OMP_NUM_THREADS": "1",
         }  # fmt: skip
