@@ -12,6 +12,7 @@ from pathlib import Path
 from fastsft.ranks.store import HeldPort
 
 ROOT = Path(__file__).parents[1]
+PATHS = ("python", "tests/support", "benchmarks")
 
 
 def run_program(words: Sequence[str], ranks: int) -> list[str]:

@@ -117,7 +117,8 @@ void bind_train(py::module_& module) {
   module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
              py::call_guard<py::gil_scoped_release>());
 
-  module.def("strategies", &strategy_names);
+  module.def("strategies", &strategies,
+             "Names of sharding strategies, each with whether it shards within nodes.");
 
   py::class_<StepResult>(module, "StepResult")
       .def_readonly("loss", &StepResult::loss)

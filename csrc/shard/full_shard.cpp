@@ -2,6 +2,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 namespace fastsft {
 
 FullShard::FullShard(const StrategyContext& context, const Sharding& ranks)
@@ -41,12 +43,30 @@ void FullShard::begin_gather(size_t unit) {
       shards().all_gather(buffers_.take(unit), ranges_[unit], context_.units[unit].name());
 }
 
+// A block's reduction runs next to the gather of the block after the next; that of the embedding
+// next to the next micro-batch's gather.
+StateBytes plan_full_shard(const StateDescription& d) {
+  const int64_t range = d.total() / d.world_size, embedding = d.padded(0);
+  const auto open = static_cast<int64_t>(2 + d.resident_units);
+  const int64_t clone = d.clones() ? 1 : 0;
+  StateBytes bytes{.parameters = range * d.itemsize,
+                   .gradients = d.reduced_gradients(),
+                   .buffers = d.itemsize * open * d.largest(0),
+                   .clones_in_blocks = clone * (4 * d.largest(1) + d.itemsize * d.padded(1)),
+                   .clones_between = clone * embedding * (d.accumulates ? 4 + d.itemsize : 4)};
+  bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
+  plan_optimizer(d, bytes);
+  return bytes;
+}
+
 namespace {
 
+std::unique_ptr<Strategy> make_full_shard(const StrategyContext& context) {
+  return std::make_unique<FullShard>(context, context.groups.over_all());
+}
+
 const bool kFullShardRegistered =
-    StrategyRegistry::instance().add("full_shard", [](const StrategyContext& context) {
-      return std::make_unique<FullShard>(context, context.groups.over_all());
-    });
+    StrategyRegistry::instance().add("full_shard", {make_full_shard, plan_full_shard});
 
 }  // namespace
 }  // namespace fastsft

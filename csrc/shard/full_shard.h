@@ -28,4 +28,8 @@ class FullShard : public Strategy {
   std::vector<PendingPtr> pending_;
 };
 
+// Everything by ranges; whole units only in buffers: of parameters the one computed and its
+// neighbour, of gradients the one written and the one reduced.
+StateBytes plan_full_shard(const StateDescription& description);
+
 }  // namespace fastsft

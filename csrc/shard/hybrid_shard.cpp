@@ -6,10 +6,16 @@ namespace {
 // full_shard inside every node, a copy on each: units are gathered and reduced over a node's ranks,
 // and once a step the gradient ranges are summed over the nodes. Equal ranges with equal gradients
 // and moments stay equal to the bit, so nothing else is exchanged between nodes.
-const bool kHybridShardRegistered =
-    StrategyRegistry::instance().add("hybrid_shard", [](const StrategyContext& context) {
-      return std::make_unique<FullShard>(context, context.groups.over_node());
-    });
+std::unique_ptr<Strategy> make_hybrid_shard(const StrategyContext& context) {
+  return std::make_unique<FullShard>(context, context.groups.over_node());
+}
+
+StateBytes plan_hybrid_shard(const StateDescription& description) {
+  return plan_full_shard(description.within_node());
+}
+
+const bool kHybridShardRegistered = StrategyRegistry::instance().add(
+    "hybrid_shard", {make_hybrid_shard, plan_hybrid_shard, /*within_nodes=*/true});
 
 }  // namespace
 }  // namespace fastsft

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 namespace fastsft {
 
 ShardGradOp::ShardGradOp(const StrategyContext& context, const Sharding& ranks)
@@ -27,12 +29,25 @@ int64_t ShardGradOp::parameter_bytes() const {
   return sum;
 }
 
+StateBytes plan_shard_grad_op(const StateDescription& d) {
+  const int64_t clone = d.clones() ? 1 : 0;
+  StateBytes bytes{.parameters = d.total() * d.itemsize,
+                   .gradients = d.reduced_gradients(),
+                   .clones_in_blocks = clone * 4 * d.largest(1),
+                   .clones_between = clone * std::max(4 * d.padded(0), d.itemsize * d.largest(0))};
+  bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
+  plan_optimizer(d, bytes);
+  return bytes;
+}
+
 namespace {
 
+std::unique_ptr<Strategy> make_shard_grad_op(const StrategyContext& context) {
+  return std::make_unique<ShardGradOp>(context, context.groups.over_all());
+}
+
 const bool kShardGradOpRegistered =
-    StrategyRegistry::instance().add("shard_grad_op", [](const StrategyContext& context) {
-      return std::make_unique<ShardGradOp>(context, context.groups.over_all());
-    });
+    StrategyRegistry::instance().add("shard_grad_op", {make_shard_grad_op, plan_shard_grad_op});
 
 }  // namespace
 }  // namespace fastsft

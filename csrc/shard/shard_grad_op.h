@@ -24,4 +24,8 @@ class ShardGradOp : public Strategy {
   std::vector<at::Tensor> whole_;
 };
 
+// Parameters whole; gradients by ranges next to whole ones in float32, and after the update one
+// gather at a time.
+StateBytes plan_shard_grad_op(const StateDescription& description);
+
 }  // namespace fastsft

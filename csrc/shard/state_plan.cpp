@@ -64,10 +64,4 @@ void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
   bytes.offloaded = d.offload ? offloaded_bytes(d) : 0;
 }
 
-StateBytes plan_state(const std::string& strategy, const StateDescription& description) {
-  const auto& plan = StatePlanRegistry::instance().get(strategy);
-  if (description.world_size > 1) return plan(description);
-  return StatePlanRegistry::instance().get("no_shard")(description);
-}
-
 }  // namespace fastsft

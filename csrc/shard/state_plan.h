@@ -1,10 +1,8 @@
 #pragma once
 
-#include <functional>
-#include <string>
+#include <cstdint>
 #include <vector>
 
-#include "core/registry.h"
 #include "shard/param_unit.h"
 
 namespace fastsft {
@@ -58,17 +56,7 @@ struct StateBytes {
   int64_t clones_between = 0;
 };
 
-struct StatePlanTag {
-  static constexpr const char* kNoun = "memory plan of a sharding strategy";
-};
 // Moments, and the masters of bfloat16, of a range of every unit.
 void plan_optimizer(const StateDescription& description, StateBytes& bytes);
-
-// Each strategy registers its plan under its own name (shard/<name>_plan.cpp).
-using StatePlanRegistry =
-    Registry<StatePlanTag, std::function<StateBytes(const StateDescription&)>>;
-
-// By name of the strategy; on one rank every strategy is no_shard.
-StateBytes plan_state(const std::string& strategy, const StateDescription& description);
 
 }  // namespace fastsft

@@ -75,15 +75,31 @@ int64_t Strategy::state_bytes() const {
   return sum;
 }
 
-std::vector<std::string> strategy_names() { return StrategyRegistry::instance().names(); }
+std::map<std::string, bool> strategies() {
+  const auto& registry = StrategyRegistry::instance();
+  std::map<std::string, bool> result;
+  for (const auto& name : registry.names()) result[name] = registry.get(name).within_nodes;
+  return result;
+}
+
+namespace {
+
+const StrategyKind& find_kind(const std::string& name, int world_size) {
+  const auto& kind = StrategyRegistry::instance().get(name);
+  return world_size > 1 ? kind : StrategyRegistry::instance().get("no_shard");
+}
+
+}  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context) {
   require(!context.split_master || context.compute_dtype == at::kBFloat16,
           "master_dtype is \"split\", but in float32 the master weights are what is computed with; "
           "use --bf16 True with it, or master_dtype float32");
-  const auto& make = StrategyRegistry::instance().get(name);
-  if (context.groups.all().world_size() > 1) return make(context);
-  return StrategyRegistry::instance().get("no_shard")(context);
+  return find_kind(name, context.groups.all().world_size()).make(context);
+}
+
+StateBytes plan_state(const std::string& name, const StateDescription& description) {
+  return find_kind(name, description.world_size).plan(description);
 }
 
 }  // namespace fastsft

@@ -3,14 +3,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/registry.h"
 #include "shard/gradients.h"
 #include "shard/rank_groups.h"
 #include "shard/staged_states.h"
+#include "shard/state_plan.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {
@@ -110,11 +113,18 @@ class Strategy {
 struct StrategyTag {
   static constexpr const char* kNoun = "sharding strategy";
 };
-using StrategyRegistry =
-    Registry<StrategyTag, std::function<std::unique_ptr<Strategy>(const StrategyContext&)>>;
-std::vector<std::string> strategy_names();
+// What a strategy's file registers under its name.
+struct StrategyKind {
+  std::function<std::unique_ptr<Strategy>(const StrategyContext&)> make;
+  std::function<StateBytes(const StateDescription&)> plan;  // the bytes that `make` will allocate
+  bool within_nodes = false;  // shards over the ranks of a node, with a copy on every node
+};
+using StrategyRegistry = Registry<StrategyTag, StrategyKind>;
+// Every name, with whether it shards within nodes.
+std::map<std::string, bool> strategies();
 
 // By name; on one rank every strategy is no_shard.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context);
+StateBytes plan_state(const std::string& name, const StateDescription& description);
 
 }  // namespace fastsft

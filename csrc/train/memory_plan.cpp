@@ -7,7 +7,7 @@
 #include "model/layout.h"
 #include "ops/clip_control/control_slots.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
-#include "shard/state_plan.h"
+#include "shard/strategy.h"
 
 namespace fastsft {
 namespace {

@@ -13,7 +13,7 @@ from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
 
-HYBRID = [name for name in _C.strategies() if name.startswith("hybrid")]
+HYBRID = [name for name, within_nodes in _C.strategies().items() if within_nodes]
 STRATEGIES = [name for name in _C.strategies() if name not in HYBRID]
 SIZES = {
     "vocab_size": 96,

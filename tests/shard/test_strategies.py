@@ -14,7 +14,7 @@ from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
 
-STRATEGIES = _C.strategies()
+STRATEGIES = list(_C.strategies())
 HYBRID = [name for name in STRATEGIES if name.startswith("hybrid")]
 NODES = [(2, 1), (4, 1), (4, 2)]  # ranks, and those of a node; one node of all is the test of every strategy
 VOCAB, ROWS, STEPS = 96, 12, 3

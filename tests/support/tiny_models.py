@@ -21,7 +21,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
 }  # fmt: skip
-STRATEGIES = _C.strategies()
+STRATEGIES = list(_C.strategies())
 
 
 def write_model(directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB") -> Path:

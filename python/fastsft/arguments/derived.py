@@ -105,7 +105,7 @@ class ArgumentViews:
 
     @property
     def sharding_strategy(self) -> str:
-        """`full_shard`, `shard_grad_op`, `no_shard`, `hybrid_shard` or `hybrid_shard_zero2`."""
+        """The name of the engine's strategy, such as `full_shard`; `no_shard` without `--fsdp`."""
         if self._deepspeed_plan is not None:
             return self._deepspeed_plan.strategy
         return strategy_of(fsdp_tokens(self.fsdp))

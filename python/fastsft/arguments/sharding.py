@@ -26,7 +26,7 @@ class ShardingArguments:
     sharded_ddp: str = refused("", "sharding of fairscale", "use --fsdp full_shard")
     fsdp: list[str] | str | None = used(
         None, "sharding",
-        "full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2, with offload, auto_wrap",
+        "a strategy, such as full_shard or hybrid_shard, with offload, auto_wrap (docs/sharding.md)",
     )  # fmt: skip
     fsdp_config: dict[str, Any] | str | None = used(None, "a JSON file or object")
     fsdp_min_num_params: int = inert(0, "parameters of a unit", "the engine shards per decoder layer")

@@ -9,9 +9,7 @@ from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import Launch
 from fastsft.runtime.regular_files import read_json
 
-_HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
-_STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", *_HYBRID)
-_TOKENS = (*_STRATEGIES, "offload", "auto_wrap")
+_OTHER_TOKENS = ("offload", "auto_wrap")
 _NO_EFFECT = {
     "min_num_params", "transformer_layer_cls_to_wrap", "auto_wrap_policy", "backward_prefetch",
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
@@ -22,6 +20,13 @@ _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
+def strategies() -> dict[str, bool]:
+    """The engine's sharding strategies, each with whether it shards within nodes."""
+    from fastsft import _C
+
+    return _C.strategies()
+
+
 def fsdp_tokens(value: Any) -> list[str]:
     """The words of `--fsdp`: None, False and "" give none, True gives full_shard. ValueError for the rest."""
     if value is None or value is False or value in ("", "False", "false"):
@@ -29,9 +34,10 @@ def fsdp_tokens(value: Any) -> list[str]:
     if value is True or value in ("True", "true"):
         return ["full_shard"]
     tokens = value.split() if isinstance(value, str) else [str(token) for token in value]
+    known = (*strategies(), *_OTHER_TOKENS)
     for token in tokens:
-        if token not in _TOKENS:
-            raise ValueError(f"--fsdp: unknown option {token!r}; known: {', '.join(_TOKENS)}")
+        if token not in known:
+            raise ValueError(f"--fsdp: unknown option {token!r}; known: {', '.join(known)}")
     if "full_shard" in tokens and "shard_grad_op" in tokens:
         raise ValueError(
             "`--fsdp full_shard` is not compatible with `--fsdp shard_grad_op`; choose one of the two"
@@ -43,9 +49,9 @@ def fsdp_tokens(value: Any) -> list[str]:
 
 def strategy_of(tokens: list[str]) -> str:
     """The strategy that the words of `--fsdp` name; `no_shard` when nothing is asked for."""
-    named = [token for token in tokens if token in _STRATEGIES]
+    named = [token for token in tokens if token not in _OTHER_TOKENS]
     if len(named) > 1:
-        raise ValueError(f"--fsdp: expected one of {', '.join(_STRATEGIES)}, got {' '.join(named)}")
+        raise ValueError(f"--fsdp: expected one of {', '.join(strategies())}, got {' '.join(named)}")
     if named:
         return named[0]
     return "full_shard" if tokens else "no_shard"
@@ -62,7 +68,7 @@ def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
     fsdp_config hybrid_shard_size, else the ranks of this machine. ValueError when nodes would not be equal
     numbers of ranks that follow each other.
     """
-    if strategy not in _HYBRID or place.world_size == 1:
+    if place.world_size == 1 or not strategies()[strategy]:
         return 0
     chosen = settings.get("hybrid_shard_size")
     size = place.local_world_size if chosen is None else int(chosen)
