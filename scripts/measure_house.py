@@ -205,7 +205,7 @@ def any_names(trees: Sequence[ast.Module]) -> Counter[str]:
     for tree in trees:
         total = any_in(tree)
         for node in ast.walk(tree):
-            for name, annotation in annotations(node):
+            for name, annotation in annotated(node):
                 total -= (count := any_in(annotation))
                 found[name] += count
         found["elsewhere"] += total
@@ -221,7 +221,7 @@ def any_in(node: ast.AST) -> int:
     return sum(getattr(each, "id", getattr(each, "attr", "")) == "Any" for each in ast.walk(node))
 
 
-def annotations(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def annotated(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.arg) and node.annotation:
         yield f"{node.arg}: {ast.unparse(node.annotation)}", node.annotation
     elif isinstance(node, ast.AnnAssign):
@@ -267,7 +267,7 @@ def touch_measures(tree: Path) -> dict[str, str]:
         new, edited = touched(tree, addition)
         folders = len({path.rpartition("/")[0] for path in new + edited})
         text = f"{len(new)} + {len(edited)} = {len(new) + len(edited)} in {folders}"
-        found[f"a {addition.what}: new + edited files, in folders"] = text
+        found[f"{addition.what}: new + edited files, in folders"] = text
     return found
 
 

@@ -80,7 +80,7 @@ TREE = {
     "python/fastsft/cli/doctor.py": "from fastsft import _C\n",
     "tests/test_a.py": "# master_dtype\n",
     "README.md": "master_dtype\n",
-    "docs/a.md": "one\ntwo\n",
+    "docs/architecture.md": "one\ntwo\n",
 }
 
 
@@ -100,10 +100,10 @@ def test_measures_of_a_tree(tmp_path: Path) -> None:
         "`Any` annotations (itself / all uses)": "2 / 3",
         "imports in functions (own / `_C` / heavy)": "1 / 0 / 1",
         "lines: csrc + python + tests + docs": "39 + 8 + 1 + 3 = 51",
-        "a template: new + edited files, in folders": "1 + 0 = 1 in 1",
-        "a op: new + edited files, in folders": "1 + 1 = 2 in 2",
-        "a flag that reaches the engine: new + edited files, in folders": "0 + 1 = 1 in 1",
-        "a CLI command: new + edited files, in folders": "1 + 0 = 1 in 1",
+        "template: new + edited files, in folders": "1 + 0 = 1 in 1",
+        "op: new + edited files, in folders": "1 + 1 = 2 in 2",
+        "flag that reaches the engine: new + edited files, in folders": "0 + 1 = 1 in 1",
+        "CLI command: new + edited files, in folders": "1 + 0 = 1 in 1",
     }
     assert {name: measures[name] for name in expected} == expected
 
