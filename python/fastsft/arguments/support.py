@@ -1,4 +1,4 @@
-"""How an argument is declared: its default, what it means, and what fastsft makes of it.
+"""Declaration of an argument: its default, its meaning, and what fastsft makes of it.
 
 IMPLEMENT has its effect; NO-OP is parsed, kept and named once; REJECT stands at its neutral value or raises.
 Source: docs/spec/trainer_arguments.md, section 1.1.
@@ -77,6 +77,6 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def meaning_of(field: dataclasses.Field[Any]) -> Meaning:
-    """What a field means. One that a script declared itself has the treatment of any that is used."""
+    """Meaning of a field. One that a script declared itself has the treatment of any that is used."""
     text = field.metadata.get("help") or ""
     return text if isinstance(text, Meaning) else Meaning(str(text))

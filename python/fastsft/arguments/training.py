@@ -27,7 +27,7 @@ from fastsft.arguments.user_values import record_of, restore_given, values_of
 
 @dataclass(repr=False)
 class TrainingArguments(ArgumentFields):
-    """How to train. ValueError for what fastsft refuses, and for values that contradict each other."""
+    """Training arguments. ValueError for what fastsft refuses, and for values that contradict each other."""
 
     def __post_init__(self) -> None:
         self.settle()
@@ -61,7 +61,7 @@ class TrainingArguments(ArgumentFields):
 
     @property
     def recompute_mode(self) -> str:
-        """What the backward pass computes again instead of keeping; the memory plan settles `auto`.
+        """Values that backward computes again instead of keeping; the memory plan settles `auto`.
 
         --gradient_checkpointing asks for what memory needs, which `auto` does with or without it.
         """

@@ -1,4 +1,4 @@
-"""What was given for each field beside what was made of it, so that arguments can be settled again.
+"""User-given and resolved value of each field, so that arguments can be settled again.
 
 Settling derives fields from others (steps of evaluation from those of logging, the device from an old name).
 A second time it starts from what was given, and from what a script changed since; what was derived is derived

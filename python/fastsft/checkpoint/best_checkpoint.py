@@ -14,7 +14,7 @@ from fastsft.runtime.messages import tell
 
 
 def checkpoint_exists(directory: str | Path) -> bool:
-    """Whether rank 0 sees `directory`; the same on every rank, collective."""
+    """True if rank 0 sees `directory`; the same on every rank, collective."""
     agreement = Agreement(f"looking for {directory}")
     found = agreement.attempt_on_first(lambda: "yes" if Path(directory).is_dir() else "no")
     return agreement.settle_first(found) == "yes"
@@ -37,7 +37,7 @@ def load_trained_weights(trainer: Any, directory: str | Path) -> None:
 
 
 def _verify(directory: Path) -> str:
-    """What the checkpoint holds; ValueError when it is damaged."""
+    """Contents of the checkpoint; ValueError when it is damaged."""
     if not holds_only_model(directory):
         return "training state"
     problems = _C.verify_directory(str(directory))

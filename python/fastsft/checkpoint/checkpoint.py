@@ -85,7 +85,7 @@ def _check_states(directory: Path) -> dict[str, Any]:
 
 
 def _verify(directory: Path) -> tuple[list[str], bool]:
-    """What is wrong with a checkpoint, and whether all of it was read now; a line when nothing is wrong.
+    """Faults of a checkpoint, and whether all of it was read now; a line when nothing is wrong.
 
     What this process has read is not read again while its files are the same ones. Files that changed less
     than two seconds before could change again without showing it, and are.

@@ -1,4 +1,4 @@
-"""What a checkpoint says besides tensors, taken at the moment of the save and written later."""
+"""Contents of a checkpoint except tensors, taken at the moment of the save and written later."""
 
 from __future__ import annotations
 

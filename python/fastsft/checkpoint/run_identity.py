@@ -50,7 +50,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
 
 
 def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -> dict[str, Any]:
-    """What a run is asked to compute, by arguments and data, before there is an engine."""
+    """The computation that a run is asked for, by arguments and data, before there is an engine."""
     batch = _batch(args)
     return {
         "batch": {**batch, "global": math.prod(batch.values())},
@@ -108,7 +108,7 @@ def data_hash(rows: Any) -> str | None:
 
 
 def holds_only_model(directory: str | Path) -> bool:
-    """Whether a checkpoint was saved with --save_only_model."""
+    """True if a checkpoint was saved with --save_only_model."""
     try:
         return bool(read_run_state(directory).get("only_model", False))
     except ValueError:

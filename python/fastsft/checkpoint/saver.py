@@ -65,11 +65,11 @@ class CheckpointSaver:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a save is being written behind the training."""
+        """True if a save is being written behind the training."""
         return self._save is not None
 
     def has(self, directory: str | Path) -> bool:
-        """Whether the newest save was to `directory` and has not failed; it may be in flight."""
+        """True if the newest save was to `directory` and has not failed; it may be in flight."""
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:
@@ -170,7 +170,7 @@ class CheckpointSaver:
         return self._staging
 
     def _choose(self, path: str, agreement: Agreement) -> Way:
-        """How all saves of this run are written; the first one decides, and says what is not the rule."""
+        """The way of writing all saves of this run; the first one decides, and says what is not the rule."""
         if self._way is not None:
             return self._way
         self._way, why = agreed_way(self._trainer.args, path, agreement)

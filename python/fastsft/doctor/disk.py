@@ -86,7 +86,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def check_checkpoints(run: Run) -> str:
-    """What a start with these flags would do with the checkpoints that are there."""
+    """The effect of a start with these flags on the checkpoints that are there."""
     from fastsft import _C
 
     _place(run)

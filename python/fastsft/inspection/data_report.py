@@ -1,4 +1,4 @@
-"""What is shown of the data before training: a report beside the model, samples with learned text marked."""
+"""View of the data before training: a report next to the model, samples with learned text marked."""
 
 from __future__ import annotations
 

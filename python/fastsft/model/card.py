@@ -35,7 +35,7 @@ def write_model_card(trainer: Any, directory: Path) -> None:
 
 
 def _is_ours(path: Path, mark: str) -> bool:
-    """Whether the file is a card of ours; what cannot be read is not."""
+    """True if the file is a card of ours; what cannot be read is not."""
     try:
         return mark in read_text(path)
     except ValueError:

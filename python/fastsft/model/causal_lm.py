@@ -239,7 +239,7 @@ class CausalLM:
         return iter(())
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
-        """What the bytes of a rank depend on."""
+        """The settings that the bytes of a rank depend on."""
         return Setting(
             json.dumps(self.engine_config()),
             args.sharding_strategy if args.world_size > 1 else "no_shard",

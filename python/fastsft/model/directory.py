@@ -20,7 +20,7 @@ from fastsft.runtime.output_files import keep_changed, note_written
 
 @dataclass(frozen=True)
 class ModelForm:
-    """How the weights are written."""
+    """Format of the written weights."""
 
     dtype: str
     max_shard_size: int
@@ -208,7 +208,7 @@ def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[Any]:
 
 
 def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
-    """What the tokenizer's save_pretrained writes into a new directory, in folders too. The digests.
+    """Write the files of the tokenizer's save_pretrained, in folders too, into a new directory. The digests.
 
     The files are durable on return; folders are when the directory is committed.
     """

@@ -58,7 +58,7 @@ class LoadedModel(CausalLM):
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            """What else scripts ask a model for (`generate`, `save_pretrained`, `device`) is the module's."""
+            """Anything else (`generate`, `save_pretrained`, `device`) is the module's."""
             if name == "module":  # not there yet
                 raise AttributeError(name)
             return getattr(self.module, name)

@@ -110,7 +110,7 @@ _ANSWERS = {
 def _job(
     arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
 ) -> dict[str, Any]:
-    """What a rank does, as JSON can hold it. ValueError for what no rank could do."""
+    """The job of a rank, as JSON can hold it. ValueError for what no rank could do."""
     words = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
     if isinstance(arguments, str) or (words is not None and flags):
         raise ValueError("expected a list of words, or names and values, got a string or both")

@@ -28,7 +28,7 @@ def foreign_functions(module: str) -> Iterator[Method]:
 
 
 def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
-    """Whether something that is called was imported from none of the places that the file names."""
+    """True if something that is called was imported from none of the places that the file names."""
     if not callable(value):
         return False
     origins = [vars(sys.modules[home]).get(name) for home, name in places if name and home in sys.modules]
@@ -39,7 +39,7 @@ def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
 
 
 def _is_written_at(value: Any, home: str, name: str) -> bool:
-    """Whether the file of `home` defines the value so: then it is the origin that a script has changed."""
+    """True if the file of `home` defines the value so: then it is the origin that a script has changed."""
     return home in sys.modules and is_defined_there(value, home, name)
 
 

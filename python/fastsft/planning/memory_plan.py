@@ -1,4 +1,4 @@
-"""What a run will hold, chosen before it begins: tokens of a micro-batch and what backward computes again.
+"""Memory of a run, planned before it begins: tokens of a micro-batch and what backward computes again.
 
 The bytes come from the engine's own description of itself (csrc/train/memory_plan.h).
 """
@@ -51,7 +51,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the bytes of a rank depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
+    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
 
     config_json: str
     strategy: str = "no_shard"
@@ -132,7 +132,7 @@ WorkloadOf = Callable[[int], Workload]
 
 @dataclass(frozen=True)
 class Wish:
-    """What the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
+    """The choices that the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
 
     longest: the longest conversation, which no budget can cut. step_tokens: of a rank in one step.
     """
@@ -167,11 +167,11 @@ class Room:
     host: int | None = None
 
     def holds(self, plan: MemoryPlan) -> bool:
-        """Whether the plan fits."""
+        """True if the plan fits."""
         return plan.total <= self.device and self.holds_host(plan)
 
     def holds_host(self, plan: MemoryPlan) -> bool:
-        """Whether what the plan keeps on the host fits there."""
+        """True if what the plan keeps on the host fits there."""
         return self.host is None or plan.host <= self.host
 
 

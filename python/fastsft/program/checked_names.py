@@ -1,4 +1,4 @@
-"""What a script changed before it calls `train()`: used, or refused by name."""
+"""Names that a script changed before it calls `train()`: used, or refused by name."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 def ranks_to_start(
     words: Sequence[str], environ: Mapping[str, str] | None = None, args_file: Path | None = None
 ) -> int:
-    """How many ranks this process should start instead of training itself; 1: none but itself.
+    """Number of ranks that this process should start instead of training itself; 1: none but itself.
 
     As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees, and one where
     use_cpu is chosen (on the command line, in a file of --config, in the .args file) or words cannot be

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def on_any_rank(flag: bool) -> bool:
-    """Whether the flag is set on any rank, the same on all; collective, one small exchange."""
+    """True if the flag is set on any rank, the same on all; collective, one small exchange."""
     if launch().world_size == 1:
         return flag
     import torch

@@ -153,7 +153,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
 
 
 def _prepare_environment(place: Launch) -> None:
-    """What torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
+    """Set what torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
 
     Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
     address of the machine's name, which is often one that other machines cannot reach.

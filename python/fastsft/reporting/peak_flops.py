@@ -1,4 +1,4 @@
-"""What a GPU can compute at most, by its name, for the share of it that a run uses (MFU)."""
+"""Peak throughput of a GPU, by its name, for the share of it that a run uses (MFU)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def peak_flops(device_name: str) -> float | None:
 
 @dataclass(frozen=True)
 class Work:
-    """What training on a token costs, and what all devices together can do."""
+    """Cost of training on a token, and peak throughput of all devices together."""
 
     flops_per_token: float
     peak_flops: float

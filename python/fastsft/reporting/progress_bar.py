@@ -51,7 +51,7 @@ class ProgressBar:
             self._bar.write(console_line(logs))
 
     def say(self, text: str, status: Status) -> None:
-        """What goes on is in the bar; after its end, a line."""
+        """Show what goes on in the bar; after its end, as a line."""
         if self._bar is None:
             print(text, file=self._stream, flush=True)
 

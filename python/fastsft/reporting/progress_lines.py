@@ -37,7 +37,7 @@ class ProgressLines:
         say(f"{console_line(logs)}  # {where}")
 
     def say(self, text: str, status: Status) -> None:
-        """What goes on now."""
+        """Say what goes on now."""
         self._said_at = time.monotonic()
         say(f"# {_place(status)}, {visible(text)}")
 

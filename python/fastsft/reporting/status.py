@@ -1,4 +1,4 @@
-"""Where a run stands, in one object, and as text of any width."""
+"""Progress of a run, in one object, and as text of any width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastsft.reporting.durations import duration_text
 
 @dataclass(frozen=True)
 class Run:
-    """What does not change: where it writes, and the log_history that it resumes with."""
+    """The part that does not change: where it writes, and the log_history that it resumes with."""
 
     output_dir: str
     log_history: list[dict[str, Any]]

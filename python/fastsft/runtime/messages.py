@@ -20,7 +20,7 @@ _said: set[str] = set()
 
 @dataclass
 class Notices:
-    """What was said while `collected` listened."""
+    """The messages that were printed while `collected` listened."""
 
     warned: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)

@@ -79,7 +79,7 @@ def read_random_states() -> dict[str, Any]:
 
 
 def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
-    """What this rank's file says. None when there is none, as after a change of the number of ranks.
+    """Random states in this rank's file. None when there is none, as after a change of the number of ranks.
 
     ValueError when the file is damaged.
     """

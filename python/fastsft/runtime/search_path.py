@@ -1,4 +1,4 @@
-"""Where Python looks for modules: never in the working directory, which may be a stranger's model or data.
+"""Search path of Python's modules: never the working directory, which may be a stranger's model or data.
 
 Imported before anything else by every program of fastsft. Therefore it imports nothing that Python has not
 loaded by then, not even `__future__`.
@@ -27,7 +27,7 @@ def leave_working_directory() -> None:
 
 
 def is_program() -> bool:
-    """Whether Python runs fastsft itself: `python -m fastsft.train`, `fastsft inspect`."""
+    """True if Python runs fastsft itself: `python -m fastsft.train`, `fastsft inspect`."""
     if os.path.basename(sys.argv[0]) == "fastsft":
         return True
     if sys.argv[0] != "-m":

@@ -1,4 +1,4 @@
-"""How long a phase may stand still before a stuck rank ends itself (docs/spec/reliability.md, section 4)."""
+"""Time without progress in a phase before a stuck rank ends itself (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What FastChat's train.py imported in all its releases, found when it is asked for.
+"""Names that FastChat's train.py imported in all its releases, found when they are asked for.
 
 `from fastsft.train import torch, Dict, transformers` works as it does there; transformers and fastchat are
 imported only for who names them.
@@ -74,7 +74,7 @@ def look_up(name: str) -> Any:
 
 
 def is_original(name: str, value: Any) -> bool:
-    """Whether `value`, which a script bound to `name`, is the object that stands there anyway."""
+    """True if `value`, which a script bound to `name`, is the object that stands there anyway."""
     try:
         found = look_up(name)
     except ImportError:
@@ -85,7 +85,7 @@ def is_original(name: str, value: Any) -> bool:
 
 
 def star_names() -> list[str]:
-    """What `import *` brings of these names: public ones whose package is installed and still has them."""
+    """The names here that `import *` brings: public ones whose package is installed and still has them."""
     return [name for name in sorted(_HOMES) if name[0] != "_" and _is_there(name)]
 
 

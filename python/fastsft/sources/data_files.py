@@ -1,4 +1,4 @@
-"""Where conversations come from: files by path, weight and content, and records of Python objects."""
+"""Sources of conversations: files by path, weight and content, and records of Python objects."""
 
 from __future__ import annotations
 

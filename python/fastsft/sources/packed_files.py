@@ -34,7 +34,7 @@ class ExpansionLimit:
 
 
 class GzipStream:
-    """What is in a gzip file."""
+    """Contents of a gzip file."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         counted = _Counted(raw)

@@ -26,12 +26,12 @@ _MOST_TEMPLATES = 1000
 
 
 def decides_ids(name: str) -> bool:
-    """Whether a file of this name may change the ids of a text."""
+    """True if a file of this name may change the ids of a text."""
     return name.startswith(("tokenizer", "special_tokens", "added_tokens", "vocab", "merges"))
 
 
 def is_tokenizer_file(name: str) -> bool:
-    """Whether a model directory has a file of this name for its tokenizer."""
+    """True if a model directory has a file of this name for its tokenizer."""
     return name in NAMES or decides_ids(name)
 
 

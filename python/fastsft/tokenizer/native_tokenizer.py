@@ -61,7 +61,7 @@ def _made(tokenizer: Any) -> Any | None:
 
 
 def _has_own_parts(tokenizer: Any) -> bool:
-    """Whether a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
+    """True if a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
     pieces = tokenizer.sp_model
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
     if foreign_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
@@ -75,7 +75,7 @@ def _has_own_parts(tokenizer: Any) -> bool:
 
 
 def _cuts_at(tokenizer: Any, added: dict[int, Any]) -> bool:
-    """Whether texts are cut at these added tokens and at nothing else, and they have these ids."""
+    """True if texts are cut at these added tokens and at nothing else, and they have these ids."""
     if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
         return False
     trie = type(tokenizer.tokens_trie)()

@@ -124,7 +124,7 @@ def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
 
 
 def agree_on_plan(trainer: Any) -> None:
-    """What is derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
+    """Agree on facts derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
     if launch().world_size == 1 or trainer.train_dataset is None:
         return
     plan = trainer.memory_plan

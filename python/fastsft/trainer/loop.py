@@ -102,14 +102,14 @@ class TrainingLoop:
             epoch, first = epoch + 1, 0
 
     def _end_epoch(self) -> bool:
-        """Whether the run is to stop with it."""
+        """True if the run is to stop with it."""
         self.trainer.due = Due()
         self.trainer.fire("on_epoch_end")
         self._log_evaluate_save()
         return bool(self.trainer.control.should_training_stop)
 
     def _do_what_is_due(self) -> bool:
-        """What the checkpoint that the run goes on from left undone at its step (due.py); whether it ends."""
+        """Do what the checkpoint of the start left undone (pending_work.py); True if the run ends."""
         due: Due = self.trainer.due
         stop = due.stop
         if due.evaluate:

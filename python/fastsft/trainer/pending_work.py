@@ -1,4 +1,4 @@
-"""What is still to do at the step where a checkpoint was taken (docs/spec/reliability.md, section 3)."""
+"""Work interrupted by a checkpoint, resumed first (docs/spec/reliability.md, section 3)."""
 
 from __future__ import annotations
 

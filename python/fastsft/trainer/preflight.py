@@ -1,4 +1,4 @@
-"""What is known at the start is refused at the start, not after hours of training."""
+"""Checks made before training starts."""
 
 from __future__ import annotations
 

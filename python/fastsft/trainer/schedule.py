@@ -12,7 +12,7 @@ from fastsft.arguments.rules.deepspeed import check_lengths
 
 
 class Schedule(Protocol):
-    """What the loop asks: the rate that step `step`, counted from 0, is done with."""
+    """For the loop: the rate that step `step`, counted from 0, is done with."""
 
     def rate(self, step: int) -> float:
         """Learning rate."""

@@ -249,7 +249,7 @@ class Trainer(
             )
 
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
-        """What lies in `output_dir` of ways that this run does not go."""
+        """Put aside what an earlier run left in `output_dir` and this run does not use."""
         forget_end(self.args.output_dir or ".")
         if not automatic:
             put_abandoned_aside(self.args.output_dir or ".", checkpoint, self.model.source_directory)

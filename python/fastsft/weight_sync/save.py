@@ -34,7 +34,7 @@ class SaveTicket:
     _done: Future[None]
 
     def done(self) -> bool:
-        """Whether it ended, well or not."""
+        """True if it ended, well or not."""
         return self._done.done()
 
     def wait(self, timeout: float | None = None) -> None:

@@ -79,7 +79,7 @@ class SaveJob:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, which says what becomes of the save."""
+        """True if this is rank 0, which says what becomes of the save."""
         return self._snapshot.rank == 0
 
     def replace(self, step: int) -> ReplacedError:

@@ -1,4 +1,4 @@
-"""What a monitor knows of the saves of each step, for as long as that can matter."""
+"""Record of the saves of each step in a monitor, for as long as that can matter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StepSaves:
 
     @property
     def even(self) -> bool:
-        """Whether every save that was registered has ended, and the reverse."""
+        """True if every save that was registered has ended, and the reverse."""
         return not self.pending[True] and not self.pending[False]
 
 
@@ -38,7 +38,7 @@ class Saves:
         return len(self._steps)
 
     def of(self, step: int) -> StepSaves:
-        """What is known of the step, to be changed."""
+        """The record of the step, to be changed."""
         return self._steps.setdefault(step, StepSaves())
 
     def failures(self) -> dict[int, str]:

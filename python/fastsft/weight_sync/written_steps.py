@@ -1,4 +1,4 @@
-"""Which files of a step directory are fastsft's: those that its manifests list, and its own small ones."""
+"""The files of a step directory that are fastsft's: those that its manifests list, and its own small ones."""
 
 from __future__ import annotations
 

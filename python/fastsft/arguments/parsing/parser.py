@@ -129,7 +129,7 @@ class DataclassParser(ArgumentParser):
             action.required = action.required and action.dest not in defaults
 
     def file_values(self, path: str) -> dict[str, Any]:
-        """What a file of `--config` says, by field. ValueError as of `flag_defaults`."""
+        """Values of a file of `--config`, by field. ValueError as of `flag_defaults`."""
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:

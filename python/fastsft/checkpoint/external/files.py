@@ -107,7 +107,7 @@ def _max_shard_size(model: Any) -> int:
 
 
 def is_pretrained(model: Any) -> bool:
-    """Whether transformers defines how the model is saved."""
+    """True if transformers defines how the model is saved."""
     kind = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return kind is not None and isinstance(model, kind)
 

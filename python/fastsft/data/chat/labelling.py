@@ -1,4 +1,4 @@
-"""How records become labels: the mask policy, the chat template and what goes with them.
+"""From records to labels: the mask policy, the chat template and what goes with them.
 
 Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates.md.
 """

@@ -1,4 +1,4 @@
-"""Whether the engine computes what a model of transformers, as a script hands it over, would compute."""
+"""Check that the engine computes what a model of transformers, as a script hands it over, would compute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.los
 def held_settings(
     module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool
 ) -> HeldSettings:
-    """What the parts of `module`, a <prefix>ForCausalLM, hold; a line for each that `config` says otherwise.
+    """Settings in the parts of `module`, a <prefix>ForCausalLM; a line for each that `config` says otherwise.
 
     caller: what a message begins with. training: whether steps are to follow, where dropout counts.
     ValueError that names every object and attribute that makes it compute something else.

@@ -37,7 +37,7 @@ _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 
 def equal_replacement(value: Any) -> str | None:
-    """What the replacement is called in a notice, when it is a known one; else None."""
+    """The name of the replacement in a notice, when it is a known one; else None."""
     module, name = _home(value)
     if name in _EXACT_ATTENTION.get(module, ()):
         return f"{module}, whose attention fastsft computes itself,"
@@ -61,7 +61,7 @@ def _home(value: Any) -> tuple[str, str]:
 
 
 def _defines_class(module: str, kind: type) -> bool:
-    """Whether the module has this class, and the methods that the file gives it."""
+    """True if the module has this class, and the methods that the file gives it."""
     if vars(sys.modules.get(module, object)).get(kind.__qualname__) is not kind:
         return False
     functions = {name: value for name, value in vars(kind).items() if isinstance(value, FunctionType)}

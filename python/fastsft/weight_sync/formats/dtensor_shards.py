@@ -35,7 +35,7 @@ class _Replicate(Inert):
 
 
 class Part:
-    """What a rank holds of a tensor: `rows`, cut along `dim`; None where every rank holds all of it."""
+    """A rank's part of a tensor: `rows`, cut along `dim`; None where every rank holds all of it."""
 
     def __init__(self, rows: torch.Tensor, dim: int | None) -> None:
         self.rows, self.dim = rows, dim
