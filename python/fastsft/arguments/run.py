@@ -17,7 +17,7 @@ class RunArguments:
     overwrite_output_dir: bool = inert(
         False,
         "a flag of example scripts",
-        "a run resumes from the checkpoint that it finds; --no_resume starts afresh",
+        "a run resumes from the checkpoint that it finds; --no_resume starts from step 0",
     )
     do_train: bool = inert(False, "a flag of example scripts", _KEPT, quiet=True)
     do_eval: bool = inert(False, "a flag of scripts; True when there is evaluation", _KEPT, quiet=True)

@@ -56,7 +56,7 @@ class TrainingArguments(ArgumentFields):
         self._record = record_of(self, TrainingArguments, given)
 
     def settled_values(self) -> dict[str, Any]:
-        """Every field of this class as it stands; lists and dictionaries are copies."""
+        """Every field of this class as it is; lists and dictionaries are copies."""
         return values_of(self, TrainingArguments)
 
     @property

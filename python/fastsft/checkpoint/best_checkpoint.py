@@ -47,14 +47,14 @@ def _verify(directory: Path) -> str:
 
 
 def keep_only(directory: str | Path, source: str = "") -> None:
-    """Remove the other checkpoints of fastsft beside `directory`; by rank 0, collective.
+    """Remove the other checkpoints of fastsft next to `directory`; by rank 0, collective.
 
     A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
     for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
     directory of that name. source: the name of one that stays as well.
     """
     path = Path(directory)
-    agreement = Agreement(f"removing the checkpoints beside {path}")
+    agreement = Agreement(f"removing the checkpoints next to {path}")
     agreement.attempt_on_first(lambda: _remove_others(path, source))
     agreement.settle(None)
 

@@ -1,4 +1,4 @@
-"""fastsft_state.json: where a run stands, what must stay the same (docs/spec/reliability.md, section 3)."""
+"""fastsft_state.json: progress of a run, what must stay the same (docs/spec/reliability.md, section 3)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
         found = content.get("format_version") if isinstance(content, dict) else None
         raise ValueError(
             f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
-            "that wrote it, or start afresh with another --output_dir or --no_resume True"
+            "that wrote it, or start from step 0 with another --output_dir or --no_resume True"
         )
     return content
 
@@ -138,7 +138,7 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
         if saved.get(name) != current[name] and not unknown:
             raise ValueError(
                 f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
-                "or start afresh with another --output_dir or --no_resume True"
+                "or start from step 0 with another --output_dir or --no_resume True"
             )
     _keep_token_budget(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)

@@ -1,6 +1,6 @@
 """Reports to rank 0 of what other ranks wrote while all of them train: through the store, not a group.
 
-A thread behind the training must not take part in collectives, which belong to the thread that trains; the
+A thread next to the training must not take part in collectives, which belong to the thread that trains; the
 store of the process group knows no order, and a rank that asks it blocks nobody.
 """
 

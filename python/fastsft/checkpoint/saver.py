@@ -1,4 +1,4 @@
-"""Checkpoints of a running loop: the training thread copies, threads behind it write."""
+"""Checkpoints of a running loop: the training thread copies, other threads write."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _GRACE = 30.0  # seconds for the reports of other ranks after an error on this o
 
 
 class CheckpointSaver:
-    """Saves checkpoints of `trainer`, at most one at a time behind the training. Every rank has one.
+    """Saves checkpoints of `trainer`, at most one at a time during training. Every rank has one.
 
     `save`, `poll` and `wait` are collective: all ranks call them in the same order, from the thread that
     trains, and all of them raise when a save failed on any rank (RuntimeError; ValueError for what the user
-    can mend). With `--on_save_error continue` they print one line instead, and training goes on.
+    can fix). With `--on_save_error continue` they print one line instead, and training goes on.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -65,7 +65,7 @@ class CheckpointSaver:
 
     @property
     def in_flight(self) -> bool:
-        """True if a save is being written behind the training."""
+        """True if a save is being written during training."""
         return self._save is not None
 
     def has(self, directory: str | Path) -> bool:
@@ -73,7 +73,7 @@ class CheckpointSaver:
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:
-        """The state as it stands is that of this checkpoint, which is there already; None: of no one."""
+        """The current state is that of this checkpoint, which is there already; None: of no one."""
         self._latest = directory
 
     def abandon(self, error: BaseException) -> None:

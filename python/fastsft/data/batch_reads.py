@@ -220,7 +220,7 @@ def _loader(
     workers: dict[str, Any] = {}
     if args.dataloader_num_workers:
         if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
-            # Such processes begin in the working directory, and would import what lies there.
+            # Such processes begin in the working directory, and would import what is there.
             os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
         workers = {

@@ -109,7 +109,7 @@ class LabelledRows:
         )
 
     def _runs(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, Tensors]]:
-        """Rows that stand next to each other, a few at a time: from, to, and their tensors."""
+        """Rows that are next to each other, a few at a time: from, to, and their tensors."""
         most = max(1, _COMPARED_TOKENS // self.width)
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else ():
             for first in range(0, len(run), most):

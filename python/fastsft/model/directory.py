@@ -153,7 +153,7 @@ def check_free_space(directory: Path, needed: int) -> None:
 
 
 def finish_save_in_flight(trainer: Any) -> None:
-    """Wait for the checkpoint that `trainer` writes behind its training; collective.
+    """Wait for the checkpoint that `trainer` writes during its training; collective.
 
     What it has written so far would be taken for what a crash left. Raises when it fails, as the saver.
     """
@@ -215,7 +215,7 @@ def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
     if tokenizer is None:
         return []
     folder = Path(directory)
-    # Others write into the directory meanwhile: what the tokenizer wrote is known by where it lies.
+    # Others write into the directory meanwhile: what the tokenizer wrote is known by its place.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
         tokenizer.save_pretrained(aside)
         names = relative_files(aside)

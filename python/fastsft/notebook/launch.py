@@ -103,7 +103,7 @@ _SECONDS_TO_LEAVE = 30.0  # between two lines about ranks that have been asked t
 _ONCE_MORE = "once more ends them at once"
 _ANSWERS = {
     1: f"interrupted: the ranks save a checkpoint and leave; {_ONCE_MORE}",
-    2: "ended; the newest checkpoint stands",
+    2: "ended; the newest checkpoint is whole",
 }
 
 

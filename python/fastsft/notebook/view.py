@@ -37,7 +37,7 @@ class TextView:
 
 
 class NotebookView:
-    """One output of the cell that is drawn anew: a bar, the newest numbers, the loss."""
+    """One output of the cell that is drawn again: a bar, the newest numbers, the loss."""
 
     is_silent = True
 

@@ -20,7 +20,7 @@ _FILLED_BY_COPIES = "transformers.models.auto."
 
 
 class Method(NamedTuple):
-    """`where` (module, class and name) is `value`, not what stands there in the file; None: not there."""
+    """`where` (module, class and name) is `value`, not what is there in the file; None: not there."""
 
     where: str
     value: Any

@@ -43,7 +43,7 @@ def is_defined_there(value: Any, module: str, qualname: str) -> bool:
 
 
 def is_written_in(value: Any, package: str) -> bool:
-    """True if the code of `value` stands in a file of `package`, in whatever function."""
+    """True if the code of `value` is in a file of `package`, in whatever function."""
     function = plain(value)
     if not isinstance(function, FunctionType):
         return False

@@ -15,7 +15,7 @@ _QUESTIONS = ("is_", "check_", "require", "warn", "logg")
 
 
 def foreign_functions(module: str) -> Iterator[Method]:
-    """Those of a module that is imported, by where they stand; without ones that only ask or complain."""
+    """Those of a module that is imported, by their places; without ones that only ask or complain."""
     source, values = source_of(module), vars(sys.modules[module])
     for name in list(source.codes):
         if "." in name or name.startswith(_QUESTIONS) or not source.defines(name) or name not in values:

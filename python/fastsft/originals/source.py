@@ -98,7 +98,7 @@ def _code_of(name: str) -> CodeType | None:
 def imports_of(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
     """(name here, module, name there) of the import statements of a module's own level.
 
-    code: of the module. package: the one that it stands in.
+    code: of the module. package: the one that it is in.
     """
     before: list[object] = [None, None]
     module, names, taken = "", None, None

@@ -68,9 +68,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one rank by what they are for, and the choices behind them.
+    """Bytes of one rank by what they are for, and the choices that they follow from.
 
-    parts and outside: on its device, which may be the CPU. host: page-locked beside a GPU. work: what it is
+    parts and outside: on its device, which may be the CPU. host: page-locked with a GPU. work: what it is
     planned for.
     """
 
@@ -161,7 +161,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that a rank may take: of its device, and of the host beside a GPU (None: not looked at)."""
+    """Bytes that a rank may take: of its device, and of the host with a GPU (None: not looked at)."""
 
     device: int
     host: int | None = None
@@ -198,7 +198,7 @@ def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) 
 
 
 def _step_time(plan: MemoryPlan) -> float:
-    """Of a step, beside one that recomputes nothing in a single endless micro-batch."""
+    """Of a step, relative to one that recomputes nothing in a single endless micro-batch."""
     fixed = _TOKENS_OF_A_MICRO_BATCH[plan.setting.device] / max(plan.work.tokens, 1)
     fixed *= _GATHERED if plan.setting.world_size > 1 else 1
     return 1 + _COMPUTED_AGAIN[plan.recompute] + fixed

@@ -71,7 +71,7 @@ def step_source(
 def single_step(
     args: TrainingArguments, native: Any, micro_batches: int, token_budget: int, cost: tuple[float, float]
 ) -> Any:
-    """This rank's part of one step: all rows of `native`, which lie micro-batch by micro-batch, rank by rank.
+    """This rank's part of one step: all rows of `native`, which are micro-batch by micro-batch, rank by rank.
 
     micro_batches: reference micro-batches of a rank, all of one size. The rest as for `step_source`.
     """

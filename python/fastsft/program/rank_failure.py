@@ -26,7 +26,7 @@ def failure_of(ranks: Ranks) -> Exception | None:
     """The error to raise for ranks that have all left; None when every one was content, or we stopped them.
 
     The first that failed by itself is to blame: not one that lost another, nor one that we ended. ValueError
-    for what the user can mend.
+    for what the user can fix.
     """
     if not ranks.failed:
         return _stopped(ranks)

@@ -113,7 +113,7 @@ def visitors_store(host: str, port: int, world_size: int) -> Any:
 
 
 def own_store() -> BoundedStore:
-    """This process's second connection to the store of its process group, for threads behind the training.
+    """This process's second connection to the store of its process group, for threads next to the training.
 
     On the first connection whoever waits keeps all others out; on this one every call must be a quick one,
     and those who call wait no longer than they say, else as long as a collective may take. It is made once:
@@ -147,7 +147,7 @@ def exchange_number(occasion: str) -> int:
     """The number of times that this process has been asked for `occasion` since its process group was made.
 
     For names in the store that no two exchanges share. All ranks ask in the same order, and a process that
-    takes the place of a dead one in a new group begins where the others do.
+    replaces a dead one in a new group begins where the others do.
     """
     from torch.distributed import distributed_c10d
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Dense bfloat16 TFLOP/s of the vendor's data sheets. The first name that the device's name holds counts, so
-# longer names stand before shorter ones.
+# longer names come before shorter ones.
 _PEAK_TFLOPS = (
     ("GB200", 2500.0),
     ("B200", 2250.0),

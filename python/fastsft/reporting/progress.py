@@ -103,7 +103,7 @@ class Progress(TrainerCallback):
     def on_train_stopped(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """The run ended early; what is printed next stands below the bar."""
+        """The run ended early; what is printed next is below the bar."""
         self._end()
 
     @contextmanager

@@ -56,14 +56,14 @@ class ProgressBar:
             print(text, file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
 def terminal_width(stream: Any) -> int:
-    """Columns of the terminal behind `stream`."""
+    """Columns of the terminal of `stream`."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError, AttributeError):

@@ -179,7 +179,7 @@ def how_to_open(directory: Path) -> Iterator[str]:
 
 
 def _filled(words: list[str]) -> list[str]:
-    """Words into lines of the page, each flag beside its value."""
+    """Words into lines of the page, each flag next to its value."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= page_width() - 12:

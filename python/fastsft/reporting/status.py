@@ -22,7 +22,7 @@ class Status:
     """Numbers of the newest step. None: not known yet, or not known here (MFU on a CPU).
 
     tokens_per_second: of all ranks, without padding. utilization: MFU, 0 to 1. peak_memory: bytes of rank 0,
-    on its GPU if it has one. phase: what goes on besides steps, `evaluating 3/12`, else "".
+    on its GPU if it has one. phase: what goes on between steps, `evaluating 3/12`, else "".
     """
 
     step: int = 0

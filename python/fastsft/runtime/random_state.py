@@ -28,14 +28,14 @@ class RandomState(NamedTuple):
 
     @classmethod
     def now(cls) -> RandomState:
-        """As they stand; a few microseconds."""
+        """The states now; a few microseconds."""
         import numpy as np
         import torch
 
         return cls(random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state())
 
     def set(self) -> None:
-        """Put the generators where they stood."""
+        """Put the generators back into their states."""
         import numpy as np
         import torch
 

@@ -20,7 +20,7 @@ def leave_working_directory() -> None:
         if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
             del sys.path[0]  # its place is where PYTHONPATH says
     places = [_directory(entry) for entry in sys.path]
-    standard = _directory(os.path.dirname(os.__file__))  # what stands from there on is installed
+    standard = _directory(os.path.dirname(os.__file__))  # what comes from there on is installed
     library = places.index(standard) if standard in places else len(places)
     kept = [entry for entry, place in zip(sys.path[:library], places, strict=False) if place != here]
     sys.path[:library] = kept

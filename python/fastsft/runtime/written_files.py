@@ -50,7 +50,7 @@ def _digest_there(path: Path) -> Digest | None:
 
 
 def written_in(directory: Path) -> dict[str, list[Digest]]:
-    """By name, what fastsft has written into the directory; {} where no record is, or none of ours."""
+    """By name, what fastsft has written into the directory; {} without a record that fastsft wrote."""
     path = directory / RECORD_NAME
     try:
         content = read_json_object(path) if not path.is_symlink() else {}

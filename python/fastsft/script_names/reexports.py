@@ -74,12 +74,12 @@ def look_up(name: str) -> Any:
 
 
 def is_original(name: str, value: Any) -> bool:
-    """True if `value`, which a script bound to `name`, is the object that stands there anyway."""
+    """True if `value`, which a script bound to `name`, is the object that is there anyway."""
     try:
         found = look_up(name)
     except ImportError:
         return False
-    # transformers puts another module object into sys.modules when a part of it is imported anew.
+    # transformers puts another module object into sys.modules when a part of it is imported again.
     both = isinstance(value, ModuleType) and isinstance(found, ModuleType)
     return value is found or (both and (value.__name__, value.__file__) == (found.__name__, found.__file__))
 

@@ -176,6 +176,6 @@ def _around(before: list[int], after: list[int], named: Any) -> tuple[bool, bool
     if before in ([], [named.bos]) and after in ([], [named.eos]):
         return bool(before), bool(after)
     raise ValueError(
-        f"tokenizer.json: it puts the ids {before} in front of a text and {after} behind it, more than "
+        f"tokenizer.json: it puts the ids {before} in front of a text and {after} after it, more than "
         "bos_token and eos_token"
     )

@@ -1,4 +1,4 @@
-"""The native tokenizer that stands for a Hugging Face tokenizer object."""
+"""The native tokenizer that is equal to a Hugging Face tokenizer object."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to
 
 
 def native_of(tokenizer: Any) -> Any | None:
-    """The native equal of ours, of a slow LlamaTokenizer or of a fast tokenizer as it is set up now, or None.
+    """Native equal of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set up now, or None.
 
     Read from a slow object: vocab_file, legacy, added tokens, add_bos_token, add_eos_token, special tokens;
     from a fast one what backend_tokenizer.to_str() says: docs/spec/fastchat_labels.md, section 3.4. None
     where a script has changed a method of the object, its class or a base: then the object itself is called.
-    ValueError for one of ours that was changed, which nothing could call.
+    ValueError for one of fastsft's that was changed, which nothing could call.
     """
     own = getattr(tokenizer, "native", None)
     if isinstance(own, _C.Tokenizer):

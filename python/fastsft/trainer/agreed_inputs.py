@@ -153,6 +153,6 @@ def tokenizer_facts(tokenizer: Any) -> Facts:
 
 
 def model_facts(model: Any) -> Facts:
-    """config.json as it stands, and where the weights are that training starts from."""
+    """config.json as it is, and where the weights are that training starts from."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
     return {"config.json": config, "the model's weights are in": place_of_weights(model)}

@@ -75,7 +75,7 @@ class BadSteps:
         tell(f"step {step}: {reason}; left out, it changed no weight ({self._count} so far)")
 
     def rolled_back(self, steps: list[int]) -> None:
-        """The run stands before `steps` again, whose groups are not computed this time."""
+        """The run is before `steps` again, whose groups are not computed this time."""
         self.left_out.update(steps)
         self._count += len(steps)
         self._spikes.clear()

@@ -61,7 +61,7 @@ class CallbackHandler:
             self.add(callback)
 
     def add(self, callback: Any) -> None:
-        """Add an instance, or one made of a class, behind the others."""
+        """Add an instance, or one made of a class, after the others."""
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
     def pop(self, callback: Any) -> Any:

@@ -19,7 +19,7 @@ _WITHIN = (
 def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
     """A line when callbacks of a script may look for weights and gradients in a module that is not trained.
 
-    model: where it was made of a model of transformers, its parameters stand still until train() returns.
+    model: where it was made of a model of transformers, its parameters do not change until train() returns.
     """
     if getattr(model, "module", None) is None:
         return

@@ -23,7 +23,7 @@ class Due:
     log_entries: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in fastsft_state.json."""
+        """As it is in fastsft_state.json."""
         return dataclasses.asdict(self)
 
     @classmethod

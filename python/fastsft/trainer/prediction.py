@@ -162,6 +162,6 @@ def _to_host(kept: Any, batch: int) -> tuple[bool, list[npt.NDArray[Any]]]:
 
 
 def as_number(value: Any) -> Any:
-    """A number of numpy or torch as Python's, so that it can stand in a JSON file; else the value."""
+    """A number of numpy or torch as Python's, so that it can be in a JSON file; else the value."""
     is_scalar = isinstance(value, np.generic | np.ndarray | torch.Tensor) and np.size(value) == 1
     return value.item() if is_scalar else value

@@ -46,7 +46,7 @@ def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[
 
 
 def metric_key(name: str) -> str:
-    """A metric as it stands in the logs of evaluation: loss is eval_loss."""
+    """A metric as it is in the logs of evaluation: loss is eval_loss."""
     return name if name.startswith("eval_") else f"eval_{name}"
 
 

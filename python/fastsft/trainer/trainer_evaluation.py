@@ -36,7 +36,7 @@ class PredictionOutput(NamedTuple):
 
 
 class TrainerEvaluation:
-    """Evaluates the model as it stands; a part of Trainer."""
+    """Evaluates the model as it is; a part of Trainer."""
 
     args: TrainingArguments
     fixed_arguments: FixedArguments

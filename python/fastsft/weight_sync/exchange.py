@@ -1,6 +1,6 @@
 """Messages of ranks to each other during training: through a store, never through a process group.
 
-A writer thread may not enqueue collectives beside the training thread's, and a rank that stays away from a
+A writer thread may not enqueue collectives during the training thread's, and a rank that stays away from a
 collective cannot be named.
 """
 

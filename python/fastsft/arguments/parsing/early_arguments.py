@@ -17,7 +17,7 @@ def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | 
     """True if --use_cpu or --no_cuda is true among the words of a command line, or among names and values.
 
     All that the run itself reads is read, by its own rules: a file of --config, and `args_file`, which
-    stands before the words. ValueError for words that the parser does not take.
+    comes before the words. ValueError for words that the parser does not take.
     """
     parser = _parser()
     if isinstance(arguments, Mapping):

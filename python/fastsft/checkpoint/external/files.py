@@ -169,6 +169,6 @@ def _tokenizer(trainer: Any) -> Any:
 
 
 def _digest_small_files(staging: Path, weights: set[str]) -> list[Any]:
-    """Of the files beside `weights`, those in folders too, durable on return."""
+    """Of the files next to `weights`, those in folders too, durable on return."""
     small = (name for name in relative_files(staging) if name not in weights and not name.startswith("."))
     return [digest_durably(staging, name) for name in small]

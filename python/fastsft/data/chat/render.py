@@ -203,7 +203,7 @@ class Program:
         stop = self._stop or ""
         end = upto.rfind(stop) + len(stop)
         if end <= len(before) or (stop and stop not in upto[len(before) :]):
-            return f"the chat template writes no {stop!r} behind reply {reply}"
+            return f"the chat template writes no {stop!r} after reply {reply}"
         if not full.startswith(upto[:end]):
             return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
         return len(before), end

@@ -19,7 +19,7 @@ from fastsft.originals.unimported import imported_by, names_in
 from fastsft.runtime.messages import warn_once
 
 _DEFAULT_ATTENTION = "sdpa"
-# The modules besides the model's own that compute a step.
+# The modules, the model's own excepted, that compute a step.
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
 
 

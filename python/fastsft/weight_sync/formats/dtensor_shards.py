@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Inert:
-    """A stand-in for a class of torch.distributed: keeps the state that the file has for it."""
+    """A substitute for a class of torch.distributed: keeps the state that the file has for it."""
 
     def __new__(cls, *_: Any) -> Inert:
         """Whatever the file constructs it with."""
