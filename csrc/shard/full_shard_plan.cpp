@@ -6,8 +6,8 @@ namespace fastsft {
 namespace {
 
 // Everything by ranges; whole units only in buffers: of parameters the one computed and its
-// neighbour, of gradients the one written and the one reduced. A block's reduction runs beside the
-// gather of the block after the next; that of the embedding beside the next micro-batch's gather.
+// neighbour, of gradients the one written and the one reduced. A block's reduction runs during the
+// gather of the block after the next; that of the embedding during the next micro-batch's gather.
 StateBytes plan_full_shard(const StateDescription& d) {
   const int64_t range = d.total() / d.world_size, embedding = d.padded(0);
   const auto open = static_cast<int64_t>(2 + d.resident_units);

@@ -5,7 +5,7 @@
 namespace fastsft {
 namespace {
 
-// Parameters whole; gradients by ranges beside whole ones in float32, and after the update one
+// Parameters whole; gradients by ranges next to whole ones in float32, and after the update one
 // gather at a time.
 StateBytes plan_shard_grad_op(const StateDescription& d) {
   const int64_t clone = d.clones() ? 1 : 0;

@@ -33,7 +33,7 @@ class TrainingArguments(ArgumentFields):
         self.settle()
 
     def settle(self, set_now: frozenset[str] = frozenset()) -> None:
-        """Check the fields and derive what hangs on them; also after changes. ValueError: see the class.
+        """Check the fields and derive what depends on them; also after changes. ValueError: see the class.
 
         set_now: fields that a script sets even where the value is the old one (given.py).
         """

@@ -21,7 +21,7 @@ class Schedule(Protocol):
 def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[str, Any]] = ()) -> Schedule:
     """The schedule of a run of `max_steps`. ValueError for options that it does not have.
 
-    history: log history of the run so far, whose evaluations a plateau hangs on.
+    history: log history of the run so far, whose evaluations a plateau depends on.
     """
     from fastsft import _C
 
