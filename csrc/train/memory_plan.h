@@ -8,7 +8,7 @@
 
 namespace fastsft {
 
-// A run as far as its memory depends on it.
+// Inputs of the memory plan.
 struct PlanRequest {
   std::string strategy = "no_shard";
   c10::ScalarType dtype = c10::ScalarType::Float;

@@ -22,7 +22,7 @@ constexpr uint32_t packed_size(PackedToken token) { return token >> 24; }
 
 // Words of 1 to 15 bytes already encoded, so that each is merged once: buckets of two entries, one
 // cache line each. Where a bucket is full its neighbour takes the word; where both are, the second
-// entry gives way to the next word. Ids must be below 2^24.
+// entry is evicted. Ids must be below 2^24.
 class WordCache {
  public:
   // A word as two numbers: its bytes padded with zeros, its size in the last byte.

@@ -102,7 +102,7 @@ class ReportBox:
 
 
 class Deadline:
-    """A moment that is never, until somebody sets it."""
+    """A deadline that can be set later."""
 
     def __init__(self) -> None:
         self._at: float | None = None

@@ -59,7 +59,7 @@ class CheckpointSaver:
             self._settle()
 
     def wait(self) -> None:
-        """Until the save in flight is a checkpoint, or has failed."""
+        """Wait for the save in flight, until it is a checkpoint or has failed."""
         if self._save is not None:
             self._settle()
 

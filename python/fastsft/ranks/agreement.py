@@ -57,7 +57,7 @@ class Agreement:
     def settle(self, value: T) -> list[T]:
         """The value of every rank, in their order; collective.
 
-        When a rank failed, every rank raises: the guilty one its own error, the others one with its words.
+        When a rank failed, every rank raises: the failing one its own error, the others one with its message.
         """
         from fastsft import _C
 

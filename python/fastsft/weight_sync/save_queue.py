@@ -1,4 +1,4 @@
-"""The saves of one engine that have not ended: one that writes, and one at most that waits for it."""
+"""The saves of one engine that have not ended: at most one running and one queued."""
 
 from __future__ import annotations
 
