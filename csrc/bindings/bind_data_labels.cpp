@@ -78,7 +78,7 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
   return label_conversations(*conversations, labeller);
 }
 
-// The lines of --report_bad where they lie: they may be as many as the records.
+// The lines of --report_bad in place: they may be as many as the records.
 template <typename Owner>
 py::cpp_function bad_records() {
   return py::cpp_function(

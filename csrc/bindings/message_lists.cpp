@@ -66,7 +66,7 @@ class ListReader {
     return true;
   }
 
-  // ASCII text lies in the object as it is; other text is encoded beside it, so that the object
+  // ASCII text is in the object as it is; other text is encoded next to it, so that the object
   // does not keep a second copy.
   static bool read_text(PyObject* source, Value& value) {
     value.kind = ValueKind::kString;

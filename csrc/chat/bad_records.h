@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// Fills in where the faults of a record stand, and appends to `lines` what --report_bad lists of
+// Fills in the places of the faults of a record, and appends to `lines` what --report_bad lists of
 // it: one line of JSON for each fault and each finding that took something away, with file, record,
 // line, byte, id, field, remark, reason, action and excerpt.
 void place_findings(const RecordChunk& chunk, const Conversation& record, const std::string& file,

@@ -14,7 +14,7 @@ std::string_view view(const RecordChunk& chunk, const RecordSlice& slice) {
   return std::string_view(chunk.text).substr(slice.begin, slice.end - slice.begin);
 }
 
-// What stands before `byte` in its chunk.
+// What is before `byte` in its chunk.
 std::string_view before(const RecordChunk& chunk, int64_t byte) {
   return std::string_view(chunk.text).substr(0, static_cast<size_t>(byte - chunk.first_byte));
 }

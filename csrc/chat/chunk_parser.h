@@ -33,7 +33,7 @@ class ChunkParser {
   RecordParser parser_;
 };
 
-// Where a message of a record stands, or for -1 the record itself: line from 1, byte from 0, and
+// Place of a message of a record, or for -1 the record itself: line from 1, byte from 0, and
 // the first characters there.
 struct Place {
   int64_t line = 0;

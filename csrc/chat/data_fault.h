@@ -26,7 +26,7 @@ struct DataFault {
   int64_t message = -1;  // counted from 0; -1 when the record itself is at fault
   std::string reason;
   bool always_stops = false;  // whatever --on_bad_sample says
-  // Where it stands, as far as that is known: line from 1, byte from 0, the first characters there.
+  // Its place, as far as that is known: line from 1, byte from 0, the first characters there.
   std::string file{};
   int64_t line = 0;
   int64_t byte = 0;

@@ -27,7 +27,7 @@ class DataReport {
   };
 
   void add(const LabelledRecord& record);
-  // Counts another part of the data set behind this one.
+  // Counts another part of the data set after this one.
   void append(const DataReport& next);
 
   int64_t num_records() const { return num_records_; }

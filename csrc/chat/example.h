@@ -13,7 +13,7 @@ struct TokenSpan {
 };
 
 // One conversation as the trainer sees it: ids without padding, and the learned positions.
-// The label of position p is ids[p] when p lies in a learned span, else -100. Labels are not
+// The label of position p is ids[p] when p is in a learned span, else -100. Labels are not
 // shifted. Spans are in order, not empty and do not touch.
 struct Example {
   std::vector<int32_t> ids;

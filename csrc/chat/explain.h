@@ -9,7 +9,7 @@ namespace fastsft {
 
 struct ExplainedToken {
   int32_t id = 0;
-  uint32_t begin = 0;  // bytes of the text that it stands for; none for BOS and padding
+  uint32_t begin = 0;  // bytes of the text that it encodes; none for BOS and padding
   uint32_t end = 0;
   bool is_learned = false;
 };

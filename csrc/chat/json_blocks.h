@@ -5,7 +5,7 @@
 
 namespace fastsft {
 
-// What splitting needs to know of 64 bytes of JSON; bit i stands for byte i.
+// What splitting needs to know of 64 bytes of JSON; bit i is of byte i.
 struct JsonBlock {
   uint64_t quotes = 0;
   uint64_t backslashes = 0;

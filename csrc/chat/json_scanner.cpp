@@ -139,7 +139,7 @@ void JsonScanner::check_utf8(size_t begin, size_t end) const {
   throw JsonFault(ReadFault::kInvalidUtf8, at, concat("invalid UTF-8 at byte ", at));
 }
 
-// The end of the part of a string that stands for itself; it is checked to be UTF-8.
+// The end of the part of a string that means itself; it is checked to be UTF-8.
 size_t JsonScanner::find_string_part(size_t begin) const {
   bool has_wide = false;
   const size_t end =

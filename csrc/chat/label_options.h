@@ -36,7 +36,7 @@ TrainTurns parse_train_turns(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);
 const char* name_of(MaskPolicy policy);
 
-// The template's name that stands for the model's own Jinja template.
+// The template's name that means the model's own Jinja template.
 inline constexpr const char* kModelTemplate = "model";
 
 }  // namespace fastsft

@@ -31,7 +31,7 @@ void settle_outcome(LabelledRecord& record) {
   if (record.outcome == Action::kExcluded) record.labels = Labels();
 }
 
-// Labels by spans need to know which bytes a token stands for.
+// Labels by spans need to know which bytes a token encodes.
 void check_offsets(const Tokenizer& tokenizer) {
   constexpr std::string_view kProbe = "Hi there.";
   std::vector<Token> tokens;

@@ -11,7 +11,7 @@
 
 namespace fastsft {
 
-// Some records as they stand in their file, not parsed yet.
+// Some records as they are in their file, not parsed yet.
 struct RecordChunk {
   std::string text;
   std::vector<RecordSlice> slices;
@@ -47,7 +47,7 @@ class RecordReader {
  private:
   void open();
   void refuse_other_formats() const;
-  // What stands at `at` begins neither an array nor a record.
+  // What is at `at` begins neither an array nor a record.
   [[noreturn]] void refuse_start(size_t at) const;
   bool read_block();
   void split(std::vector<RecordSlice>& slices);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kBlocksAtOnce = 32;
 
-// Bytes that a backslash stands before. `escaped` says so of the block's first byte, then of the
-// first one behind it.
+// Bytes that a backslash is before. `escaped` says so of the block's first byte, then of the
+// first one after it.
 uint64_t find_escaped(uint64_t backslashes, bool& escaped) {
   uint64_t result = escaped ? 1 : 0;
   if (backslashes == 0) {
@@ -41,7 +41,7 @@ uint64_t prefix_xor(uint64_t x) {
   return x;
 }
 
-// What stands before a record is no more than a comma, as it should.
+// What is before a record is no more than a comma, as it should.
 bool is_plain_lead(std::string_view lead, bool is_first) {
   size_t at = std::min(lead.find_first_not_of(kJsonSpace), lead.size());
   if (!is_first) {
@@ -51,7 +51,7 @@ bool is_plain_lead(std::string_view lead, bool is_first) {
   return at == lead.size();
 }
 
-// Records that are neither object nor list; none of them behind the first fault.
+// Records that are neither object nor list; none of them after the first fault.
 int64_t count_scalars(std::string_view text, bool is_first) {
   int64_t count = 0;
   try {
@@ -125,7 +125,7 @@ void ArraySplitter::add(std::string_view text, size_t end, bool is_last,
   begin_ = end;
 }
 
-// Behind the array there may be white space until the end of the file, of any length.
+// After the array there may be white space until the end of the file, of any length.
 void ArraySplitter::finish(std::string_view text, bool is_end, std::vector<RecordSlice>& slices) {
   const bool has_rest =
       depth_ <= 0 && text.find_first_not_of(kJsonSpace, closed_) != std::string_view::npos;

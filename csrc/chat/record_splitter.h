@@ -22,7 +22,7 @@ struct RecordSlice {
 // would find it.
 class ArraySplitter {
  public:
-  // `text` begins where the last slice of the call before ended, or behind the array's "[", and
+  // `text` begins where the last slice of the call before ended, or after the array's "[", and
   // has grown at its end since. Appends the slices that are complete; with `is_end` all of it.
   void split(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);
 
@@ -38,7 +38,7 @@ class ArraySplitter {
   size_t begin_ = 0;    // of the next slice
   size_t scanned_ = 0;  // bytes of the text that were seen
   size_t record_ = 0;   // where the open record begins
-  size_t closed_ = 0;   // behind the array's "]"
+  size_t closed_ = 0;   // after the array's "]"
   int64_t depth_ = 1;
   uint64_t in_string_ = 0;  // all bits set inside a string
   bool escaped_ = false;    // the next byte is

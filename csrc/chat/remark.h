@@ -49,7 +49,7 @@ bool is_bad_sample(Remark remark);
 enum class Action {
   kNoted,       // kept as it is
   kTruncated,   // cut on the right
-  kSalvaged,    // a part was taken out or mended, the rest is kept
+  kSalvaged,    // a part was taken out or fixed, the rest is kept
   kUnlabelled,  // kept in its place without a label
   kDropped,     // FastChat's own drop: kept in its place without a label
   kExcluded,    // has no row

@@ -9,9 +9,9 @@
 
 namespace fastsft {
 
-// A transcript's tokens, BOS excluded, each with whether it is learned: its last byte lies in a
+// A transcript's tokens, BOS excluded, each with whether it is learned: its last byte is in a
 // learned span (a special token's last byte that is not white space which it took along; a mark
-// without bytes counts as the byte behind it). Data is encoded as plain text. False when data
+// without bytes counts as the byte after it). Data is encoded as plain text. False when data
 // spells a special token and the tokenizer cannot keep it apart.
 bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
                        std::vector<Token>& tokens, std::vector<bool>& learned);

@@ -27,7 +27,7 @@ struct ChatTemplate {
   // Written only where S is not empty.
   std::string before_system{};
   std::string after_system{};
-  bool system_in_user = false;  // behind the first before_user instead of in front of it
+  bool system_in_user = false;  // after the first before_user instead of in front of it
 
   std::string before_user{};
   std::string after_user{};
@@ -41,7 +41,7 @@ struct ChatTemplate {
   bool strips = false;  // white space around every text goes, as Jinja's `trim` does
 
   // For --mask_policy fastchat: FastChat writes a message without text as the role
-  // alone, with nothing behind it.
+  // alone, with nothing after it.
   std::string empty_user{};
   std::string empty_assistant{};
   bool has_fastchat_labels = false;

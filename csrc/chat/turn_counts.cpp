@@ -41,7 +41,7 @@ bool TurnCounts::locate() {
          tokens_[last_].end == end_ + stop_.size() && tokenizer_.is_special(tokens_[last_].id);
 }
 
-// A turn that does not stand first has other tokens when it does: only its first word differs.
+// A turn that is not first has other tokens when it does: only its first word differs.
 bool TurnCounts::adjust_first_word() {
   adjustment_ = 0;
   if (begin_ == 0 || tokenizer_.prefixes_every_part()) return true;

@@ -24,7 +24,7 @@ class TurnCounts {
   void enter(size_t begin, size_t end);
   // Of the turn alone.
   int64_t count_turn();
-  // Of the turn's first bytes, up to `end`, whose last byte is a space behind a non-space.
+  // Of the turn's first bytes, up to `end`, whose last byte is a space after a non-space.
   int64_t count_prefix(size_t end);
 
  private:
@@ -40,10 +40,10 @@ class TurnCounts {
   size_t begin_ = 0;
   size_t end_ = 0;
   size_t first_ = 0;        // token of the turn's beginning
-  size_t last_ = 0;         // behind its last token
+  size_t last_ = 0;         // after its last token
   bool derivable_ = false;  // of this turn
   bool aligned_ = true;     // stops were special tokens so far
-  int64_t adjustment_ = 0;  // ids that the first word has more when it stands first
+  int64_t adjustment_ = 0;  // ids that the first word has more when it is first
 };
 
 }  // namespace fastsft

@@ -12,7 +12,7 @@ namespace fastsft {
 // Types in which weights are stored: F32, F16, BF16; F64 is read only.
 bool is_readable_weight(DType dtype);
 
-// `from` may lie at any address. Exact for F32, F16 and BF16; F64 is rounded to nearest.
+// `from` may be at any address. Exact for F32, F16 and BF16; F64 is rounded to nearest.
 void read_floats(DType dtype, const std::byte* from, std::span<float> to);
 
 // Rounds to nearest even. A finite value that F16 cannot hold is std::invalid_argument.

@@ -14,7 +14,7 @@ namespace {
 
 using Sink = std::function<void(uint64_t offset, std::span<const std::byte>)>;
 
-// Gives the part's bytes of one tensor to `sink`, as they stand in the file.
+// Gives the part's bytes of one tensor to `sink`, as they are in the file.
 void for_bytes(const PlannedTensor& tensor, const StatePart& part, HostValues& host,
                const Sink& sink) {
   const ParamSlot& slot = *tensor.place.slot;

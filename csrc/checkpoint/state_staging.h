@@ -4,7 +4,7 @@
 
 namespace fastsft {
 
-// A copy of a part of the state in host memory, page-locked beside a GPU, which stays as it is
+// A copy of a part of the state in host memory, page-locked with a GPU, which stays as it is
 // while training goes on. Masters are float32 in it, moments as they are held. The buffers are made
 // by the first copy and used again.
 class StateStaging {

@@ -12,7 +12,7 @@ namespace fastsft {
 
 // Master weights and AdamW's moments as safetensors by flat ranges: optimizer-rank-RRRRR-of-WWWWW
 // holds, for every unit, "<unit>.master", ".exp_avg" and ".exp_avg_sq";
-// which elements they are and the hash of the unit's layout stand in the metadata. Masters are F32
+// which elements they are and the hash of the unit's layout are in the metadata. Masters are F32
 // (split ones joined), moments F32 or BF16, as they were held.
 
 // Writes the file of this rank's part into an existing directory, durable on return.

@@ -72,7 +72,7 @@ class Line {
     return !error_;
   }
 
-  // Whoever brings the piece that is next takes it and all that waited behind it.
+  // Whoever brings the piece that is next takes it and all that waited for it.
   void hand_over(Done done) {
     std::unique_lock lock(take_mutex_);
     waiting_.emplace(done.number, std::move(done));

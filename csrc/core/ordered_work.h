@@ -12,7 +12,7 @@ class OrderedWork {
   virtual ~OrderedWork() = default;
 
   // The steps of one piece. `make` runs on one thread at a time and in order, and returns null when
-  // there is no more; `work` runs beside others; `take` again on one thread at a time, in the order
+  // there is no more; `work` runs in parallel; `take` again on one thread at a time, in the order
   // of `make`. `poll` runs on the calling thread now and then.
   struct Piece {
     virtual ~Piece() = default;

@@ -10,7 +10,7 @@ namespace fastsft {
 // most.
 void run_in_parts(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body);
 
-// The number of threads that `wanted` stands for.
+// The number of threads that `wanted` means.
 int choose_threads(int wanted);
 
 }  // namespace fastsft

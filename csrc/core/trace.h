@@ -10,7 +10,7 @@
 
 namespace fastsft::trace {
 
-// What happens beside what: one lane a kind of work.
+// Timeline of overlapping work, one lane per kind.
 enum class Lane : uint8_t {
   kHost,        // what the calling thread does; "synchronize ..." where it waits for the device
   kCompute,     // blocks, and the ops inside them
@@ -34,7 +34,7 @@ struct RecordedSpan {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Notes the point behind all work enqueued so far. Does not wait.
+  // Notes the point after all work enqueued so far. Does not wait.
   virtual int64_t mark() = 0;
   // When that point was reached; waits for it. Nanoseconds of the steady clock.
   virtual int64_t nanoseconds(int64_t mark) = 0;

@@ -27,7 +27,7 @@ inline char32_t utf8_code_point(std::string_view text, size_t at) {
 // included), or std::string_view::npos.
 size_t find_invalid_utf8(std::string_view text);
 
-// How many bytes at the beginning of `text`, which begins with none that is well-formed, stand for
+// How many bytes at the beginning of `text`, which begins with none that is well-formed, mean
 // one U+FFFD: as much as could have become a character (Unicode's maximal subpart).
 size_t broken_utf8_size(std::string_view text);
 

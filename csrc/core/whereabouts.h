@@ -41,7 +41,7 @@ class Phase {
   const char* before_;
 };
 
-// This rank is well, another one failed and said why. RuntimeError in Python.
+// Another rank failed; carries its message. RuntimeError in Python.
 class PeerFailedError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -11,7 +11,7 @@ namespace fastsft {
 // The stream that this thread gives its work on `device` to; none on the CPU, where work is done
 // when a call returns.
 std::optional<c10::Stream> current_stream(c10::Device device);
-// A stream beside it, for work that overlaps; none on the CPU.
+// A second stream, for work that overlaps; none on the CPU.
 std::optional<c10::Stream> side_stream(c10::Device device);
 
 // A point in the work given to a device. On the CPU every point has passed when it is recorded, and
@@ -21,7 +21,7 @@ class DeviceEvent {
   enum class Timing { kOff, kOn };
   explicit DeviceEvent(c10::Device device, Timing timing = Timing::kOff);
 
-  // Behind all work that `stream` has now; the current stream when none is given.
+  // After all work that `stream` has now; the current stream when none is given.
   void record(std::optional<c10::Stream> stream = std::nullopt);
   // What `stream` is given from now on waits for the point; the host does not wait.
   void block(std::optional<c10::Stream> stream = std::nullopt) const;

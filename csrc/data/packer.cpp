@@ -22,8 +22,8 @@ Bins to_bins(const Packing& packing, size_t count) {
   return bins;
 }
 
-// The dearest conversation first, each into the cheapest bin that has room; none when one finds no
-// room.
+// The most expensive conversation first, each into the cheapest bin that has room; none when one
+// finds no room.
 std::optional<Bins> spread(std::span<const int64_t> lengths, size_t count, int64_t budget,
                            const PackCost& cost) {
   Bins bins(count);
@@ -65,8 +65,8 @@ double cost_of(std::span<const int32_t> items, std::span<const int64_t> lengths,
   return sum;
 }
 
-// Micro-batches of like cost are computed in the same round; within a round the dearest goes to the
-// rank that has the least so far.
+// Micro-batches of like cost are computed in the same round; within a round the most expensive goes
+// to the rank that has the least so far.
 StepPacking deal(Bins bins, std::span<const int64_t> lengths, size_t ranks, const PackCost& cost) {
   std::vector<double> costs;
   for (const auto& bin : bins) costs.push_back(cost_of(bin, lengths, cost));

@@ -31,8 +31,8 @@ using StepPacking = std::vector<std::vector<std::vector<int32_t>>>;
 StepPacking pack_step(std::span<const int64_t> lengths, int64_t ranks, int64_t micro_batch_tokens,
                       const PackCost& cost);
 
-// The time of a step is that of the dearest micro-batch of each round, summed over rounds; this is
-// the share of it in which ranks work: 1 when every round is even.
+// The time of a step is that of the most expensive micro-batch of each round, summed over rounds;
+// this is the share of it in which ranks work: 1 when every round is even.
 double balance(const StepPacking& packing, std::span<const int64_t> lengths, const PackCost& cost);
 
 }  // namespace fastsft

@@ -13,7 +13,7 @@ class SpaceIndex {
 
   void insert(int64_t value);
   void erase(int64_t value);
-  // The smallest member that is at least `value`, or -1. `value` may lie past `largest`.
+  // The smallest member that is at least `value`, or -1. `value` may be past `largest`.
   int64_t at_least(int64_t value) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace fastsft {
 
 // A cache file that is cut, changed, of another version or of other inputs. Not the user's fault:
-// it is made anew.
+// it is made again.
 class DamagedCache : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

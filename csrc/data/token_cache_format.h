@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// A token cache, one file, little-endian, numbers as they lie in memory:
+// A token cache, one file, little-endian, numbers as they are in memory:
 //
 //   offset 0        kTokenCacheMagic, then zeros up to kTokenCacheAlignment
 //   sections        each at a multiple of kTokenCacheAlignment, in the order of TokenCacheSection

@@ -25,7 +25,7 @@ auto as_write_error(Call&& call) {
 
 }  // namespace
 
-// A file that grows: the cache itself for the ids, one beside it for each smaller section.
+// A file that grows: the cache itself for the ids, one next to it for each smaller section.
 class TokenCacheWriter::Part {
  public:
   Part(FileSystem& file_system, std::string path)
@@ -192,7 +192,7 @@ std::string TokenCacheWriter::finish(const std::string& key, const std::string& 
   const std::string path = join_path(directory_, key + ".tokens");
   file_system_.rename(file.path(), path);
   parts_[kIdsSection].reset();
-  // The directory is not synced: after a power cut the cache may be missing, and is made anew.
+  // The directory is not synced: after a power cut the cache may be missing, and is made again.
   return path;
 }
 

@@ -28,7 +28,7 @@ class TokenDataset {
   TokenDataset();
   TokenDataset(TokenDataset&&) = default;
   TokenDataset& operator=(TokenDataset&&) = default;
-  // Over arrays that lie in `file`. `checksum` is what `checksum()` returns.
+  // Over arrays that are in `file`. `checksum` is what `checksum()` returns.
   TokenDataset(std::shared_ptr<const MappedFile> file, const TokenArrays& arrays, int32_t max_id,
                uint32_t checksum);
 
@@ -51,7 +51,7 @@ class TokenDataset {
   // The largest id and label, or -1: a model's vocabulary must hold it.
   int32_t max_id() const { return max_id_; }
 
-  // `row` must lie in [0, size()); std::invalid_argument otherwise.
+  // `row` must be in [0, size()); std::invalid_argument otherwise.
   std::span<const int32_t> ids(int64_t row) const;
   std::span<const TokenSpan> learned(int64_t row) const;
   int64_t length(int64_t row) const;

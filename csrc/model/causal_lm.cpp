@@ -203,7 +203,7 @@ void CausalLM::backward_block(const BlockContext& context, const at::Tensor& wei
         block_forward(context, blocks_[index], weights, saved_[index].input, out, slot(layer));
   }
   block_backward(context, blocks_[index], weights, saved_[index], grad, gradient);
-  saved_[index] = {};  // held on, it would keep old buffers alive while larger ones come
+  saved_[index] = {};  // else old buffers stay alive when the pool grows
 }
 
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,

@@ -38,7 +38,7 @@ struct BlockContext {
   bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 
-// Pre-norm attention and SwiGLU MLP, with biases behind the products where the model has them:
+// Pre-norm attention and SwiGLU MLP, with biases after the products where the model has them:
 //   middle = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
 //   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
 // `slot` names the buffers of the activations: the layer, or one name for all under recompute.

@@ -11,7 +11,7 @@
 
 namespace fastsft {
 
-// Where the parameters of a decoder lie: unit 0 is the embedding, 1..num_layers the blocks, the
+// Where the parameters of a decoder are: unit 0 is the embedding, 1..num_layers the blocks, the
 // last one head and final norm. Tied: unit 0 is [embedding, final norm] and there is no last one.
 class DecoderLayout {
  public:

@@ -5,7 +5,7 @@
 
 namespace fastsft {
 
-// What backward computes again, from the dearest in memory to the dearest in time: nothing; norms
+// What backward computes again, from the most memory to the most time: nothing; norms
 // and the SwiGLU product; also the gate and up projections; or the whole block from its input. It
 // never changes the numbers.
 enum class Recompute { kNone, kSelective, kGateUp, kBlock };

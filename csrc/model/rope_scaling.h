@@ -25,7 +25,7 @@ struct RopeSettings {
   FrequencyScaling scale_frequency;
 };
 
-// Of a config.json, in both spellings: rope_theta beside rope_scaling, or all in rope_parameters.
+// Of a config.json, in both spellings: rope_theta next to rope_scaling, or all in rope_parameters.
 // Throws std::invalid_argument for a kind of scaling that is not registered.
 RopeSettings parse_rope(const ConfigFields& fields);
 

@@ -9,7 +9,7 @@
 namespace fastsft {
 namespace {
 
-// One stream for each lane of a device: the pool behind `side_stream` is small and goes round, so a
+// One stream for each lane of a device: the pool of `side_stream` is small and goes round, so a
 // new one for each collective would soon be a stream that somebody works on.
 c10::Stream stream_of(trace::Lane lane, at::Device device) {
   static std::mutex mutex;

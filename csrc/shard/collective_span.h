@@ -18,7 +18,7 @@ class CollectiveSpan {
   CollectiveSpan(trace::Lane lane, const std::string& name) : lane_(lane) {
     if (trace::Recorder::on()) span_ = trace::Recorder::instance().begin(lane, name);
   }
-  // The collective is enqueued; `wait` orders the current stream behind it.
+  // The collective is enqueued; `wait` orders the current stream after it.
   void enqueued(at::Device device, const std::function<void()>& wait);
   void waited() { trace::Recorder::instance().end(std::exchange(span_, 0)); }
 

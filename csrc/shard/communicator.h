@@ -45,7 +45,7 @@ class Communicator {
   virtual void barrier() = 0;
 };
 
-// Two groups over the same ranks, by their c10d names, so that a gather never waits behind a
+// Two groups over the same ranks, by their c10d names, so that a gather never waits for a
 // reduction. Empty names, or groups of one rank: nothing to communicate.
 // `watchdog` (outlives the communicator) watches the waits of the host.
 std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,

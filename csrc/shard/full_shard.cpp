@@ -35,7 +35,7 @@ int64_t FullShard::parameter_bytes() const {
   return sum;
 }
 
-// A buffer that was given back is written at once: on a device the collective comes behind the
+// A buffer that was given back is written at once: on a device the collective comes after the
 // computation that reads it, which is in the stream already; on the CPU that is over.
 void FullShard::begin_gather(size_t unit) {
   if (buffers_.holds(unit)) return;

@@ -81,7 +81,7 @@ void ReducedGradients::finish_pending() {
     local.copy_(sum);
   }
   filled_[pending_unit_] = true;
-  // What writes the buffer or the range next is enqueued behind this addition.
+  // What writes the buffer or the range next is enqueued after this addition.
   buffers_.give_back(pending_unit_);
 }
 

@@ -49,10 +49,10 @@ class Gradients {
 // What a rank keeps of a sum over ranks: its range, or the whole.
 enum class Reduction { kRange, kWhole };
 
-// Reduced after every micro-batch and added to what the rank keeps, one reduction at a time behind
+// Reduced after every micro-batch and added to what the rank keeps, one reduction at a time during
 // the next block's backward. Sums over ranks and the addition are float32; a bfloat16 sum is
 // rounded once a micro-batch. With several copies, the sum over the micro-batches is reduced over
-// them, behind the last micro-batch's backward.
+// them, after the last micro-batch's backward.
 class ReducedGradients : public Gradients {
  public:
   struct Options {

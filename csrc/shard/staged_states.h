@@ -23,7 +23,7 @@ class StagedStates {
   // The unit's state on the device, for work that the current stream is given from now on; the
   // next unit begins to arrive. Units come in their order.
   UnitState begin(size_t unit);
-  // That work writes the state: it goes back to the host behind it.
+  // Copies the state back to the host after the work enqueued so far.
   void end(size_t unit);
   // The host may read the states when the current stream is done with what it has now.
   void finish();

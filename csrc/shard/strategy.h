@@ -23,7 +23,7 @@ struct StrategyContext {
   RankGroups& groups;                   // likewise
   at::ScalarType compute_dtype;         // float32 or bfloat16
   at::Device device;                    // of parameters, gradients and optimizer state
-  // Units that are whole at once besides the one computed and its neighbour (1 when tied).
+  // Units that are whole at once next to the one computed and its neighbour (1 when tied).
   size_t resident_units;
   at::ScalarType grad_dtype = at::kFloat;   // of the accumulated gradient: float32 or bfloat16
   at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments: float32 or bfloat16
@@ -47,15 +47,15 @@ struct StrategyContext {
 };
 
 // Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the
-// master range is the compute copy; in bfloat16 each rank keeps a bfloat16 range beside it, written
-// by AdamW, which is also the upper half of a split master.
+// master range is the compute copy; in bfloat16 each rank keeps a bfloat16 range next to it,
+// written by AdamW, which is also the upper half of a split master.
 class Strategy {
  public:
   Strategy(const StrategyContext& context, const Sharding& ranks)
       : context_(context), ranks_(ranks) {}
   virtual ~Strategy() = default;
 
-  // Begins to make `unit` whole behind the current compute; nothing when it is whole already.
+  // Starts gathering `unit` asynchronously; no-op if already gathered.
   virtual void prefetch(size_t unit) = 0;
   // The whole padded flat parameters in the compute dtype, valid until `release`.
   virtual at::Tensor gather(size_t unit) = 0;
@@ -72,7 +72,7 @@ class Strategy {
 
   Gradients& gradients() { return *gradients_; }
   std::vector<UnitState>& states() { return states_; }
-  // The bfloat16 range beside master; none in float32.
+  // The bfloat16 range next to master; none in float32.
   std::optional<at::Tensor> compute_range(size_t unit) const;
 
   // The ranks that hold one copy of the state together, and which copy this is. Ranks of different
@@ -83,7 +83,7 @@ class Strategy {
   at::Device device() const { return context_.device; }  // of what is communicated
 
   // The unit's state where the update runs, units in their order; between `end_update` and the end
-  // of `finish_update`, what is on the host is behind it.
+  // of `finish_update`, what is on the host is out of date.
   UnitState begin_update(size_t unit);
   void end_update(size_t unit);
   void finish_update();

@@ -20,7 +20,7 @@ class AtomicDirectory {
   // Folders of the files, manifest, sync, rename to `<parent>/<name>`, sync of the parent. One of
   // ours of that name changes places with it and is deleted only after the new one is durable: one
   // of the two always has the name, or can be given it back by `restore_replaced`. What else has
-  // the name (a link, what another program wrote) is put aside before, and of ours what others
+  // the name (a link, what another program wrote) is put aside before, and of fastsft's what others
   // wrote there (removal.h). Returns the new path.
   std::string commit(const std::string& name, const Manifest& manifest);
   // What `commit` put aside: its new path, "" when nothing was.
@@ -36,10 +36,10 @@ class AtomicDirectory {
   bool committed_ = false;
 };
 
-// Renames the directory `path`, which holds a manifest of ours, to
+// Renames the directory `path`, which holds fastsft's manifest, to
 // `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes what we wrote. What
 // others wrote there is put aside under `name` (default: its own); returns its new path, "" when
-// there was nothing. std::invalid_argument when it is none of ours.
+// there was nothing. std::invalid_argument when it is not fastsft's.
 std::string delete_directory(FileSystem& file_system, const std::string& path,
                              const std::string& name = "");
 

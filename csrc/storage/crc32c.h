@@ -7,7 +7,7 @@
 namespace fastsft {
 
 // CRC-32C (Castagnoli, reflected polynomial 0x82F63B78) of everything before, which `previous`
-// stands for (0 at the start), followed by `bytes`. Check value: "123456789" -> 0xE3069283.
+// is of (0 at the start), followed by `bytes`. Check value: "123456789" -> 0xE3069283.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous = 0);
 
 // The same without the CPU's instruction, for machines that lack it and for the test of both.

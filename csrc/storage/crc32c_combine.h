@@ -4,7 +4,7 @@
 
 namespace fastsft {
 
-// The checksum of two stretches of bytes behind each other from their own.
+// The checksum of two stretches of bytes after each other from their own.
 uint32_t crc32c_combine(uint32_t first, uint32_t second, uint64_t second_size);
 
 // The same for many second stretches of one size.

@@ -11,7 +11,7 @@ namespace fastsft {
 
 // Whether files below the directory of `path` are best written past the page cache: local disks
 // whose file system takes O_DIRECT next to other writes of the same file (ext4, XFS). Elsewhere, as
-// on network file systems, the kernel's own write-behind is quicker.
+// on network file systems, the kernel's own delayed writing is quicker.
 bool takes_direct_writes(const std::string& path);
 
 // Collects the bytes of stretches of a file in page-aligned memory and writes whole blocks past the

@@ -60,7 +60,7 @@ void move_files(FileSystem& file_system, const std::string& from, const std::str
   for (const auto& directory : changed) file_system.sync_directory(directory);
 }
 
-// One file takes the place of another in a single step, and what else loaders read with it is the
+// One file replaces another in a single step, and what else loaders read with it is the
 // same: the old model stays until then.
 bool is_swap(FileSystem& file_system, const std::string& parent, const std::string& set) {
   const auto config = [](const std::string& folder) { return join_path(folder, "config.json"); };
@@ -93,7 +93,7 @@ std::string in_the_way(const std::string& parent, const std::string& set, const 
 }
 
 // Moves what the set would write over, or remove, and fastsft did not write, into a folder of its
-// own: beside the model it would be read by loaders that take all weights of a directory. What
+// own: next to the model it would be read by loaders that take all weights of a directory. What
 // loaders begin with goes first. Returns the folder, "" when there was nothing.
 std::string put_foreign_aside(FileSystem& file_system, const std::string& parent,
                               const std::string& set, std::vector<std::string> names) {

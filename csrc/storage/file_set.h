@@ -8,8 +8,8 @@
 
 namespace fastsft {
 
-// Replaces a set of files of a directory that holds other things besides: the files of a model.
-// The new ones lie in an AtomicDirectory inside of it, which is committed to a name of our own with
+// Replaces a set of files of a directory that holds other things, too: the files of a model.
+// The new ones are in an AtomicDirectory inside of it, which is committed to a name of our own with
 // a manifest: from then on the set counts as written, and a crash while its files take their names
 // is finished by `finish_file_sets`. Weights that loaders would find are taken away before and come
 // last, so that nothing ever loads a mixture; a single file under the same config.json is replaced
@@ -39,7 +39,7 @@ struct BrokenFileSet {
 
 // Installs the sets that a crash left in `parent`; returns those that do not verify. They are left
 // alone, but where `remove_useless` (only while no other run writes there) those in which nothing
-// waits: they are empty, or hold no more than a manifest of ours and damaged files of its list.
+// waits: they are empty, or hold no more than fastsft's manifest and damaged files of its list.
 std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::string& parent,
                                             bool remove_useless = false);
 

@@ -73,7 +73,7 @@ class FileSystem {
 };
 
 FileSystem& posix_file_system();
-// The same for large files that nobody reads soon and that are written beside other work: past the
+// The same for large files that nobody reads soon and that are written during other work: past the
 // page cache where that is best (posix_file.h).
 FileSystem& direct_file_system();
 

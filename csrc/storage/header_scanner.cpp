@@ -9,7 +9,7 @@
 namespace fastsft {
 namespace {
 
-// Bytes that stand for themselves in a string and are characters by themselves.
+// Bytes that mean themselves in a string and are characters by themselves.
 constexpr std::array<bool, 256> make_plain() {
   std::array<bool, 256> plain{};
   for (size_t byte = 0x20; byte < 0x80; ++byte) plain[byte] = byte != '"' && byte != '\\';
@@ -123,7 +123,7 @@ void HeaderScanner::read_escape(std::string& into) {
   append_utf8(point, into);
 }
 
-// Four digits behind the "u" that is next.
+// Four digits after the "u" that is next.
 char32_t HeaderScanner::read_hex() {
   const std::string_view digits = text_.substr(++at_, 4);
   uint32_t value = 0;

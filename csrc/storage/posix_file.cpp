@@ -75,7 +75,7 @@ void PosixFile::start_writeback(uint64_t offset, uint64_t size) {
 
 void PosixFile::sync() {
   if (direct_) direct_->flush();
-  // After a failed fsync the kernel may drop the dirty pages: a second one would lie.
+  // After a failed fsync the kernel may drop the dirty pages: a second one would report success.
   while (::fsync(descriptor_) != 0) {
     if (errno != EINTR) fail_call("sync", path_, errno);
   }

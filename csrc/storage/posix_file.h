@@ -15,7 +15,7 @@ enum class Caching { kCached, kDirect };
 // the bytes of calls before it, `close` at the latest.
 class PosixFile : public WritableFile, public RangeFile {
  public:
-  // `flags` beside O_WRONLY | O_CREAT, as of open(2).
+  // `flags`, added to O_WRONLY | O_CREAT, as of open(2).
   PosixFile(const std::string& path, int flags, Caching caching = Caching::kCached);
   ~PosixFile() override;
   PosixFile(const PosixFile&) = delete;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kOwnPrefix = ".fastsft-";
 
-// Where the first component of ours begins that something stands below; npos without one.
+// Start of the first own component with something below it; npos without one.
 size_t own_folder(const std::string& path) {
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = path.find('/', begin);

@@ -6,7 +6,7 @@ namespace fastsft {
 
 // Where a call of the *at family works: a name, and an open directory that it is relative to. From
 // the first component with a name of our own (.fastsft-...) on no link is followed: who puts a link
-// where a directory of ours was, moves nothing that we write. Before it links lead as usual.
+// where our directory was, moves nothing that we write. Before it links lead as usual.
 class PosixPlace {
  public:
   explicit PosixPlace(const std::string& path);

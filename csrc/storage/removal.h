@@ -12,7 +12,7 @@ namespace fastsft {
 // The file in directories that are being written: all in them is ours.
 inline constexpr const char* kOwnerMark = ".fastsft-owner";
 
-// Whether fastsft wrote the directory `path`: it is no link and holds a manifest of ours, whole.
+// Whether fastsft wrote the directory `path`: it is no link and holds fastsft's manifest, whole.
 bool holds_manifest(FileSystem& file_system, const std::string& path);
 // Whether it is one that fastsft was writing or removing: also with the owner mark, or empty.
 bool is_unfinished(FileSystem& file_system, const std::string& path);
@@ -21,15 +21,15 @@ bool is_unfinished(FileSystem& file_system, const std::string& path);
 // The marks of ownership go last: a crash in between leaves a directory that is known as ours.
 void remove_whole(FileSystem& file_system, const std::string& path);
 
-// Removes the files that the manifest of the directory lists, and the directory. What else lies in
+// Removes the files that the manifest of the directory lists, and the directory. What else is in
 // it is kept: the directory is renamed to `previous-<UTC time>-<name>` then. Returns the new path,
 // "" when nothing was kept.
 std::string remove_written(FileSystem& file_system, const std::string& path,
                            const std::string& name);
 
-// Removes those of `names` that lie in the directory, and the folders that this empties. `names`
+// Removes those of `names` that are in the directory, and the folders that this empties. `names`
 // are paths below it, each of a file (of a link the link itself). Nothing is reached through a
-// link. Returns what else lies there; of a folder that no name has, its own name alone.
+// link. Returns what else is there; of a folder that no name has, its own name alone.
 std::vector<std::string> remove_named(FileSystem& file_system, const std::string& path,
                                       const std::vector<std::string>& names);
 

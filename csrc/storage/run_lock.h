@@ -5,7 +5,7 @@
 namespace fastsft {
 
 // One run at a time in an output directory. The lock is the kernel's and goes with the process, so
-// that a killed run leaves none behind; `.fastsft-lock` also says who holds it. It works between
+// that a killed run leaves none; `.fastsft-lock` also says who holds it. It works between
 // hosts where the file system passes locks on (NFS does).
 class RunLock {
  public:

@@ -30,7 +30,7 @@ struct SafetensorsHeader {
 };
 
 // Reads and checks the header of a whole file (docs/spec/reliability.md, section 5.1): after it,
-// every range lies inside the file, without holes or overlaps, and agrees with its shape and type.
+// every range is inside the file, without holes or overlaps, and agrees with its shape and type.
 // Throws std::invalid_argument "<where>: <what is wrong>".
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);

@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// The JSON of a safetensors header as it stands: types and names are checked, ranges are not.
+// The JSON of a safetensors header as it is: types and names are checked, ranges are not.
 // Event by event, so that a hostile header costs no more than its own size.
 SafetensorsHeader parse_safetensors_json(std::string_view text, const std::string& where);
 

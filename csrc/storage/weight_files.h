@@ -13,7 +13,7 @@
 namespace fastsft {
 
 // The weight files of a Hugging Face directory, split as transformers splits a state dict and
-// written tensor after tensor, in an order of the caller's own: a file's data may stand in any
+// written tensor after tensor, in an order of the caller's own: a file's data may be in any
 // order. The directory keeps its old files until `commit`.
 class WeightFiles {
  public:

@@ -33,7 +33,7 @@ at::Tensor part(const at::Tensor& bytes, uint64_t begin, uint64_t size) {
   return bytes.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(size));
 }
 
-// What a copy costs beside its bytes is paid for every tensor of every sync: no views where a
+// What a copy costs apart from its bytes is paid for every tensor of every sync: no views where a
 // pointer will do.
 bool is_plain(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.is_cpu() && tensor.scalar_type() == dtype && tensor.is_contiguous() &&

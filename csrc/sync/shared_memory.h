@@ -12,7 +12,7 @@ struct SharedControl;
 // How one process of a host hands bytes to others of the same host: a file of /dev/shm that all of
 // them map. Rank 0 sends, in chunks through two slots, so that it copies one in while the receivers
 // copy the other out; messages go from all to all. The file loses its name once all have mapped it:
-// processes that are killed leave nothing behind.
+// processes that are killed leave nothing.
 //
 // Every member makes the same calls in the same order, each from one thread at a time. Every wait
 // has a deadline. std::runtime_error past it, or when another member has aborted.

@@ -30,7 +30,7 @@ class AddedMatcher {
   // `tokens` must outlive this. Of equal texts the first counts.
   explicit AddedMatcher(const std::vector<const AddedToken*>& tokens);
 
-  // The next match behind the cursor, which moves on; nothing when there is none.
+  // The next match after the cursor, which moves on; nothing when there is none.
   std::optional<Match> find_next(std::string_view text, SpecialText specials, Cursor& cursor) const;
 
   bool empty() const { return nodes_.size() == 1; }

@@ -15,7 +15,7 @@ void LibraryTokenizer::encode(std::string_view text, SpecialText specials,
        calls_.encode(std::string(text), specials == SpecialText::kPlain)) {
     const auto next = std::max(at, std::min(end, static_cast<uint32_t>(text.size())));
     // The library gives a divided character to all of its tokens. Here the last one has it: an
-    // empty range behind the character would count as part of what follows.
+    // empty range after the character would count as part of what follows.
     if (tokens.size() > first && begin < at && next == at) {
       at = std::max(tokens.back().begin, begin);
       tokens.back().end = at;

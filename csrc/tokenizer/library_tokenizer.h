@@ -26,8 +26,8 @@ struct LibraryCalls {
   bool legacy = true;
 };
 
-// A tokenizer that fastsft does not run itself behind the interface of those that it does. Ranges
-// that the library leaves open go to the token behind them. As slow as the library.
+// A tokenizer that fastsft does not run itself with the interface of those that it does. Ranges
+// that the library leaves open go to the token after them. As slow as the library.
 class LibraryTokenizer : public Tokenizer {
  public:
   explicit LibraryTokenizer(LibraryCalls calls) : calls_(std::move(calls)) {}

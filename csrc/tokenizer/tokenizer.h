@@ -8,7 +8,7 @@
 
 namespace fastsft {
 
-// One id and the bytes [begin, end) of the text that it stands for. The ranges of a text's tokens
+// One id and the bytes [begin, end) of the text that it encodes. The ranges of a text's tokens
 // follow each other and cover it; a mark that the tokenizer put in front of the text has an empty
 // range.
 struct Token {
@@ -71,12 +71,12 @@ class Tokenizer {
   virtual bool is_special(int32_t id) const = 0;  // found by its text, apart from the vocabulary
   // The tokenizer's `legacy`: FastChat's label arithmetic asks for it.
   virtual bool legacy() const = 0;
-  // Text between special tokens has the tokens that it has alone, wherever it stands.
+  // Text between special tokens has the tokens that it has alone, wherever it is.
   virtual bool prefixes_every_part() const = 0;
 
   // True promises, for every text: tokens that end at or before a space that follows a non-space
   // are the same whatever comes after it; a space alone is one token; and special tokens take no
-  // white space beside them away. Then results for a part of a text follow from results for the
+  // white space next to them away. Then results for a part of a text follow from results for the
   // whole.
   virtual bool cuts_before_spaces() const = 0;
 };

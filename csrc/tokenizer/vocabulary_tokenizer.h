@@ -10,7 +10,7 @@
 
 namespace fastsft {
 
-// What stands beside tokenizer.json: in tokenizer_config.json, or in a tokenizer object.
+// Settings next to tokenizer.json: in tokenizer_config.json, or in a tokenizer object.
 struct JsonTokenizerSettings {
   std::vector<GivenToken> added;
   // Texts of the named tokens; "" for none. They must be tokens.
@@ -45,7 +45,7 @@ class VocabularyTokenizer : public Tokenizer {
   std::vector<const AddedToken*> list_unnormalized() const;
   static std::vector<const AddedToken*> list_pointers(const std::vector<AddedToken>& tokens);
 
-  // Calls `encode_part(begin, end)` for what lies between the matches in `text`, and appends these
+  // Calls `encode_part(begin, end)` for what is between the matches in `text`, and appends these
   // to `tokens`; `offset` is that of the text.
   template <typename Output, typename EncodePart>
   static void encode_between(const AddedMatcher& matcher, std::string_view text, uint32_t offset,

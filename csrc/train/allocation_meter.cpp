@@ -44,7 +44,7 @@ class CountingAllocator : public c10::Allocator {
     default_copy_data(to, from, size);
   }
 
-  c10::Allocator* inner = nullptr;  // torch's own while this one stands before it
+  c10::Allocator* inner = nullptr;  // torch's own while this one is before it
 };
 
 // Never destroyed: tensors may outlive the meter.

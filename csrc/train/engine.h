@@ -179,7 +179,7 @@ class Engine {
   RankGroups groups_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
-  EmbeddingNoise noise_;  // of the step that is being done
+  EmbeddingNoise noise_;  // of the current step
   at::Tensor control_;    // ops/clip_control/control_slots.h
   BatchUpload upload_;
   StepResults results_;

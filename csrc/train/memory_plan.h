@@ -8,7 +8,7 @@
 
 namespace fastsft {
 
-// A run as far as its memory depends on it.
+// Inputs of the memory plan.
 struct PlanRequest {
   std::string strategy = "no_shard";
   c10::ScalarType dtype = c10::ScalarType::Float;
@@ -28,12 +28,12 @@ struct PlanRequest {
 };
 
 // Bytes of one rank by what they are for. `peak` is the most that torch's allocator of the device
-// hands out at once from the engine's construction on; `outside` is held beside it.
+// hands out at once from the engine's construction on; `outside` is held next to it.
 struct MemoryPlan {
   std::vector<std::pair<std::string, int64_t>> parts;  // they add up to peak
   int64_t peak = 0;
   int64_t outside = 0;
-  // Page-locked memory of the host, beside a GPU: offloaded state, uploads, results of steps. On
+  // Page-locked memory of the host, with a GPU: offloaded state, uploads, results of steps. On
   // CPUs it is in `parts`.
   int64_t host = 0;
 };

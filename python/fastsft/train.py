@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-# Run by its path, this folder stands in sys.path, where its names would hide those of other packages.
+# Run by its path, this folder is in sys.path, where its names would hide those of other packages.
 if __name__ == "__main__" and __spec__ is None:
     _FOLDER = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [
@@ -95,7 +95,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     """Read the arguments, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
 
     arguments: words of a command line, or names and values, as `flags` are; by default the command line of
-    the program. None for --check_data, which trains nothing. Raises ValueError for what the user can mend
+    the program. None for --check_data, which trains nothing. Raises ValueError for what the user can fix
     (flags, data, model), RuntimeError for a run that fails.
     """
     global local_rank

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Run by its path, this folder stands in sys.path, where its names would hide those of other packages.
+# Run by its path, this folder is in sys.path, where its names would hide those of other packages.
 if __name__ == "__main__" and __spec__ is None:
     _FOLDER = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [

@@ -90,7 +90,7 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
         ("lr_scheduler_type: cosin", "a.yaml", "lr_scheduler_type: expected one of linear, cosine"),
         ("max_steps: [1]", "a.yaml", "max_steps: expected int, got a list"),
         ("seed: 1\nse-ed: 2", "a.yaml", "unknown key 'se-ed'"),
-        ("max_steps: 1\nmax-steps: 2", "a.yaml", "stands there twice"),
+        ("max_steps: 1\nmax-steps: 2", "a.yaml", "is there twice"),
         ("- a", "a.yaml", "expected names of flags with values, got a list"),
         ("a: [", "a.yaml", "is not YAML"),
         ("{", "a.json", "not JSON: "),

@@ -140,7 +140,7 @@ def test_damage_is_noticed_and_mended(
     capsys.readouterr()
     again = load(source, tmp_path / "c")
     assert rows(again) == expected
-    assert "the token cache is damaged and made anew" in capsys.readouterr().out
+    assert "the token cache is damaged and made again" in capsys.readouterr().out
     assert bytes(content) != path.read_bytes()
 
 

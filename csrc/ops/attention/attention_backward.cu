@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kDeltaWarps * 32) delta_kernel(AttentionBackwa
   if (threadIdx.x % 32 == 0) args.delta[head * a.tokens + token] = sum;
 }
 
-// Where one head of one conversation lies.
+// Place of one head of one conversation.
 template <typename T>
 struct Head {
   const T *queries, *keys, *values, *grad_out;

@@ -13,7 +13,7 @@ namespace {
 using cpu::AttentionScratch;
 using cpu::HeadView;
 
-// Where the heads of a packed batch lie.
+// Places of the heads of a packed batch.
 struct Heads {
   int64_t num_heads, num_key_value_heads, head_dim;
 

@@ -42,7 +42,7 @@ __device__ inline void store_pack(T* to, const float* values) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
 
-// float32 tables beside T data: kWidth floats in accesses of at most 16 bytes.
+// float32 tables next to T data: kWidth floats in accesses of at most 16 bytes.
 template <int kWidth>
 __device__ inline void load_floats(const float* from, float* values) {
   constexpr int kStep = kWidth < 4 ? kWidth : 4;

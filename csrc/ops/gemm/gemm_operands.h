@@ -11,7 +11,7 @@ namespace fastsft::cuda {
 GemmKey gemm_key(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
                  bool transpose_b, double beta, bool tf32);
 
-// The tensor itself when its rows lie at least a row apart, otherwise (expanded) a copy.
+// The tensor itself when its rows are at least a row apart, otherwise (expanded) a copy.
 at::Tensor with_separate_rows(const at::Tensor& matrix);
 
 }  // namespace fastsft::cuda

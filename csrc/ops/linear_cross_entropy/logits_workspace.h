@@ -10,7 +10,7 @@ namespace fastsft {
 struct LogitsWorkspace {
   at::Tensor losses;       // [tokens] float64; CUDA only
   at::Tensor logits;       // [rows, stride] float32
-  at::Tensor grad_logits;  // [rows, stride]: the logits in float32, else beside them
+  at::Tensor grad_logits;  // [rows, stride]: the logits in float32, else next to them
 };
 
 // Parts of `lent` (uint8), which is large enough by the function below (std::invalid_argument

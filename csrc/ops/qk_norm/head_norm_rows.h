@@ -6,7 +6,7 @@
 
 namespace fastsft::cpu {
 
-// The backward pass of rms_norm_rows in place, for `rows` heads of `dim` that lie end to end on one
+// The backward pass of rms_norm_rows in place, for `rows` heads of `dim` that are end to end on one
 // thread: grad becomes the gradient of x; `grad_weight` [dim] is added to. Formulas in
 // ops/qk_norm/qk_norm.h.
 void head_norm_backward_rows(float* grad, const float* x, const float* weight, const float* rstd,

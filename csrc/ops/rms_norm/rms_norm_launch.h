@@ -11,7 +11,7 @@ namespace fastsft::cuda {
 
 // Formulas and overwritten arguments: ops/rms_norm/rms_norm.h. All pointers are on the current
 // device; work is enqueued on `stream` and not waited for. `width` is the elements of one access,
-// `plan` how a row lies over threads (ops/cuda/row_plan.h).
+// `plan` how threads share a row (ops/cuda/row_plan.h).
 struct RmsNormArgs {
   const void* x;
   const void* residual;  // null: no residual

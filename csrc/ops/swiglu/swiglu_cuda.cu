@@ -25,7 +25,7 @@ __global__ void forward_kernel(SwigluArgs args) {
   }
 }
 
-// The result may lie over gate_up: each thread reads its elements before it writes them.
+// The result may overwrite gate_up: each thread reads its elements before it writes them.
 template <typename T, int kWidth>
 __global__ void backward_kernel(SwigluArgs args) {
   const T* gate = static_cast<const T*>(args.gate_up) + 2 * args.width * blockIdx.x;

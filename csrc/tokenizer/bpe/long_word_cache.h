@@ -15,7 +15,7 @@ struct WordToken {
   uint32_t size = 0;
 };
 
-// Words already encoded that are too long for WordCache. Bounded: when full it begins anew.
+// Words already encoded that are too long for WordCache. Bounded: when full it begins again.
 class LongWordCache {
  public:
   static constexpr size_t kMaxWord = 64;

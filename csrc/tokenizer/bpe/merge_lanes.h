@@ -13,8 +13,8 @@ namespace fastsft {
 
 // The merges of one word of up to kLanes - 1 tokens. A pair is its rank and, for the leftmost of
 // equals, the position of its left token. Joined tokens keep the position of their first one. A
-// neighbour that joins with nothing stands at either end, so that nothing depends on where a pair
-// lies. Several words can be merged in turns: one does not wait for the memory that another needs.
+// neighbour that joins with nothing is at either end, so that nothing depends on where a pair
+// is. Several words can be merged in turns: one does not wait for the memory that another needs.
 template <size_t kLanes>
 class MergeLanes {
  public:

@@ -19,7 +19,7 @@ class MergeTable {
   // Throws std::invalid_argument where PairTable has no room for the symbols or the ranks.
   explicit MergeTable(const MergeRules& rules);
 
-  // A space stands for U+2581.
+  // A space means U+2581.
   int32_t find_character(char32_t character) const { return characters_.find(character); }
   // Equal scores have equal ranks.
   const PairTable& pairs() const { return pairs_; }
@@ -46,7 +46,7 @@ class MergeTable {
   CharacterTable characters_;
   PairTable pairs_;
   PairTable neighbours_;              // pairs of characters inside tokens
-  std::vector<uint8_t> is_followed_;  // by symbol: some token has a character behind it,
+  std::vector<uint8_t> is_followed_;  // by symbol: some token has a character after it,
   std::vector<uint8_t> is_preceded_;  // before it
 };
 

@@ -10,7 +10,7 @@ namespace fastsft {
 
 // Which two tokens join, in what order, and into what. Five pairs a cache line, all compared at
 // once: no branch waits for memory. Pairs out of a row of 256 ids, the bytes or the commonest
-// characters, lie in a square of their own as well.
+// characters, are in a square of their own as well.
 class PairTable {
  public:
   static constexpr uint32_t kNone = (1u << 22) - 1;
@@ -65,7 +65,7 @@ class PairTable {
   struct alignas(64) Bucket {
     std::array<uint64_t, kPairs> pairs;  // the key, then the rank
     std::array<int32_t, kPairs> ids;
-    uint32_t is_full;  // a pair of this bucket may lie in the next one
+    uint32_t is_full;  // a pair of this bucket may be in the next one
   };
   struct Near {
     uint32_t inverted;

@@ -9,7 +9,7 @@
 
 namespace fastsft {
 
-// Ids by text: one flat table that holds copies of the texts beside each other.
+// Ids by text: one flat table that holds copies of the texts next to each other.
 class TextIndex {
  public:
   static constexpr int32_t kMissing = -1;

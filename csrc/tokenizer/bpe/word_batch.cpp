@@ -20,7 +20,7 @@ void WordBatch::load(std::string_view text, size_t begin, std::span<const uint32
     add(WordCache::load_key(text.data() + at, ends[i] - at));
   }
   if (i == ends.size()) return;
-  // The last words, fewer than kLoaded bytes, are read from a copy with room behind it.
+  // The last words, fewer than kLoaded bytes, are read from a copy with room after it.
   char tail[2 * WordCache::kLoaded] = {};
   const size_t first = at;
   std::memcpy(tail, text.data() + first, text.size() - first);

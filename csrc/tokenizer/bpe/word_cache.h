@@ -22,7 +22,7 @@ constexpr uint32_t packed_size(PackedToken token) { return token >> 24; }
 
 // Words of 1 to 15 bytes already encoded, so that each is merged once: buckets of two entries, one
 // cache line each. Where a bucket is full its neighbour takes the word; where both are, the second
-// entry gives way to the next word. Ids must be below 2^24.
+// entry is evicted. Ids must be below 2^24.
 class WordCache {
  public:
   // A word as two numbers: its bytes padded with zeros, its size in the last byte.
@@ -33,10 +33,10 @@ class WordCache {
   // Held by no entry.
   static constexpr Key kNoWord = {~uint64_t{0}, 0};
 
-  // The number of tokens lies in the top four bits of the key. All zeros when empty.
+  // The number of tokens is in the top four bits of the key. All zeros when empty.
   struct Entry {
     Key key;
-    std::array<PackedToken, 4> tokens;  // of more than four: where the rest lies, then nothing
+    std::array<PackedToken, 4> tokens;  // of more than four: where the rest is, then nothing
 
     size_t count() const { return key.high >> 60; }
     bool holds(const Key& wanted) const {
@@ -63,8 +63,8 @@ class WordCache {
                                  static_cast<uint64_t>(product));
   }
   void prefetch(uint32_t hash) const { __builtin_prefetch(bucket_of(hash)); }
-  // Which of the two entries is a coin's throw, so nothing branches on it. Words go beside only
-  // where the bucket is full, and nothing leaves it.
+  // Which of the two entries is a coin's throw, so nothing branches on it. Words go to the
+  // neighbour only where the bucket is full, and nothing leaves it.
   const Entry* find(const Key& key, uint32_t hash) const {
     const Entry* bucket = bucket_of(hash);
     const Entry* entry = bucket + !bucket->holds(key);

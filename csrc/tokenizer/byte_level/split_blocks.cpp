@@ -75,7 +75,7 @@ uint64_t find_cl100k_starts(const Block& b, size_t max_digits) {
   const uint64_t others = run_begins(b.others) & ~(b.blanks << 1);
   // A letter takes one character in front of it along: a space, or a single other one.
   const uint64_t letters = run_begins(b.letters) & ~(plain_spaces << 1) & ~(others << 1);
-  // Newlines behind other characters belong to them.
+  // Newlines after other characters belong to them.
   const uint64_t first_behind = b.newlines & (b.others << 1);
   const uint64_t behind = b.newlines & (b.newlines ^ (b.newlines + first_behind));
   const uint64_t spaces = b.spaces & ~behind;
@@ -84,7 +84,7 @@ uint64_t find_cl100k_starts(const Block& b, size_t max_digits) {
          last_spaces | find_starts_behind_newlines(b, spaces);
 }
 
-// The last start that no byte behind the block can move: two bytes decide about a contraction, and
+// The last start that no byte after the block can move: two bytes decide about a contraction, and
 // a run of spaces must be seen whole.
 BlockStarts keep_certain(uint64_t starts, uint64_t spaces, size_t size) {
   const size_t run = std::countl_one(spaces << (kBlock - size));

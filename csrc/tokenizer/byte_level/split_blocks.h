@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// Up to 64 ASCII bytes of a text as sets: bit i of a mask stands for byte i.
+// Up to 64 ASCII bytes of a text as sets: bit i of a mask is of byte i.
 struct ClassMasks {
   uint64_t letters = 0;
   uint64_t digits = 0;

@@ -38,7 +38,7 @@ class AddedTokens {
     tokens_.insert_or_assign(id, std::move(added));
   }
 
-  // The id of a named token; it is added behind the vocabulary when nothing holds it yet. What is
+  // The id of a named token; it is added after the vocabulary when nothing holds it yet. What is
   // known keeps its flags, unless `replaces`.
   int32_t add(const Json& token, bool replaces = false) {
     AddedToken added = parse(token);

@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// What the files of a Hugging Face tokenizer directory say besides the vocabulary.
+// Settings in the files of a Hugging Face tokenizer directory, all but the vocabulary.
 struct TokenizerFiles {
   LlamaSettings settings;
   int64_t model_max_length = -1;  // -1 when the files name none

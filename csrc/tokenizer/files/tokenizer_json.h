@@ -24,12 +24,12 @@ struct PieceMerge {
   int32_t merged = 0;
 };
 
-// A tokenizer.json, checked: texts and ids of the vocabulary are unique, every id lies below the
+// A tokenizer.json, checked: texts and ids of the vocabulary are unique, every id is below the
 // number of pieces and added tokens, merges name pieces of the vocabulary, everything is UTF-8.
 // Sections that are not there or null are null.
 struct TokenizerJson {
   std::string model_type;               // "BPE", "Unigram", "WordPiece", "WordLevel"
-  Json model = Json::object();          // what it says besides vocabulary and merges
+  Json model = Json::object();          // all but vocabulary and merges
   std::vector<VocabularyPiece> pieces;  // in the order of the file
   std::vector<PieceMerge> merges;
   std::vector<AddedToken> added_tokens;

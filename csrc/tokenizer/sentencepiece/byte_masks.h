@@ -5,7 +5,7 @@
 
 namespace fastsft {
 
-// One bit a byte of a block of 64: bit i stands for byte i.
+// One bit a byte of a block of 64: bit i is of byte i.
 struct ByteMasks {
   uint64_t spaces = 0;  // 0x20
   uint64_t leads = 0;   // 0xE2, with which U+2581 begins

@@ -135,7 +135,7 @@ void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens)
     tokens.erase(tokens.begin() + first);
 }
 
-// Special tokens are found where they lie in one span of `control` as a whole.
+// Special tokens are found where they are in one span of `control` as a whole.
 template <typename Output>
 void LlamaTokenizer::encode_around(std::string_view text, std::span<const ByteSpan> control,
                                    std::vector<Output>& tokens) const {

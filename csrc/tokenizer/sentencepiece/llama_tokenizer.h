@@ -11,7 +11,7 @@
 
 namespace fastsft {
 
-// What a LlamaTokenizer is made of besides its vocabulary.
+// Settings of a LlamaTokenizer, without its vocabulary.
 struct LlamaSettings {
   bool legacy = true;
   bool add_prefix_space = true;  // read in non-legacy mode only

@@ -40,7 +40,7 @@ class MetaspaceTokenizer : public VocabularyTokenizer {
   bool takes_prefix(std::string_view text, uint32_t offset) const;
 
   MetaspaceRules rules_;
-  bool strips_ = false;  // an added token takes white space beside it
+  bool strips_ = false;  // an added token takes white space next to it
   std::vector<AddedToken> normalized_added_;
   AddedMatcher original_matcher_;
   AddedMatcher normalized_matcher_;

@@ -10,7 +10,7 @@ namespace fastsft {
 
 namespace {
 
-// The text of a piece as it stands in a text that was not normalized.
+// The text of a piece as it is in a text that was not normalized.
 std::string write_spaces(std::string_view piece) {
   std::string text;
   while (!piece.empty()) {
@@ -36,7 +36,7 @@ SentencePieceBpe::SentencePieceBpe(SentencePieceModel&& model, const MergeRules&
   index_whole_words(rules);
 }
 
-// Words that their characters become one token of. No text has a space: where one stands in a
+// Words that their characters become one token of. No text has a space: where one is in a
 // piece, U+2581 does not.
 void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
   SelfMerges proven(table_.pairs(), table_.num_symbols());

@@ -24,7 +24,7 @@ namespace fastsft {
 template <typename Output>
 class TokenWriter;
 
-// BPE over one run of plain text in which U+2581 stands for a space: the ids of
+// BPE over one run of plain text in which U+2581 means a space: the ids of
 // `SentencePieceProcessor.encode`, with byte ranges. Where the vocabulary allows it the text is cut
 // into words, which are cached; a word that is not known is cut where no token can reach across,
 // and what is left is merged.
@@ -51,7 +51,7 @@ class SentencePieceBpe {
   };
 
   // Appends the tokens of `text`, whose first byte has offset `offset`. With `space_first` as if a
-  // space stood before it (an empty text then gives the lone mark). Output is Token or int32_t.
+  // space was before it (an empty text then gives the lone mark). Output is Token or int32_t.
   template <typename Output>
   void encode(std::string_view text, uint32_t offset, bool space_first, Scratch& scratch,
               std::vector<Output>& tokens) const;

@@ -10,7 +10,7 @@ namespace fastsft {
 
 // Where words begin.
 enum class WordRule {
-  kRunOfSpaces,  // at a space behind a non-space: a run of spaces belongs to the word behind it
+  kRunOfSpaces,  // at a space after a non-space: a run of spaces belongs to the word after it
   kEverySpace,   // at every space
 };
 
@@ -22,7 +22,7 @@ class WordStarts {
 
   WordStarts(std::string_view text, WordRule rule) : text_(text), rule_(rule) {}
 
-  // The starts in the next part, in order, and their number. False behind the end of the text.
+  // The starts in the next part, in order, and their number. False after the end of the text.
   bool next(std::array<uint32_t, kPart>& starts, size_t& count);
 
  private:

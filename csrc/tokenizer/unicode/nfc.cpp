@@ -108,7 +108,7 @@ size_t find_high_lead(std::string_view text, size_t at) {
 }
 
 // [begin, end) around the first active character from `from`: the character before it, and all
-// active ones behind it. Both at the text's end when there is none.
+// active ones after it. Both at the text's end when there is none.
 std::pair<size_t, size_t> find_stretch(std::string_view text, size_t from) {
   const NfcTables& tables = NfcTables::get();
   for (size_t at = find_high_lead(text, from); at < text.size();) {

@@ -1,4 +1,4 @@
-"""What a micro-batch and an optimizer step are made of."""
+"""Contents of a micro-batch and of an optimizer step."""
 
 from __future__ import annotations
 

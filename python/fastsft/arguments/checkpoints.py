@@ -1,4 +1,4 @@
-"""When and how models and checkpoints are written."""
+"""Arguments of writing models and checkpoints."""
 
 from __future__ import annotations
 

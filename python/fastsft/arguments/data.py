@@ -11,7 +11,7 @@ from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
 
 @dataclass
 class DataArguments:
-    """Which conversations to learn from."""
+    """The conversations to learn from."""
 
     data_path: str = used(None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet; - is stdin")
     eval_data_path: str = used(None, "the same, for evaluation")

@@ -1,4 +1,4 @@
-"""What a DeepSpeed file asks for."""
+"""The settings that a DeepSpeed file asks for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DeepSpeedPlan:
-    """What a DeepSpeed file means here: stage, strategy, state on the host, saved dtype, schedule.
+    """Meaning of a DeepSpeed file here: stage, strategy, state on the host, saved dtype, schedule.
 
     scheduler: the section of that name, or None where the flags choose the schedule.
     """

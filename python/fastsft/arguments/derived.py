@@ -1,4 +1,4 @@
-"""What scripts read from the arguments besides their fields: ranks, device, batch sizes, JSON."""
+"""Properties of the arguments that scripts read: ranks, device, batch sizes, JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ArgumentViews:
 
     @property
     def order_seed(self) -> int:
-        """What the random order of rows is seeded with: data_seed, else torch's seed when `train` began.
+        """Seed of the random order of rows: data_seed, else torch's seed when `train` began.
 
         Until then `seed`. Source: accelerate's SeedableRandomSampler (torch.random.initial_seed()).
         """
@@ -88,19 +88,19 @@ class ArgumentViews:
 
     @property
     def ddp_timeout_delta(self) -> timedelta:
-        """How long a collective may take."""
+        """The longest time that a collective may take."""
         return timedelta(seconds=self.ddp_timeout)
 
     @property
     def offload(self) -> bool:
-        """Whether optimizer state lives on the host: --fsdp offload, cpu_offload or DeepSpeed's offload."""
+        """True if optimizer state lives on the host: --fsdp offload, cpu_offload or DeepSpeed's offload."""
         if self._deepspeed_plan is not None:
             return self._deepspeed_plan.offload
         return "offload" in fsdp_tokens(self.fsdp) or bool(self._fsdp_settings.get("cpu_offload"))
 
     @property
     def deepspeed_plan(self) -> DeepSpeedPlan | None:
-        """What the file of --deepspeed means; None without one."""
+        """Meaning of the file of --deepspeed; None without one."""
         return self._deepspeed_plan
 
     @property
@@ -126,7 +126,7 @@ class ArgumentViews:
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes: `cpu`, or its GPU, `cuda:<local rank>`."""
+        """The device of this rank: `cpu`, or its GPU, `cuda:<local rank>`."""
         import torch
 
         return torch.device(self._device)
@@ -147,12 +147,12 @@ class ArgumentViews:
 
     @property
     def should_log(self) -> bool:
-        """Whether this process logs: the first of its machine; rank 0 alone unless log_on_each_node."""
+        """True if this process logs: the first of its machine; rank 0 alone unless log_on_each_node."""
         return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
 
     @property
     def should_save(self) -> bool:
-        """Whether this process writes files: rank 0, or with save_on_each_node the first of its machine."""
+        """True if this process writes files: rank 0, or with save_on_each_node the first of its machine."""
         return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
 
     @property

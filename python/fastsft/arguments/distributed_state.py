@@ -25,7 +25,7 @@ class ParallelMode(Enum):
 
 @dataclass(frozen=True)
 class DistributedState:
-    """What scripts read from accelerate's PartialState."""
+    """The part of accelerate's PartialState that scripts read."""
 
     place: Launch
     device: torch.device
@@ -47,12 +47,12 @@ class DistributedState:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is global rank 0."""
+        """True if this is global rank 0."""
         return self.place.rank == 0
 
     @property
     def is_local_main_process(self) -> bool:
-        """Whether this is the first rank of its machine."""
+        """True if this is the first rank of its machine."""
         return self.place.local_rank == 0
 
     def wait_for_everyone(self) -> None:

@@ -1,4 +1,4 @@
-"""When and how the model is evaluated, and which is the best."""
+"""Arguments of evaluation and of the choice of the best model."""
 
 from __future__ import annotations
 

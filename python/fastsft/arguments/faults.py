@@ -1,4 +1,4 @@
-"""What a run does about bad numbers, wrong bits and ranks that are stuck."""
+"""Arguments about bad numbers, wrong bits and ranks that are stuck."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fastsft.arguments.setters import ArgumentSetters
 from fastsft.arguments.sharding import ShardingArguments
 
 
-# Fields stand in the order of the bases from the last to the first: output_dir is the first.
+# Fields are in the order of the bases from the last to the first: output_dir is the first.
 class ArgumentFields(
     ArgumentViews,
     ForTransformers,

@@ -1,4 +1,4 @@
-"""What transformers' own Trainer reads from its arguments, for a script that hands it fastsft's."""
+"""Values that transformers' own Trainer reads from its arguments, for a script that hands it fastsft's."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _is_of_transformers(args: Any) -> bool:
 
 
 def _settled(values: dict[str, Any]) -> dict[str, Any]:
-    """What transformers' __post_init__ has made of a field that fastsft reads as it was given."""
+    """The value that transformers' __post_init__ gave a field that fastsft reads as it was given."""
     config: Any = values.get("accelerator_config")
     settled = {
         "accelerator_config": config.to_dict() if hasattr(config, "to_dict") else config,

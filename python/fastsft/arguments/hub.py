@@ -12,7 +12,7 @@ HubStrategy = Literal["end", "every_save", "checkpoint", "all_checkpoints"]
 
 @dataclass
 class HubArguments:
-    """Where the model is uploaded, and when."""
+    """Place and time of uploads of the model."""
 
     push_to_hub: bool = used(False, "upload the model")
     hub_model_id: str | None = used(None, "repository; unset: the name of output_dir")

@@ -9,7 +9,7 @@ from fastsft.arguments.support import used
 
 @dataclass
 class ModelArguments:
-    """Which model to fine-tune."""
+    """The model to fine-tune."""
 
     model_name_or_path: str | None = used("facebook/opt-125m", "directory or hub name")
     trust_remote_code: bool = used(

@@ -13,7 +13,7 @@ _NO_TPU = "run on CUDA, or use --use_cpu True"
 
 @dataclass
 class PrecisionArguments:
-    """Where and in which dtypes the engine computes."""
+    """Device and dtypes of the engine."""
 
     no_cuda: bool = used(False, "old name of use_cpu")
     use_cpu: bool = used(False, "train on the CPU")

@@ -1,4 +1,4 @@
-"""When and where a run says how it goes."""
+"""Logging and reporting arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run writes, how long it is, what it is seeded with."""
+"""Output directory, length and seeds of a run."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class ArgumentSetters:
     """
 
     def settle(self, set_now: frozenset[str] = frozenset()) -> None:
-        """Check the fields and derive what hangs on them."""
+        """Check the fields and derive what depends on them."""
         raise NotImplementedError
 
     def _set(self, **values: Any) -> Any:

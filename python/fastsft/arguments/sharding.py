@@ -1,4 +1,4 @@
-"""How ranks meet, and who holds what."""
+"""Distributed and sharding arguments."""
 
 from __future__ import annotations
 

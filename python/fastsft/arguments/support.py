@@ -1,6 +1,6 @@
-"""How an argument is declared: its default, what it means, and what fastsft makes of it.
+"""Declaration of an argument: its default, its meaning, and what fastsft makes of it.
 
-IMPLEMENT has its effect; NO-OP is parsed, kept and named once; REJECT stands at its neutral value or raises.
+IMPLEMENT has its effect; NO-OP is parsed, kept and named once; REJECT has its neutral value or raises.
 Source: docs/spec/trainer_arguments.md, section 1.1.
 """
 
@@ -14,7 +14,7 @@ Treatment = Literal["IMPLEMENT", "NO-OP", "REJECT"]
 
 
 class Meaning(str):
-    """The help text of a field, with its treatment beside it.
+    """The help text of a field, with its treatment.
 
     A string, since HfArgumentParser hands all metadata of a field to argparse, which knows `help` only.
     """
@@ -48,7 +48,7 @@ def used(default: Any, text: str, remark: str = "") -> Any:
 def inert(
     default: Any, text: str, why: str, *, only: tuple[Any, ...] | None = None, quiet: bool = False
 ) -> Any:
-    """A field without effect, because `why`. `only`: the values that may stand; others raise ValueError.
+    """A field without effect, because `why`. `only`: the values that are allowed; others raise ValueError.
 
     `quiet`: not worth a warning, since it is part of every recipe.
     """
@@ -57,7 +57,7 @@ def inert(
 
 
 def refused(default: Any, text: str, instead: str, *, neutral: tuple[Any, ...] = ()) -> Any:
-    """A field that raises unless it stands at its default, None, False, "" or a value of `neutral`."""
+    """A field that raises unless it has its default, None, False, "" or a value of `neutral`."""
     return _field(default, Meaning(text, "REJECT", instead, (*neutral, default, None, False, "")))
 
 
@@ -77,6 +77,6 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def meaning_of(field: dataclasses.Field[Any]) -> Meaning:
-    """What a field means. One that a script declared itself has the treatment of any that is used."""
+    """Meaning of a field. One that a script declared itself has the treatment of any that is used."""
     text = field.metadata.get("help") or ""
     return text if isinstance(text, Meaning) else Meaning(str(text))

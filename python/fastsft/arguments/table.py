@@ -16,7 +16,7 @@ from fastsft.arguments.training import TrainingArguments
 
 @dataclasses.dataclass(frozen=True)
 class ArgumentRow:
-    """One argument: its subject, name, type, default, treatment, meaning, and what to know besides."""
+    """One argument: its subject, name, type, default, treatment, meaning, and what else to know."""
 
     subject: str
     name: str

@@ -27,13 +27,13 @@ from fastsft.arguments.user_values import record_of, restore_given, values_of
 
 @dataclass(repr=False)
 class TrainingArguments(ArgumentFields):
-    """How to train. ValueError for what fastsft refuses, and for values that contradict each other."""
+    """Training arguments. ValueError for what fastsft refuses, and for values that contradict each other."""
 
     def __post_init__(self) -> None:
         self.settle()
 
     def settle(self, set_now: frozenset[str] = frozenset()) -> None:
-        """Check the fields and derive what hangs on them; also after changes. ValueError: see the class.
+        """Check the fields and derive what depends on them; also after changes. ValueError: see the class.
 
         set_now: fields that a script sets even where the value is the old one (given.py).
         """
@@ -56,12 +56,12 @@ class TrainingArguments(ArgumentFields):
         self._record = record_of(self, TrainingArguments, given)
 
     def settled_values(self) -> dict[str, Any]:
-        """Every field of this class as it stands; lists and dictionaries are copies."""
+        """Every field of this class as it is; lists and dictionaries are copies."""
         return values_of(self, TrainingArguments)
 
     @property
     def recompute_mode(self) -> str:
-        """What the backward pass computes again instead of keeping; the memory plan settles `auto`.
+        """Values that backward computes again instead of keeping; the memory plan settles `auto`.
 
         --gradient_checkpointing asks for what memory needs, which `auto` does with or without it.
         """

@@ -51,7 +51,7 @@ def _converted(declared: type, name: str, value: Any) -> Any:
 
 
 def refusal(name: str, value: Any, remark: str) -> str:
-    """What is told about a value that fastsft does not take."""
+    """Message about a value that fastsft does not take."""
     shown = "" if value is True else f" {value}"
     return f"fastsft does not support --{name}{shown}; {remark}"
 

@@ -1,8 +1,8 @@
-"""What was given for each field beside what was made of it, so that arguments can be settled again.
+"""User-given and resolved value of each field, so that arguments can be settled again.
 
 Settling derives fields from others (steps of evaluation from those of logging, the device from an old name).
 A second time it starts from what was given, and from what a script changed since; what was derived is derived
-anew, and nothing is said twice.
+again, and nothing is said twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEW_NAMES = {
 
 
 def values_of(args: Any, declared: type) -> dict[str, Any]:
-    """The fields of `declared` as they stand in `args`; lists and dictionaries are copies."""
+    """The fields of `declared` as they are in `args`; lists and dictionaries are copies."""
     fields: Any = dataclasses.fields(declared)
     return {field.name: _copied(getattr(args, field.name)) for field in fields if field.init}
 

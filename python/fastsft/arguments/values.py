@@ -19,7 +19,7 @@ from fastsft.arguments.parsing.parser_options import parse_bool
 
 
 class Range(NamedTuple):
-    """What a number may be, in words and as a test."""
+    """The range of a number, in words and as a test."""
 
     text: str
     holds: Callable[[float], bool]

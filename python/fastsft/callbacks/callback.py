@@ -17,7 +17,7 @@ class TrainerControl:
     should_log: bool = False
 
     def state(self) -> dict[str, Any]:
-        """As it stands in trainer_state.json under `stateful_callbacks`."""
+        """As it is in trainer_state.json under `stateful_callbacks`."""
         return {"args": asdict(self), "attributes": {}}
 
 

@@ -1,4 +1,4 @@
-"""What a run remembers: TrainerState with exactly the keys of transformers' trainer_state.json."""
+"""State of a run: TrainerState with exactly the keys of transformers' trainer_state.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # long runs that log every step have lon
 
 
 class TrainOutput(NamedTuple):
-    """What `Trainer.train` returns: steps done, mean loss, metrics of the last log."""
+    """Result of `Trainer.train`: steps done, mean loss, metrics of the last log."""
 
     global_step: int
     training_loss: float

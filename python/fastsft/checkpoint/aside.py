@@ -1,4 +1,4 @@
-"""Checkpoints that a run leaves behind get other names; those that fastsft did not write stay."""
+"""Checkpoints that a run does not go on from get other names; those that fastsft did not write stay."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fastsft.runtime.standard_streams import say
 def put_checkpoints_aside(output_dir: str | Path, source: str | Path | None = None) -> None:
     """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>; collective.
 
-    For a run that starts afresh: those of an earlier run would count in its rotation and be taken by the next
+    For a run that starts from step 0: earlier ones would count in its rotation and be taken by the next
     resume. Nothing is deleted; rank 0 prints one line when there were any. Of a link the link is renamed.
     What another program wrote is left as it is. ValueError before anything is renamed when the model that the
-    run begins with, `source`, lies in one of them.
+    run begins with, `source`, is in one of them.
     """
     agreement = Agreement(f"putting the checkpoints of {output_dir} aside")
     agreement.attempt_on_first(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True, source))
@@ -28,9 +28,9 @@ def put_checkpoints_aside(output_dir: str | Path, source: str | Path | None = No
 def put_abandoned_aside(
     output_dir: str | Path, checkpoint: str | Path | None, source: str | Path | None = None
 ) -> None:
-    """The same of those that the run leaves behind which goes on from `checkpoint`; collective.
+    """The same of those that a run from `checkpoint` does not go on from; collective.
 
-    Those of later steps, or all of them where `checkpoint` is None (the run starts afresh) or not one of
+    Those of later steps, or all of them where `checkpoint` is None (the run starts from step 0) or not one of
     `output_dir`: the next automatic resume would take one of them for the end of this run.
     """
     agreement = Agreement(f"putting checkpoints of {output_dir} aside")
@@ -43,7 +43,7 @@ def _put_abandoned_aside(output_dir: Path, checkpoint: str | Path | None, source
     path = Path(os.path.abspath(checkpoint or ""))
     own = checkpoint is not None and path.parent.resolve() == output_dir.resolve()
     step = _step_of(path.name) if own else None
-    why = "starting afresh" if checkpoint is None else f"going on from {checkpoint}"
+    why = "starting from step 0" if checkpoint is None else f"going on from {checkpoint}"
 
     def is_abandoned(name: str) -> bool:
         return step is None or (_step_of(name) or 0) > step
@@ -91,7 +91,7 @@ def _check_source(output_dir: Path, why: str, names: list[str], source: str | Pa
         place = (output_dir / name).resolve()
         if inside == place or place in inside.parents:
             raise ValueError(
-                f"{source}: the model that the run begins with lies in {output_dir / name}, a checkpoint of "
+                f"{source}: the model that the run begins with is in {output_dir / name}, a checkpoint of "
                 f"--output_dir that would get another name ({why}); copy or rename it first (mv "
                 f"{output_dir / name} {output_dir / 'base'}), or choose another --output_dir"
             )

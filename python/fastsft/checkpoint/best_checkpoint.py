@@ -14,7 +14,7 @@ from fastsft.runtime.messages import tell
 
 
 def checkpoint_exists(directory: str | Path) -> bool:
-    """Whether rank 0 sees `directory`; the same on every rank, collective."""
+    """True if rank 0 sees `directory`; the same on every rank, collective."""
     agreement = Agreement(f"looking for {directory}")
     found = agreement.attempt_on_first(lambda: "yes" if Path(directory).is_dir() else "no")
     return agreement.settle_first(found) == "yes"
@@ -37,7 +37,7 @@ def load_trained_weights(trainer: Any, directory: str | Path) -> None:
 
 
 def _verify(directory: Path) -> str:
-    """What the checkpoint holds; ValueError when it is damaged."""
+    """Contents of the checkpoint; ValueError when it is damaged."""
     if not holds_only_model(directory):
         return "training state"
     problems = _C.verify_directory(str(directory))
@@ -47,14 +47,14 @@ def _verify(directory: Path) -> str:
 
 
 def keep_only(directory: str | Path, source: str = "") -> None:
-    """Remove the other checkpoints of fastsft beside `directory`; by rank 0, collective.
+    """Remove the other checkpoints of fastsft next to `directory`; by rank 0, collective.
 
     A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
     for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
     directory of that name. source: the name of one that stays as well.
     """
     path = Path(directory)
-    agreement = Agreement(f"removing the checkpoints beside {path}")
+    agreement = Agreement(f"removing the checkpoints next to {path}")
     agreement.attempt_on_first(lambda: _remove_others(path, source))
     agreement.settle(None)
 

@@ -85,7 +85,7 @@ def _check_states(directory: Path) -> dict[str, Any]:
 
 
 def _verify(directory: Path) -> tuple[list[str], bool]:
-    """What is wrong with a checkpoint, and whether all of it was read now; a line when nothing is wrong.
+    """Faults of a checkpoint, and whether all of it was read now; a line when nothing is wrong.
 
     What this process has read is not read again while its files are the same ones. Files that changed less
     than two seconds before could change again without showing it, and are.
@@ -125,7 +125,7 @@ def _problems(path: Path) -> tuple[list[str], bool]:
 
 
 def _identity(directory: Path) -> _Identity:
-    """Of every file: what changes when another one takes its place, or it is written to."""
+    """Of every file: what changes when another one replaces it, or it is written to."""
     files = []
     for path in sorted(directory.resolve().rglob("*")):
         status = path.lstat()
@@ -152,6 +152,6 @@ def _newest_verified(output_dir: Path, before: int | None) -> str | None:
     if rejected:
         raise ValueError(
             f"{output_dir}: holds checkpoints, but none can be used; remove or repair them, choose another "
-            "--output_dir, or start afresh with --no_resume True\n  " + "\n  ".join(rejected)
+            "--output_dir, or start from step 0 with --no_resume True\n  " + "\n  ".join(rejected)
         )
     return None

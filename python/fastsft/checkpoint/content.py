@@ -1,4 +1,4 @@
-"""What a checkpoint says besides tensors, taken at the moment of the save and written later."""
+"""Contents of a checkpoint except tensors, taken at the moment of the save and written later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckpointContent:
 
     @classmethod
     def of(cls, trainer: Any) -> CheckpointContent:
-        """As `trainer` stands; a few milliseconds. The texts are made when they are written."""
+        """The state of `trainer` now; a few milliseconds. The texts are made when they are written."""
         form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
         state = copy.copy(trainer.state)
         state.log_history = list(state.log_history)

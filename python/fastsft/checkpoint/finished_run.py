@@ -35,7 +35,7 @@ _RECORD = {
 
 
 def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> TrainOutput | None:
-    """What the same run gave when it finished in `output_dir`, with a line that says so; collective.
+    """Result of the same run when it finished in `output_dir`, with a line that says so; collective.
 
     None unless the record of its end is there with a checkpoint, names this run (data, arguments that count
     when resuming, source of the model, how weights are saved), and all files of the model that it left are

@@ -1,4 +1,4 @@
-"""Whether a value read from JSON has the types that its reader counts on."""
+"""Check that a value read from JSON has the types that its reader counts on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Number:
 
 
 def misfit(value: Any, shape: Any, where: str) -> str | None:
-    """Where `value` has not the `shape` first, with what is expected and what is there; None when it fits.
+    """First place where `value` misses the `shape`, with the expected and the found value; None when it fits.
 
     shape: a class (`str`, `bool`, `dict`, Count, Number), ListOf, or a mapping of keys to shapes, whose keys
     are all there unless they are Optional; other keys of the value may be anything.

@@ -1,4 +1,4 @@
-"""fastsft_state.json: where a run stands, what must stay the same (docs/spec/reliability.md, section 3)."""
+"""fastsft_state.json: progress of a run, what must stay the same (docs/spec/reliability.md, section 3)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
 
 
 def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -> dict[str, Any]:
-    """What a run is asked to compute, by arguments and data, before there is an engine."""
+    """The computation that a run is asked for, by arguments and data, before there is an engine."""
     batch = _batch(args)
     return {
         "batch": {**batch, "global": math.prod(batch.values())},
@@ -108,7 +108,7 @@ def data_hash(rows: Any) -> str | None:
 
 
 def holds_only_model(directory: str | Path) -> bool:
-    """Whether a checkpoint was saved with --save_only_model."""
+    """True if a checkpoint was saved with --save_only_model."""
     try:
         return bool(read_run_state(directory).get("only_model", False))
     except ValueError:
@@ -125,7 +125,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
         found = content.get("format_version") if isinstance(content, dict) else None
         raise ValueError(
             f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
-            "that wrote it, or start afresh with another --output_dir or --no_resume True"
+            "that wrote it, or start from step 0 with another --output_dir or --no_resume True"
         )
     return content
 
@@ -138,7 +138,7 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
         if saved.get(name) != current[name] and not unknown:
             raise ValueError(
                 f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
-                "or start afresh with another --output_dir or --no_resume True"
+                "or start from step 0 with another --output_dir or --no_resume True"
             )
     _keep_token_budget(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)

@@ -1,6 +1,6 @@
-"""How rank 0 learns what the other ranks wrote while all of them train: through the store, not a group.
+"""Reports to rank 0 of what other ranks wrote while all of them train: through the store, not a group.
 
-A thread behind the training must not take part in collectives, which belong to the thread that trains; the
+A thread next to the training must not take part in collectives, which belong to the thread that trains; the
 store of the process group knows no order, and a rank that asks it blocks nobody.
 """
 
@@ -28,7 +28,7 @@ STORE_ERRORS = (DistError, SilentStoreError)
 
 @dataclass
 class Report:
-    """What one rank made of its part of a save. `user`: the failure is one that the user can mend."""
+    """Outcome of one rank's part of a save. `user`: the failure is one that the user can fix."""
 
     files: list[Any] = field(default_factory=list)
     ranges: list[Any] = field(default_factory=list)
@@ -102,7 +102,7 @@ class ReportBox:
 
 
 class Deadline:
-    """A moment that is never, until somebody sets it."""
+    """A deadline that can be set later."""
 
     def __init__(self) -> None:
         self._at: float | None = None
@@ -112,5 +112,5 @@ class Deadline:
         self._at = time.monotonic() + seconds
 
     def passed(self) -> bool:
-        """Whether it has been set and is over."""
+        """True if it has been set and is over."""
         return self._at is not None and time.monotonic() > self._at

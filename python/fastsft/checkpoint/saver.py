@@ -1,4 +1,4 @@
-"""Checkpoints of a running loop: the training thread copies, threads behind it write."""
+"""Checkpoints of a running loop: the training thread copies, other threads write."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _GRACE = 30.0  # seconds for the reports of other ranks after an error on this o
 
 
 class CheckpointSaver:
-    """Saves checkpoints of `trainer`, at most one at a time behind the training. Every rank has one.
+    """Saves checkpoints of `trainer`, at most one at a time during training. Every rank has one.
 
     `save`, `poll` and `wait` are collective: all ranks call them in the same order, from the thread that
     trains, and all of them raise when a save failed on any rank (RuntimeError; ValueError for what the user
-    can mend). With `--on_save_error continue` they print one line instead, and training goes on.
+    can fix). With `--on_save_error continue` they print one line instead, and training goes on.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -59,21 +59,21 @@ class CheckpointSaver:
             self._settle()
 
     def wait(self) -> None:
-        """Until the save in flight is a checkpoint, or has failed."""
+        """Wait for the save in flight, until it is a checkpoint or has failed."""
         if self._save is not None:
             self._settle()
 
     @property
     def in_flight(self) -> bool:
-        """Whether a save is being written behind the training."""
+        """True if a save is being written during training."""
         return self._save is not None
 
     def has(self, directory: str | Path) -> bool:
-        """Whether the newest save was to `directory` and has not failed; it may be in flight."""
+        """True if the newest save was to `directory` and has not failed; it may be in flight."""
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:
-        """The state as it stands is that of this checkpoint, which is there already; None: of no one."""
+        """The current state is that of this checkpoint, which is there already; None: of no one."""
         self._latest = directory
 
     def abandon(self, error: BaseException) -> None:
@@ -170,7 +170,7 @@ class CheckpointSaver:
         return self._staging
 
     def _choose(self, path: str, agreement: Agreement) -> Way:
-        """How all saves of this run are written; the first one decides, and says what is not the rule."""
+        """The way of writing all saves of this run; the first one decides, and says what is not the rule."""
         if self._way is not None:
             return self._way
         self._way, why = agreed_way(self._trainer.args, path, agreement)

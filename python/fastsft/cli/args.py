@@ -14,8 +14,8 @@ PAGE_HEAD = """# Arguments
 Written by `fastsft args --page`; do not edit. `fastsft args NAME` prints one row in the terminal.
 
 Old and new names of transformers 4.28 to 5.x parse, with `_` or `-`. IMPLEMENT has its effect. NO-OP is kept
-as an attribute, has no effect, and is named once when it leaves its default. REJECT raises unless it has
-its default, with what to use instead. `--config FILE.yaml` (or `.json`) gives flags by name; the command
+as an attribute, has no effect, and is named once when it leaves its default. REJECT raises unless it is
+at its default, with what to use instead. `--config FILE.yaml` (or `.json`) gives flags by name; the command
 line wins.
 
 """

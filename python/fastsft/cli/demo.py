@@ -101,7 +101,7 @@ def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama"
 
 
 def texts(data: Path) -> Iterator[str]:
-    """What the tokenizer learns from: every message behind the name of its speaker, and the system prompt."""
+    """Training texts of the tokenizer: every message after the name of its speaker, and the system prompt."""
     names = {"human": "USER", "gpt": "ASSISTANT"}
     for record in json.loads(data.read_text(encoding="utf-8")):
         yield _C.find_chat_template("vicuna_v1.1").system

@@ -47,7 +47,7 @@ def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
 
 
 def tokenizer_config(model_max_length: int) -> dict[str, Any]:
-    """`tokenizer_config.json`: LlamaTokenizer, <s> in front, nothing behind."""
+    """`tokenizer_config.json`: LlamaTokenizer, <s> in front, nothing after."""
     tokens = {
         str(index): {
             "content": token,

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from fastsft import _C
 
-# What a config.json of the family has besides the sizes.
+# What a config.json of the family has next to the sizes.
 _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},

@@ -78,7 +78,7 @@ class BatchReader:
         self._passes = 0
 
     def tell_epoch(self, epoch: int) -> None:
-        """What accelerate's `set_epoch` tells the data set; a pass is of the epoch told last."""
+        """Tell the data set what accelerate's `set_epoch` tells it; a pass is of the epoch told last."""
         self._passes = epoch
         if self._tells_epoch:
             self.dataset.set_epoch(epoch)
@@ -124,7 +124,7 @@ class EpochReads:
         here.set()
 
     def position(self) -> ReadPosition | None:
-        """Where a run that is saved now would have to go on; None when all batches were taken."""
+        """The place where a run that is saved now would have to go on; None when all batches were taken."""
         return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
 
     def take(self) -> ReadBatch:
@@ -199,7 +199,7 @@ class _RankBatches(Sampler[list[int]]):
 
 
 def _ended_within(batch: list[int], error: StopIteration) -> str:
-    """What the user is told of a data set that raised StopIteration when an item of `batch` was read."""
+    """Message about a data set that raised StopIteration when an item of `batch` was read."""
     rows = batch
     trace = error.__traceback__
     while trace is not None:
@@ -220,7 +220,7 @@ def _loader(
     workers: dict[str, Any] = {}
     if args.dataloader_num_workers:
         if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
-            # Such processes begin in the working directory, and would import what lies there.
+            # Such processes begin in the working directory, and would import what is there.
             os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
         workers = {
@@ -252,5 +252,5 @@ def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
 
 
 def draw_loader_seed() -> None:
-    """What a torch data loader draws from the global generator each time it is iterated over."""
+    """Draw what a torch data loader draws from the global generator each time it is iterated over."""
     torch.empty((), dtype=torch.int64).random_()

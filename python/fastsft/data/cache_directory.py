@@ -128,7 +128,7 @@ def remove_forgotten(directory: Path) -> None:
 
 
 def digest_index(directory: Path) -> Path | None:
-    """Where the hashes of data files are remembered; None when something else, or a link, has that name."""
+    """The file of the hashes of data files; None when something else, or a link, has that name."""
     path = directory / DIGESTS
     try:
         mode = path.lstat().st_mode

@@ -41,12 +41,12 @@ BatchItems = list[BatchItem] | ValueError
 
 
 def collator_name(collator: Any) -> str:
-    """What messages call it."""
+    """The name that messages use."""
     return str(getattr(collator, "__name__", type(collator).__name__))
 
 
 def only_stacks(collator: Any) -> bool:
-    """Whether `collator` is None or known to stack and pad alone: nothing calls it then.
+    """True if `collator` is None or known to stack and pad alone: nothing calls it then.
 
     One that pads on the left without a mask is called: that padding is attended to.
 
@@ -66,7 +66,7 @@ def only_stacks(collator: Any) -> bool:
 
 
 def _is_of_libraries(collator: Any) -> bool:
-    """Whether a collator with such a name is that of transformers or torch, and nobody has changed it."""
+    """True if a collator with such a name is that of transformers or torch, and nobody has changed it."""
     if isinstance(collator, FunctionType):
         return any(is_written_in(collator, library) for library in LIBRARIES)
     changed = [method.name for method in foreign_methods_of(getattr(collator, "tokenizer", None))]

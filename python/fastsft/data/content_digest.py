@@ -1,4 +1,4 @@
-"""Hashes of what files hold, kept beside the token caches so that unchanged files are not read again."""
+"""Hashes of what files hold, kept next to the token caches so that unchanged files are not read again."""
 
 from __future__ import annotations
 

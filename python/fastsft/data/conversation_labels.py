@@ -101,7 +101,7 @@ def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
     width, pad_id = tokenizer.model_max_length, tokenizer.pad_token_id
     if not 0 < width <= _MAX_MATERIALISED:
         raise ValueError(
-            f"model_max_length must lie between 1 and {_MAX_MATERIALISED}, got {width}; "
+            f"model_max_length must be between 1 and {_MAX_MATERIALISED}, got {width}; "
             "give --model_max_length, or model_max_length= to from_pretrained"
         )
     if pad_id is None and any_pad:

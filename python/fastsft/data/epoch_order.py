@@ -26,7 +26,7 @@ def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDA
 
 
 def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int64]:
-    """What torch's global generator permutes in `epoch`; each epoch's loader draws its own seed first."""
+    """Permutation by torch's global generator in `epoch`; each epoch's loader draws its own seed first."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)

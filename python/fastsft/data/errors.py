@@ -63,7 +63,7 @@ def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
 
 
 def _ways_out(fault: Any) -> str:
-    """What a run can do about a record of a file."""
+    """The things that a run can do about a record of a file."""
     if fault.always_stops:
         return ""
     named = (

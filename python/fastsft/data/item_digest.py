@@ -13,7 +13,7 @@ _WITHOUT_REFERENCES = 0  # marshal's form in which equal values have equal bytes
 
 
 def fingerprint_of(dataset: Any) -> str | None:
-    """What datasets.Dataset calls its content; others may have the same content. None of another data set."""
+    """Name of a datasets.Dataset's content; others may have the same content. None of another data set."""
     return str(getattr(dataset, "_fingerprint", None)) if is_table(dataset) else None
 
 

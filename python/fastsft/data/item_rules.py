@@ -1,4 +1,4 @@
-"""What a Trainer makes of the items of one data set before its model sees them, as transformers' does."""
+"""Changes that a Trainer makes to items of a data set before its model sees them, as transformers' does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MASKING = ("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
 
 @dataclass
 class ItemRules:
-    """How items are read; one for each data set, because it notes what its first item has.
+    """Rules for reading items; one for each data set, because it notes what its first item has.
 
     removes_columns: keys that the model does not take are dropped (--remove_unused_columns), as transformers
     drops them from a dict. adds_mask: a tokenizer pads the batches, and gives each row an attention mask.
@@ -129,7 +129,7 @@ def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
 
 
 def pads_left_unmasked(tokenizer: Any) -> bool:
-    """Whether `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
+    """True if `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
     names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
     return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
 

@@ -29,14 +29,14 @@ def untouched_rows(dataset: Any, *, label: bool = True) -> Any:
 
 
 def is_container(dataset: Any) -> bool:
-    """Whether reading a row runs nobody's code: lists of dictionaries, datasets.Dataset without transform."""
+    """True if reading a row runs nobody's code: lists of dictionaries, datasets.Dataset without transform."""
     if type(dataset) in (list, tuple):
         return all(type(item) is dict or type(item).__name__ == "BatchEncoding" for item in dataset)
     return is_table(dataset) and dataset.format["type"] != "custom"
 
 
 def is_table(dataset: Any) -> bool:
-    """Whether it is a datasets.Dataset, without importing that library."""
+    """True if it is a datasets.Dataset, without importing that library."""
     kind = type(dataset)
     return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
 

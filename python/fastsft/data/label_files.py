@@ -96,7 +96,7 @@ class _CachedJob:
         )
 
     def open(self, key: str) -> Labelled | None:
-        """What another rank made; None where its file cannot be seen."""
+        """The labels that another rank made; None where its file cannot be seen."""
         return open_cache(self._directory, key, verify=False)
 
     def _contents(self) -> list[str]:

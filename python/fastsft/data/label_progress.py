@@ -50,7 +50,7 @@ class LabelProgress:
             self._said, self._last = True, now
 
     def line(self, num_bytes: int, num_records: int, passed: float) -> str:
-        """What a plain line says after `passed` seconds."""
+        """The plain line after `passed` seconds."""
         speed = num_bytes / max(passed, 1e-9)
         rate = num_records / max(passed, 1e-9)
         text = f"{num_records:,} records, {rate:,.0f} records/s, {speed / 1e6:.1f} MB/s"

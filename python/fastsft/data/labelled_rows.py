@@ -82,7 +82,7 @@ class LabelledRows:
         return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
 
     def are_rows(self, items: Mapping[Any, Any]) -> bool:
-        """Whether the items are the rows of their numbers, value by value."""
+        """True if the items are the rows of their numbers, value by value."""
         size = len(self.native)
         if not all(type(row) is int and 0 <= row < size for row in items):
             return False
@@ -93,7 +93,7 @@ class LabelledRows:
         )
 
     def are_alike(self, other: LabelledRows, numbers: npt.NDArray[np.int64]) -> bool:
-        """Whether the rows `numbers` (ascending) are those of `other`."""
+        """True if the rows `numbers` (ascending) are those of `other`."""
         size = min(len(self.native), len(other.native))
         if not len(numbers):
             return True
@@ -102,14 +102,14 @@ class LabelledRows:
         )
 
     def are_parts(self, whole: Tensors, numbers: npt.NDArray[np.int64]) -> bool:
-        """Whether the rows `numbers` (ascending) of `whole` are these."""
+        """True if the rows `numbers` (ascending) of `whole` are these."""
         return all(
             _is_item({name: part[begin:end] for name, part in whole.items()}, tensors)
             for begin, end, tensors in self._runs(numbers)
         )
 
     def _runs(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, Tensors]]:
-        """Rows that stand next to each other, a few at a time: from, to, and their tensors."""
+        """Rows that are next to each other, a few at a time: from, to, and their tensors."""
         most = max(1, _COMPARED_TOKENS // self.width)
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else ():
             for first in range(0, len(run), most):
@@ -142,7 +142,7 @@ class RowTensors:
         self._made = np.zeros(len(rows.native), dtype=bool)
 
     def at(self, index: Any) -> Tensors:
-        """What indexing each tensor with `index` gives. IndexError as torch raises it."""
+        """Each tensor indexed with `index`. IndexError as torch raises it."""
         self._make(np.atleast_1d(np.arange(len(self._made))[index]) if _is_basic(index) else None)
         return {name: tensor[index] for name, tensor in self._tensors.items()}
 
@@ -152,7 +152,7 @@ class RowTensors:
         return self._tensors
 
     def is_untouched(self, rows: Any = None) -> bool:
-        """Whether the rows that were handed out are as they were made. rows: those looked at; None: all."""
+        """True if the rows that were handed out are as they were made. rows: those looked at; None: all."""
         handed = np.flatnonzero(self._made)
         if rows is not None:
             handed = np.intersect1d(handed, rows)

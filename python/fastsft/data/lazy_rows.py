@@ -53,16 +53,16 @@ class LazyRows:
         return raw_data
 
     def has_tokenizer(self, tokenizer: Any) -> bool:
-        """Whether it is the one that labelled, with the same settings."""
+        """True if it is the one that labelled, with the same settings."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
     @property
     def can_change_unseen(self) -> bool:
-        """Whether the records are objects whose content cannot be compared."""
+        """True if the records are objects whose content cannot be compared."""
         return self._raw_data is not None and self._digests is None
 
     def is_of(self, dataset: Any, rows: Any = None) -> bool:
-        """Whether `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
+        """True if `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
 
         rows: the records that are looked at; None: all, and the whole of the tokenizer's model.
         """
@@ -86,7 +86,7 @@ class LazyRows:
         return True
 
     def are_rows(self, cache: Any, rows: Any = None) -> bool:
-        """Whether the items of `cache` are the rows of their numbers; rows: those that are looked at."""
+        """True if the items of `cache` are the rows of their numbers; rows: those that are looked at."""
         if not isinstance(cache, Mapping):
             return False
         made = cache.made() if isinstance(cache, RowCache) else cache

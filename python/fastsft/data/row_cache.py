@@ -49,7 +49,7 @@ class RowCache(dict[int, Tensors]):
             self._rows = rows
 
     def noted_are(self, rows: LabelledRows) -> bool:
-        """Whether the noted rows are the same in `rows`."""
+        """True if the noted rows are the same in `rows`."""
         return self._rows is None or self._rows is rows or rows.are_alike(self._rows, self.noted())
 
     def fill(self) -> None:

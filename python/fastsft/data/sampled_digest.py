@@ -11,7 +11,7 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def sampled_digest(path: str | Path) -> str:
-    """Size, and CRC-32C of 64 pieces of 4 KiB that lie evenly over the file, its begin and end among them.
+    """Size, and CRC-32C of 64 pieces of 4 KiB spread evenly over the file, its begin and end among them.
 
     Files of up to 256 KiB are read whole. Of larger ones a change that touches no piece is not seen: other
     weights and other data are, one byte elsewhere is not. OSError for a file that cannot be read.

@@ -120,7 +120,7 @@ class SupervisedDataset(Dataset[Tensors]):
         return self._rows.native if self.still_has(None) else None
 
     def still_has(self, rows: Any) -> bool:
-        """Whether the items are those of `native`; rows: their numbers that are looked at, None: all."""
+        """True if the items are those of `native`; rows: their numbers that are looked at, None: all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
             return False
@@ -222,7 +222,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return lazy.rows.native
 
     def still_has(self, rows: Any) -> bool:
-        """Whether the items are those of `native`; rows: their numbers that are looked at."""
+        """True if the items are those of `native`; rows: their numbers that are looked at."""
         lazy = self.__dict__.get("_lazy")
         return (
             lazy is not None
@@ -258,7 +258,7 @@ _OWN_CODE = {
 
 
 def _has_own_methods(dataset: Any) -> bool:
-    """Whether a loader would read `dataset` by the methods above: nobody has replaced one."""
+    """True if a loader would read `dataset` by the methods above: nobody has replaced one."""
     own = _OWN_METHODS[type(dataset)]
     code = _OWN_CODE[type(dataset)]
     replaced = any(

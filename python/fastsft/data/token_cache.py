@@ -29,7 +29,7 @@ FILE_CHANGED = "a data file changed while it was read; start again when nothing 
 class Labelled:
     """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines of --report_bad.
 
-    bad_records: a view of the bytes, as many as there are bad records: written where it lies, not copied.
+    bad_records: a view of the bytes, as many as there are bad records: written in place, not copied.
     cache: the file that the rows are mapped from and its key, if they are.
     """
 
@@ -87,7 +87,7 @@ def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | 
         cache = _C.open_token_cache(str(path), key, verify)
         report = _C.DataReport.from_json(cache.report.decode())
     except (_C.DamagedCacheError, ValueError, RuntimeError) as error:
-        tell(f"the token cache is damaged and made anew: {error}")
+        tell(f"the token cache is damaged and made again: {error}")
         return None
     mark_used(path)
     return Labelled(cache.dataset, report, [], 0, cache.bad_records, (str(path), key))

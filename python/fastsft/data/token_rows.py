@@ -20,7 +20,7 @@ from fastsft.data.known_lengths import (
 
 
 class TokenRows:
-    """What plans need of the rows of a data set, and the rows themselves where they are native.
+    """The facts that plans need about the rows of a data set, and the rows themselves where they are native.
 
     `native`: a _C.TokenDataset, or None. `is_read`: the items are read in every epoch (batch_reads.py);
     `native` are then those that a container had when this was made. `is_exact`: `lengths`, `target_counts`
@@ -109,7 +109,7 @@ class TokenRows:
         return rows
 
     def is_current(self) -> bool:
-        """Whether the data set still has these rows: fastsft's own their content, others their number."""
+        """True if the data set still has these rows: fastsft's own their content, others their number."""
         if self.is_read and not self._stays_native:
             return len(self.source) == len(self) and untouched_rows(self.source) is None
         return self.source is None or untouched_rows(self.source) is self.native

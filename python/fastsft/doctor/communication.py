@@ -1,4 +1,4 @@
-"""Whether the ranks that the run would have can talk to each other, and how fast."""
+"""Test that the ranks that the run would have can talk to each other, and how fast."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _read_head(read: Callable[[int], bytes], records: int, name: str) -> tuple[b
 
 
 def cut_records(data: bytes, records: int) -> tuple[int, int]:
-    """Where the first `records` records of JSON text end, and how many there are at most."""
+    """The end of the first `records` records of JSON text, and how many there are at most."""
     if not _is_array(data):
         return _cut_lines(data, records)
     depth = count = cut = 0

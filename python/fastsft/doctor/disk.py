@@ -86,7 +86,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def check_checkpoints(run: Run) -> str:
-    """What a start with these flags would do with the checkpoints that are there."""
+    """The effect of a start with these flags on the checkpoints that are there."""
     from fastsft import _C
 
     _place(run)
@@ -96,11 +96,13 @@ def check_checkpoints(run: Run) -> str:
         return f"resumes from {wanted}: {_usable(Path(wanted))}"
     names = list(_C.list_checkpoints(str(folder))) if folder.is_dir() else []
     if args.no_resume:
-        return f"starts afresh; {len(names)} checkpoints are put aside" if names else "starts afresh"
+        return (
+            f"starts from step 0; {len(names)} checkpoints are put aside" if names else "starts from step 0"
+        )
     if not names:
         if wanted is True:
             raise ProblemError(f"--resume_from_checkpoint True: none in {folder}", "leave the flag out")
-        return "none there: starts afresh"
+        return "none there: starts from step 0"
     reasons = []
     for name in reversed(names):
         try:
@@ -114,7 +116,7 @@ def check_checkpoints(run: Run) -> str:
         return text
     raise ProblemError(
         "\n".join(["none of those there can be used", *reasons]),
-        "remove or repair them, choose another --output_dir, or start afresh with --no_resume True",
+        "remove or repair them, choose another --output_dir, or start from step 0 with --no_resume True",
     )
 
 

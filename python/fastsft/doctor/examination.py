@@ -37,7 +37,7 @@ OF_RUN: dict[str, tuple[Callable[[Run], str], str]] = {
     "data": (conversations.check_data, "fastsft inspect shows the records"),
     "eval data": (conversations.check_eval_data, "fastsft inspect shows the records"),
     "output": (disk.check_output, "choose another --output_dir"),
-    "checkpoints": (disk.check_checkpoints, "start afresh with --no_resume True"),
+    "checkpoints": (disk.check_checkpoints, "start from step 0 with --no_resume True"),
     "disk space": (disk.check_space, "choose another --output_dir"),
     "disk rate": (disk.check_write_rate, "choose another --output_dir"),
     "memory": (memory.check_memory, "fastsft plan shows the parts"),

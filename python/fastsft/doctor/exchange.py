@@ -1,4 +1,4 @@
-"""What each rank of a communication test does; run as a program, it is one rank of one."""
+"""Work of each rank of a communication test; run as a program, it is one rank of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed, without any run in mind."""
+"""Checks of the installation, without any run in mind."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_threads() -> str:
 
 
 def check_extras() -> str:
-    """Which optional packages are there."""
+    """The optional packages that are there."""
     there = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
     absent = [name for name in _EXTRAS if name not in there]
     install = f"; absent: {', '.join(absent)} (pip install fastsft[NAME])" if absent else ""

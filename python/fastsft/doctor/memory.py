@@ -1,4 +1,4 @@
-"""The memory plan of the run beside what this machine has."""
+"""The memory plan of the run and the memory of this machine."""
 
 from __future__ import annotations
 

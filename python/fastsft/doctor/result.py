@@ -1,4 +1,4 @@
-"""What a check came to."""
+"""Result of a check."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is learned of the data, for people: `fastsft.inspect`, its page and its text."""
+"""The learned parts of the data, for people: `fastsft.inspect`, its page and its text."""

@@ -1,4 +1,4 @@
-"""What is shown of the data before training: a report beside the model, samples with learned text marked."""
+"""View of the data before training: a report next to the model, samples with learned text marked."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _native_rows(dataset: Any, count: int) -> Any:
 
 
 def _texts_between(native: Any, ids: list[int], edges: list[int]) -> Iterator[str]:
-    """The text of each range of ids, read behind a letter: alone it would lose its leading space."""
+    """The text of each range of ids, read after a letter: alone it would lose its leading space."""
     letter = native.encode(b"a")
     before = native.decode(letter)
     for begin, end in pairwise(edges):

@@ -45,7 +45,7 @@ class InspectedData:
     def summary(self) -> dict[str, Any]:
         """The data set's object of data_report.json; also `faults`, `model_max_length`, `padding_tokens`.
 
-        Without a model `unit`, "bytes", stands in the place of the last two: what tokens and learned_tokens
+        Without a model `unit`, "bytes", replaces the last two: what tokens and learned_tokens
         count.
         """
         limit = {"model_max_length": self.width, "padding_tokens": self.num_padding}

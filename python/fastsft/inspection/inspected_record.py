@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Remark:
-    """Why something was dropped, mended or only noted. message: its number in the record, or -1."""
+    """Why something was dropped, fixed or only noted. message: its number in the record, or -1."""
 
     name: str
     action: str
@@ -51,7 +51,7 @@ class InspectedRecord:
 
     outcome: noted (kept as it is), truncated, salvaged, unlabelled, dropped, excluded (has no row) or stopped
     (training would stop here). text: what the model reads, UTF-8, the part beyond the limit included; empty
-    without a row. messages: role and text as they stand in the data. line, byte: where it stands in `file`.
+    without a row. messages: role and text as they are in the data. line, byte: its place in `file`.
     """
 
     file: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FRAME_HEIGHT = 640  # pixels
 _DOT = "\u00b7"
-_MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some behind and in front
+_MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some after and in front
 _KINDS = {"context": 0, "learned": 1, "end": 2}
 
 
@@ -74,7 +74,7 @@ def _cards(inspection: InspectedData) -> Iterator[str]:
             f"{report.num_without_labels:,}",
             f"{report.num_dropped:,} dropped, {report.num_excluded:,} excluded",
         ),
-        ("mended", f"{report.num_salvaged:,}", f"salvaged; {report.num_truncated:,} truncated"),
+        ("fixed", f"{report.num_salvaged:,}", f"salvaged; {report.num_truncated:,} truncated"),
         ("tokens", f"{report.num_tokens:,}", f"median row {median(inspection.lengths):,}"),
         (
             "learned",

@@ -35,7 +35,7 @@ def write_model_card(trainer: Any, directory: Path) -> None:
 
 
 def _is_ours(path: Path, mark: str) -> bool:
-    """Whether the file is a card of ours; what cannot be read is not."""
+    """True if the file is a card that fastsft wrote; what cannot be read is not."""
     try:
         return mark in read_text(path)
     except ValueError:
@@ -43,7 +43,7 @@ def _is_ours(path: Path, mark: str) -> bool:
 
 
 def _hub_name(trainer: Any) -> str | None:
-    """The base model's name on the hub, where its snapshot lies as huggingface_hub keeps it; else None."""
+    """The base model's name on the hub, where its snapshot is as huggingface_hub keeps it; else None."""
     part: str
     for part in trainer.model.source_directory.parts:
         if part.startswith("models--"):

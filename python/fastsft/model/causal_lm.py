@@ -22,7 +22,7 @@ from fastsft.runtime.regular_files import check_name, file_inside, read_json_obj
 
 
 class ModelConfig(dict[str, Any]):
-    """config.json, mutable; keys are attributes too. What stands here when the model is saved is written."""
+    """config.json, mutable; keys are attributes too. What is here when the model is saved is written."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -42,7 +42,7 @@ class ModelConfig(dict[str, Any]):
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write config.json, as it stands, into `save_directory`; on the ranks that call it.
+        """Write config.json, as it is, into `save_directory`; on the ranks that call it.
 
         What a save of the model has said there about weights and tokenizer stays.
         """
@@ -239,7 +239,7 @@ class CausalLM:
         return iter(())
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
-        """What the bytes of a rank depend on."""
+        """The settings that the bytes of a rank depend on."""
         return Setting(
             json.dumps(self.engine_config()),
             args.sharding_strategy if args.world_size > 1 else "no_shard",

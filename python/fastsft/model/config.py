@@ -52,7 +52,7 @@ def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
 
 
 def has_safetensors(directory: str | Path) -> bool:
-    """Whether a model directory holds safetensors weights, single or with an index."""
+    """True if a model directory holds safetensors weights, single or with an index."""
     folder = Path(directory)
     return any(
         os.path.lexists(folder / name) for name in ("model.safetensors", "model.safetensors.index.json")

@@ -20,7 +20,7 @@ from fastsft.runtime.output_files import keep_changed, note_written
 
 @dataclass(frozen=True)
 class ModelForm:
-    """How the weights are written."""
+    """Format of the written weights."""
 
     dtype: str
     max_shard_size: int
@@ -153,7 +153,7 @@ def check_free_space(directory: Path, needed: int) -> None:
 
 
 def finish_save_in_flight(trainer: Any) -> None:
-    """Wait for the checkpoint that `trainer` writes behind its training; collective.
+    """Wait for the checkpoint that `trainer` writes during its training; collective.
 
     What it has written so far would be taken for what a crash left. Raises when it fails, as the saver.
     """
@@ -208,14 +208,14 @@ def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[Any]:
 
 
 def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
-    """What the tokenizer's save_pretrained writes into a new directory, in folders too. The digests.
+    """Write the files of the tokenizer's save_pretrained, in folders too, into a new directory. The digests.
 
     The files are durable on return; folders are when the directory is committed.
     """
     if tokenizer is None:
         return []
     folder = Path(directory)
-    # Others write into the directory meanwhile: what the tokenizer wrote is known by where it lies.
+    # Others write into the directory meanwhile: what the tokenizer wrote is known by its place.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
         tokenizer.save_pretrained(aside)
         names = relative_files(aside)

@@ -1,4 +1,4 @@
-"""What torch's `FSDP.state_dict_type(trainer.model, ...)` finds: a model that has its settings, and no FSDP.
+"""Settings for torch's `FSDP.state_dict_type(trainer.model, ...)`: a model that has them, and no FSDP.
 
 FastChat's scripts save inside of this context. Around a model without FSDP it fails on leaving
 (`KeyError: None`, torch 2.11); fastsft's save needs no context, and must not fail in one.

@@ -16,7 +16,7 @@ from fastsft.tokenizer.tokenizer import Tokenizer
 
 
 def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
-    """What a named template puts around a first question, up to where the answer begins to be learned."""
+    """The text of a named template around a first question, up to where the answer begins to be learned."""
     template = _C.find_chat_template(chat_template)
     before = template.before_assistant[: len(template.before_assistant) - template.learned_lead]
     system = template.system and f"{template.before_system}{template.system}{template.after_system}"
@@ -25,7 +25,7 @@ def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
 
 
 class Scorer(Protocol):
-    """What `generate` needs of an engine."""
+    """The part of an engine that `generate` needs."""
 
     def logits(self, input_ids: Any, lengths: Any) -> torch.Tensor:
         """input_ids int64 [T] of examples laid end to end, and their lengths -> float32 [T, V]."""

@@ -1,4 +1,4 @@
-"""What is refused of a model directory: settings and patches that make the original train another."""
+"""Refusals of a model directory: settings and patches that make the original train another."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class LoadedModel(CausalLM):
     """`module`, a Llama-family model of transformers, wherever its parameters are.
 
     The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their own
-    type. Until then they stand as they were. Names that a CausalLM lacks are the module's. ValueError for a
+    type. Until then they are as before. Names that a CausalLM lacks are the module's. ValueError for a
     class the engine does not know, and for parameters that are frozen, quantised or not there (meta).
     """
 
@@ -58,7 +58,7 @@ class LoadedModel(CausalLM):
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            """What else scripts ask a model for (`generate`, `save_pretrained`, `device`) is the module's."""
+            """Anything else (`generate`, `save_pretrained`, `device`) is the module's."""
             if name == "module":  # not there yet
                 raise AttributeError(name)
             return getattr(self.module, name)

@@ -12,7 +12,7 @@ from fastsft.ranks.common_files import common_digests
 
 
 def place_of_weights(model: Any) -> str:
-    """Where the weights that training starts from are: "an engine", "memory" or "a directory"."""
+    """The place of the weights that training starts from: "an engine", "memory" or "a directory"."""
     if getattr(model, "engine", None) is not None:
         return "an engine"
     return "a directory" if getattr(model, "module", None) is None else "memory"

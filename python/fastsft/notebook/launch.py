@@ -103,14 +103,14 @@ _SECONDS_TO_LEAVE = 30.0  # between two lines about ranks that have been asked t
 _ONCE_MORE = "once more ends them at once"
 _ANSWERS = {
     1: f"interrupted: the ranks save a checkpoint and leave; {_ONCE_MORE}",
-    2: "ended; the newest checkpoint stands",
+    2: "ended; the newest checkpoint is whole",
 }
 
 
 def _job(
     arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
 ) -> dict[str, Any]:
-    """What a rank does, as JSON can hold it. ValueError for what no rank could do."""
+    """The job of a rank, as JSON can hold it. ValueError for what no rank could do."""
     words = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
     if isinstance(arguments, str) or (words is not None and flags):
         raise ValueError("expected a list of words, or names and values, got a string or both")

@@ -41,7 +41,7 @@ def _run(script: str, words: list[str]) -> None:
 
 
 def _watch_parent() -> None:
-    """When the parent is gone, leave as after a SIGTERM: with a checkpoint, if there is something to save."""
+    """Leave as after a SIGTERM when the parent is gone: with a checkpoint, if there is something to save."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

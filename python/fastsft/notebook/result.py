@@ -1,4 +1,4 @@
-"""What `fastsft.launch` returns."""
+"""Result of `fastsft.launch`."""
 
 from __future__ import annotations
 

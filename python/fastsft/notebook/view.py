@@ -16,7 +16,7 @@ _TEXT_WIDTH = 160
 
 
 class View(Protocol):
-    """Where the course of a run is shown. is_silent: the ranks need not print it."""
+    """Display of the course of a run. is_silent: the ranks need not print it."""
 
     is_silent: bool
 
@@ -37,7 +37,7 @@ class TextView:
 
 
 class NotebookView:
-    """One output of the cell that is drawn anew: a bar, the newest numbers, the loss."""
+    """One output of the cell that is drawn again: a bar, the newest numbers, the loss."""
 
     is_silent = True
 
@@ -78,7 +78,7 @@ def course_html(course: Course) -> str:
 
 
 def course_text(course: Course) -> str:
-    """What goes on, the step, and the newest numbers."""
+    """The current phase, the step, and the newest numbers."""
     status = course.status
     parts = [status.phase, f"step {status.step:,} of {status.max_steps:,}", status_text(status, _TEXT_WIDTH)]
     return ", ".join(part for part in parts if part)
@@ -90,7 +90,7 @@ def view_for(plot: bool) -> View:
 
 
 def is_notebook() -> bool:
-    """Whether output goes to cells; IPython is not imported to find out."""
+    """True if output goes to cells; IPython is not imported to find out."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None

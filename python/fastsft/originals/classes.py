@@ -1,4 +1,4 @@
-"""Whether the methods of a class, of its bases and of an object are those that their files define."""
+"""Check that the methods of a class, of its bases and of an object are those that their files define."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILLED_BY_COPIES = "transformers.models.auto."
 
 
 class Method(NamedTuple):
-    """`where` (module, class and name) is `value`, not what stands there in the file; None: not there."""
+    """`where` (module, class and name) is `value`, not what is there in the file; None: not there."""
 
     where: str
     value: Any
@@ -58,14 +58,14 @@ def foreign_methods_of(value: Any) -> list[Method]:
 
 
 def is_class_of(kind: type, package: str) -> bool:
-    """Whether a file of `package` defines a class where `kind` says that it is from."""
+    """True if a file of `package` defines a class where `kind` says that it is from."""
     home = kind.__module__
     is_theirs = home.startswith(f"{package}.") and home in sys.modules
     return is_theirs and source_of(home).defines_class(kind.__qualname__)
 
 
 def is_own_object(value: Any, names: Collection[str]) -> bool:
-    """Whether an object is of a class of transformers or torch with one of these names, unchanged."""
+    """True if an object is of a class of transformers or torch with one of these names, unchanged."""
     kind = type(value)
     is_named = kind.__name__ in names and kind.__module__.split(".")[0] in LIBRARIES
     return is_named and not foreign_methods_of(value)
@@ -105,7 +105,7 @@ def _foreign(kind: type) -> Iterator[Method]:
 
 
 def _hides(name: str, value: Any, bases: Sequence[type]) -> bool:
-    """Whether a name that the file does not have is found before what a base has, or makes when asked."""
+    """True if a name that the file does not have is found before what a base has, or makes when asked."""
     is_made = isinstance(value, property) and any("__getattr__" in vars(base) for base in bases)
     return name[:2] == "__" or is_made or any(name in vars(base) for base in bases)
 
@@ -153,7 +153,7 @@ def _defines(owner: type, name: str) -> bool:
 
 
 def _is_generated(function: Any, home: str) -> bool:
-    """Whether dataclasses wrote the function, for a class of `home`."""
+    """True if dataclasses wrote the function, for a class of `home`."""
     return (
         isinstance(function, FunctionType)
         and function.__code__.co_qualname.startswith(_MADE_BY_DATACLASSES)
@@ -178,7 +178,7 @@ def _inside(function: Any) -> tuple[Any, ...]:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a class attribute is called, not read."""
+    """True if a class attribute is called, not read."""
     wrapped = isinstance(value, property | staticmethod | classmethod | functools.cached_property)
     return wrapped or (callable(value) and not isinstance(value, type))
 

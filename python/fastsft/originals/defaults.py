@@ -1,4 +1,4 @@
-"""Whether a function's parameters have the default values that its file writes there."""
+"""Check that a function's parameters have the default values that its file writes there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNKNOWN = object()  # what only running the file would tell, like the result of
 
 
 def has_written_defaults(function: FunctionType, module: str) -> bool:
-    """Whether `__defaults__` and `__kwdefaults__` are those of the def in the file of `module`.
+    """True if `__defaults__` and `__kwdefaults__` are those of the def in the file of `module`.
 
     Literals and names are compared, other expressions taken as they are. Lambdas are not looked at.
     """

@@ -1,4 +1,4 @@
-"""How messages name a function, a class or an object."""
+"""Names of functions, classes and objects in messages."""
 
 from __future__ import annotations
 

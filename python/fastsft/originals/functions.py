@@ -1,4 +1,4 @@
-"""Whether a function is the one that its module's file defines."""
+"""Check that a function is the one that its module's file defines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain(value: Any) -> Any:
 
 
 def is_defined_there(value: Any, module: str, qualname: str) -> bool:
-    """Whether `value` is what the def `qualname` of `module` makes, with the decorators written above it.
+    """True if `value` is what the def `qualname` of `module` makes, with the decorators written above it.
 
     The code and the default values count, not the names that a function gives itself: `functools.wraps`
     hides nothing.
@@ -43,7 +43,7 @@ def is_defined_there(value: Any, module: str, qualname: str) -> bool:
 
 
 def is_written_in(value: Any, package: str) -> bool:
-    """Whether the code of `value` stands in a file of `package`, in whatever function."""
+    """True if the code of `value` is in a file of `package`, in whatever function."""
     function = plain(value)
     if not isinstance(function, FunctionType):
         return False
@@ -58,7 +58,7 @@ def is_written_in(value: Any, package: str) -> bool:
 
 
 def uncompiled(value: Any) -> Any:
-    """What torch.compile was given, when `value` is what it made of a function."""
+    """The function that torch.compile was given, when `value` is what it made of it."""
     while is_written_in(value, "torch._dynamo") and hasattr(plain(value), "_torchdynamo_orig_callable"):
         value = plain(value)._torchdynamo_orig_callable
     return value
@@ -80,7 +80,7 @@ def _leads_to(function: Any, module: str, qualname: str, expected: list[CodeType
 
 
 def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
-    """Whether `function` is the wrapper that one of these decorators of torch or transformers makes."""
+    """True if `function` is the wrapper that one of these decorators of torch or transformers makes."""
     if is_written_in(function, "torch._dynamo.mutation_guard"):  # counts modules, around Module.__init__
         return True
     if not any(is_written_in(function, home) for home in _DECORATORS):
@@ -101,5 +101,5 @@ def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
 
 
 def _is_module_of(function: FunctionType, module: str) -> bool:
-    """Whether the names in `function` are those of the module, not of a copy."""
+    """True if the names in `function` are those of the module, not of a copy."""
     return function.__globals__ is vars(sys.modules[module]) if module in sys.modules else False

@@ -15,7 +15,7 @@ _QUESTIONS = ("is_", "check_", "require", "warn", "logg")
 
 
 def foreign_functions(module: str) -> Iterator[Method]:
-    """Those of a module that is imported, by where they stand; without ones that only ask or complain."""
+    """Those of a module that is imported, by their places; without ones that only ask or complain."""
     source, values = source_of(module), vars(sys.modules[module])
     for name in list(source.codes):
         if "." in name or name.startswith(_QUESTIONS) or not source.defines(name) or name not in values:
@@ -28,7 +28,7 @@ def foreign_functions(module: str) -> Iterator[Method]:
 
 
 def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
-    """Whether something that is called was imported from none of the places that the file names."""
+    """True if something that is called was imported from none of the places that the file names."""
     if not callable(value):
         return False
     origins = [vars(sys.modules[home]).get(name) for home, name in places if name and home in sys.modules]
@@ -39,7 +39,7 @@ def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
 
 
 def _is_written_at(value: Any, home: str, name: str) -> bool:
-    """Whether the file of `home` defines the value so: then it is the origin that a script has changed."""
+    """True if the file of `home` defines the value so: then it is the origin that a script has changed."""
     return home in sys.modules and is_defined_there(value, home, name)
 
 

@@ -157,7 +157,7 @@ def _check_callbacks(caller: str) -> None:
 
 
 def _found(place: str, name: str) -> Any:
-    """What is there now; None for a module that nobody has imported, or a release without the name."""
+    """The value there now; None for a module that nobody has imported, or a release without the name."""
     value: Any = sys.modules.get(place)
     for part in name.split("."):
         value = None if value is None else getattr(value, part, None)
@@ -165,7 +165,7 @@ def _found(place: str, name: str) -> Any:
 
 
 def _is_original(value: Any, package: str, name: str) -> bool:
-    """Whether it is written under `name` in a file of `package`, in whatever wrappers of that package."""
+    """True if it is written under `name` in a file of `package`, in whatever wrappers of that package."""
     if isinstance(value, type):
         module = value.__module__
         inside = module == package or module.startswith(package + ".")

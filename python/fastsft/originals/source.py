@@ -1,4 +1,4 @@
-"""What the file of an imported module says, whatever a script has put into the module since."""
+"""The source file of an imported module, whatever a script has put into the module since."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ModuleSource:
                 self.codes[code.co_qualname].append(code)
 
     def defines(self, qualname: str) -> bool:
-        """Whether a def of this name is there."""
+        """True if a def of this name is there."""
         return any(code.co_flags & inspect.CO_OPTIMIZED for code in self.codes.get(qualname, ()))
 
     def defines_class(self, qualname: str) -> bool:
-        """Whether a class of this name is there."""
+        """True if a class of this name is there."""
         return any(not code.co_flags & inspect.CO_OPTIMIZED for code in self.codes.get(qualname, ()))
 
     def holds(self, code: CodeType) -> bool:
-        """Whether exactly this code is written here, under whatever decorator or function."""
+        """True if exactly this code is written here, under whatever decorator or function."""
         return code in self.codes.get(code.co_qualname, ())
 
     @functools.cached_property
@@ -98,7 +98,7 @@ def _code_of(name: str) -> CodeType | None:
 def imports_of(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
     """(name here, module, name there) of the import statements of a module's own level.
 
-    code: of the module. package: the one that it stands in.
+    code: of the module. package: the one that it is in.
     """
     before: list[object] = [None, None]
     module, names, taken = "", None, None

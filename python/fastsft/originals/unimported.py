@@ -1,4 +1,4 @@
-"""What a file of transformers that nobody has imported yet will name, once the original imports it."""
+"""Names that a file of transformers which nobody has imported yet will have, once the original imports it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run will take: steps, memory, sharding."""
+"""Plan of a run: steps, memory, sharding."""

@@ -1,4 +1,4 @@
-"""How much memory a rank may use, and sizes as a person reads them."""
+"""Memory that a rank may use, and sizes as a person reads them."""
 
 from __future__ import annotations
 

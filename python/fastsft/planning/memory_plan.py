@@ -1,4 +1,4 @@
-"""What a run will hold, chosen before it begins: tokens of a micro-batch and what backward computes again.
+"""Memory of a run, planned before it begins: tokens of a micro-batch and what backward computes again.
 
 The bytes come from the engine's own description of itself (csrc/train/memory_plan.h).
 """
@@ -51,7 +51,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the bytes of a rank depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
+    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
 
     config_json: str
     strategy: str = "no_shard"
@@ -68,9 +68,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one rank by what they are for, and the choices behind them.
+    """Bytes of one rank by what they are for, and the choices that they follow from.
 
-    parts and outside: on its device, which may be the CPU. host: page-locked beside a GPU. work: what it is
+    parts and outside: on its device, which may be the CPU. host: page-locked with a GPU. work: what it is
     planned for.
     """
 
@@ -132,7 +132,7 @@ WorkloadOf = Callable[[int], Workload]
 
 @dataclass(frozen=True)
 class Wish:
-    """What the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
+    """The choices that the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
 
     longest: the longest conversation, which no budget can cut. step_tokens: of a rank in one step.
     """
@@ -161,17 +161,17 @@ class Wish:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that a rank may take: of its device, and of the host beside a GPU (None: not looked at)."""
+    """Bytes that a rank may take: of its device, and of the host with a GPU (None: not looked at)."""
 
     device: int
     host: int | None = None
 
     def holds(self, plan: MemoryPlan) -> bool:
-        """Whether the plan fits."""
+        """True if the plan fits."""
         return plan.total <= self.device and self.holds_host(plan)
 
     def holds_host(self, plan: MemoryPlan) -> bool:
-        """Whether what the plan keeps on the host fits there."""
+        """True if what the plan keeps on the host fits there."""
         return self.host is None or plan.host <= self.host
 
 
@@ -198,7 +198,7 @@ def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) 
 
 
 def _step_time(plan: MemoryPlan) -> float:
-    """Of a step, beside one that recomputes nothing in a single endless micro-batch."""
+    """Of a step, relative to one that recomputes nothing in a single endless micro-batch."""
     fixed = _TOKENS_OF_A_MICRO_BATCH[plan.setting.device] / max(plan.work.tokens, 1)
     fixed *= _GATHERED if plan.setting.world_size > 1 else 1
     return 1 + _COMPUTED_AGAIN[plan.recompute] + fixed

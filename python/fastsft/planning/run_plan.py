@@ -71,7 +71,7 @@ def step_source(
 def single_step(
     args: TrainingArguments, native: Any, micro_batches: int, token_budget: int, cost: tuple[float, float]
 ) -> Any:
-    """This rank's part of one step: all rows of `native`, which lie micro-batch by micro-batch, rank by rank.
+    """This rank's part of one step: all rows of `native`, which are micro-batch by micro-batch, rank by rank.
 
     micro_batches: reference micro-batches of a rank, all of one size. The rest as for `step_source`.
     """
@@ -103,7 +103,7 @@ _SUMMARY_STEPS = 200
 def packing_summary(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
 ) -> Any:
-    """How the first steps of epoch 0 are cut, over all ranks (csrc/data/packing_summary.h)."""
+    """The cut of the first steps of epoch 0, over all ranks (csrc/data/packing_summary.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
     return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))

@@ -1,4 +1,4 @@
-"""What a script changed before it calls `train()`: used, or refused by name."""
+"""Names that a script changed before it calls `train()`: used, or refused by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastsft.script_names.rebound import rebound_data_names, refuse_unused
 def check_names(trainer_class: Any) -> None:
     """ValueError for names of the module that `train()` has no use for, and for a Trainer of transformers.
 
-    trainer_class: what `fastsft.train.Trainer` stands for.
+    trainer_class: what `fastsft.train.Trainer` means.
     """
     refuse_unused()
     refuse_patches(uses_tokenizer=bool(rebound_data_names()))

@@ -1,4 +1,4 @@
-"""Running a script function as a program: mistakes of the user end in a sentence, not in a traceback."""
+"""Run a function as a command-line program; user errors print one line instead of a traceback."""
 
 from __future__ import annotations
 

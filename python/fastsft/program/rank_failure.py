@@ -1,4 +1,4 @@
-"""Which rank failed first, and what it said."""
+"""The rank that failed first, and its message."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class RankFailed(RuntimeError):
 
 
 def failure_of(ranks: Ranks) -> Exception | None:
-    """What to raise for ranks that have all left; None when every one was content, or we stopped them.
+    """The error to raise for ranks that have all left; None when every one was content, or we stopped them.
 
     The first that failed by itself is to blame: not one that lost another, nor one that we ended. ValueError
-    for what the user can mend.
+    for what the user can fix.
     """
     if not ranks.failed:
         return _stopped(ranks)
@@ -57,7 +57,7 @@ def last_words(lines: list[str]) -> str:
 
 
 def is_error(line: str) -> bool:
-    """Whether an error message begins with this line."""
+    """True if an error message begins with this line."""
     return line.startswith(_TRACEBACK) or _SAID.match(line) is not None
 
 

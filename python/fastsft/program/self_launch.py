@@ -19,12 +19,12 @@ COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 def ranks_to_start(
     words: Sequence[str], environ: Mapping[str, str] | None = None, args_file: Path | None = None
 ) -> int:
-    """How many ranks this process should start instead of training itself; 1: none but itself.
+    """Number of ranks that this process should start instead of training itself; 1: none but itself.
 
     As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees, and one where
     use_cpu is chosen (on the command line, in a file of --config, in the .args file) or words cannot be
     parsed, which this process alone then reports. Always 1 for a process that a launcher started, and for
-    --help. args_file: default the one beside this program. ValueError for a number below 1.
+    --help. args_file: default the one next to this program. ValueError for a number below 1.
     """
     env = os.environ if environ is None else environ
     if "RANK" in env or launch(env).world_size > 1 or _asks_for_help(words):

@@ -1,1 +1,1 @@
-"""The ranks of a run: what they tell each other beside the training group."""
+"""The ranks of a run: what they tell each other outside the training group."""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def on_any_rank(flag: bool) -> bool:
-    """Whether the flag is set on any rank, the same on all; collective, one small exchange."""
+    """True if the flag is set on any rank, the same on all; collective, one small exchange."""
     if launch().world_size == 1:
         return flag
     import torch
@@ -57,7 +57,7 @@ class Agreement:
     def settle(self, value: T) -> list[T]:
         """The value of every rank, in their order; collective.
 
-        When a rank failed, every rank raises: the guilty one its own error, the others one with its words.
+        When a rank failed, every rank raises: the failing one its own error, the others one with its message.
         """
         from fastsft import _C
 

@@ -25,7 +25,7 @@ def _namespace() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When the process began, as the kernel counts; None where there is none."""
+    """The time when the process began, as the kernel counts; None where there is none."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return None

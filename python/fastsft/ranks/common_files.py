@@ -1,4 +1,4 @@
-"""Whether all ranks read the same bytes of large files: by what the files are, else by their checksums."""
+"""Check that all ranks read the same bytes of large files: by what the files are, else by their checksums."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _differing(everyone: list[dict[str, Identity]]) -> list[str]:
 
 
 def _readers(everyone: list[dict[str, Identity]], rank: int) -> dict[str, int]:
-    """Who reads the file that `rank` has, by name: the files of ranks that share them are dealt out."""
+    """The reader of each file that `rank` has, by name: the files of ranks that share them are dealt out."""
     readers = {}
     for number, name in enumerate(_differing(everyone)):
         mine = everyone[rank][name]

@@ -48,7 +48,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know; an address of this process says nothing to others."""
+    """A text for what JSON does not know; an address of this process says nothing to others."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return _ADDRESS.sub("", str(value))

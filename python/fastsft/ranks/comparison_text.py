@@ -1,4 +1,4 @@
-"""How a difference between ranks is told: the first fact, ranks and values, and the names of the next."""
+"""Text of a difference between ranks: the first fact, ranks and values, and the names of the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOTHING = ""  # no text of JSON: the rank does not know this fact
 
 
 def difference(reports: Mapping[int, Mapping[str, str]]) -> str:
-    """What is told of facts that are not the same on all ranks. reports: by rank, texts of JSON by name."""
+    """Text about facts that are not the same on all ranks. reports: by rank, texts of JSON by name."""
     names = list(dict.fromkeys(name for report in reports.values() for name in report))
     values = {name: {rank: report.get(name, _NOTHING) for rank, report in reports.items()} for name in names}
     different = [name for name in names if len(set(values[name].values())) > 1]

@@ -17,7 +17,7 @@ _STARTED = os.getpid(), os.getppid()  # as early as fastsft is imported
 
 
 def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether torchrun started this process and has ended since, so that its store may be gone, too."""
+    """True if torchrun started this process and has ended since, so that its store may be gone, too."""
     env = os.environ if environ is None else environ
     pid, parent = _STARTED
     return _OF_TORCHRUN in env and os.getpid() == pid and os.getppid() != parent

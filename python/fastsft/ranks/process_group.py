@@ -30,7 +30,7 @@ from fastsft.runtime.place_variables import check_network, number_of
 
 @dataclass(frozen=True)
 class Groups:
-    """Names of two process groups over all ranks: a gather never waits behind a reduction. "" when alone.
+    """Names of two process groups over all ranks: a gather never waits for a reduction. "" when alone.
 
     With several nodes also two of this rank's node, and one of the ranks with its place in every node.
     """
@@ -132,7 +132,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     meet(timeout_seconds)
     timeout = timedelta(seconds=timeout_seconds)
     backend = "gloo" if device == "cpu" else "nccl"
-    # NCCL's own watchdog ends the process without a word of ours; the engine's comes first.
+    # NCCL's own watchdog ends the process without a message from fastsft; the engine's comes first.
     slack = timedelta(seconds=0 if backend == "gloo" else 20)
 
     def group(ranks: list[int]) -> str:
@@ -153,7 +153,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
 
 
 def _prepare_environment(place: Launch) -> None:
-    """What torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
+    """Set what torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
 
     Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
     address of the machine's name, which is often one that other machines cannot reach.

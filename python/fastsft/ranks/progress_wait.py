@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def while_first_works(work: Callable[[], T]) -> T | None:
-    """What `work` returns on global rank 0; None elsewhere, when it is done. Every rank must call it.
+    """The result of `work` on global rank 0; None elsewhere, when it is done. Every rank must call it.
 
     For work whose progress nobody can see, such as an upload: that the process lives is its progress. What
     `work` raises is raised on rank 0 alone.
@@ -84,7 +84,7 @@ def announce(name: str, value: str) -> None:
 
 
 def wait_for(name: str) -> str:
-    """What is announced under `name`. Short waits in a row hear interrupts, and the progress of the maker.
+    """The text announced under `name`. Short waits in a row hear interrupts, and the progress of the maker.
 
     CollectiveError when the store is gone.
     """

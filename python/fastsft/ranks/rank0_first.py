@@ -18,7 +18,7 @@ _round = count()
 
 
 class Made(Protocol):
-    """What a job makes; `cache` names the file to take it over from, and its key."""
+    """The product of a job; `cache` names the file to take it over from, and its key."""
 
     cache: tuple[str, str] | None
     faults: list[Any]
@@ -28,7 +28,7 @@ Result = TypeVar("Result", bound=Made)
 
 
 def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> Result:
-    """What global rank 0 makes, on every rank. Every rank must call it, in the same order.
+    """The product of global rank 0, on every rank. Every rank must call it, in the same order.
 
     `take(key)`: reads what was made under `key`, None when it cannot be seen from here. Then the first rank
     of that machine makes it again for its machine. A rank that is told of a failure makes it itself, and

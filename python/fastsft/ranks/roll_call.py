@@ -113,7 +113,7 @@ class RollCall:
             raise
 
     def _ask_who_serves(self, knock: Callable[[], Any]) -> None:
-        """ValueError where that is another process with this rank; nothing where it is no store of ours."""
+        """ValueError where that is another process with this rank; nothing for a store of others."""
         with contextlib.suppress(RuntimeError):
             store, end = knock(), time.monotonic() + _KNOCK_S
             while time.monotonic() < end:

@@ -84,7 +84,7 @@ def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def holds_lock(directory: str | os.PathLike[str]) -> bool:
-    """Whether this process itself holds `directory`: no other run writes there."""
+    """True if this process itself holds `directory`: no other run writes there."""
     hold = _held.get(os.path.realpath(directory))
     return hold is not None and hold.lock is not None
 

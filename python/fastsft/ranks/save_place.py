@@ -1,4 +1,4 @@
-"""Who writes a checkpoint or a model where: all ranks into one directory, or some for the others."""
+"""Writers of a checkpoint or a model: all ranks into one directory, or some for the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Way = Literal["parallel", "mixed", "stream"]
 
 @dataclass(frozen=True)
 class Sight:
-    """What one rank sees of a directory that rank 0 made, and where it runs."""
+    """One rank's view of a directory that rank 0 made, and where it runs."""
 
     sees: bool
     host: str
@@ -37,7 +37,7 @@ def look_at(directory: str | Path) -> Sight:
 
 
 def choose_way(wanted: str, sights: list[Sight]) -> tuple[Way, str]:
-    """How files are written when the ranks see `sights`, and why when it is not as `wanted` or in parallel.
+    """Way of writing files when the ranks see `sights`, and why when it is not as `wanted` or in parallel.
 
     wanted: --save_mode. ValueError when "parallel" is asked for and a rank does not see the directory.
     """
@@ -68,7 +68,7 @@ def agreed_way(args: Any, directory: str | Path, agreement: Agreement) -> tuple[
 
 
 def writes_small_files(args: Any) -> bool:
-    """Whether this rank makes directories and their JSON files: rank 0, or the first of every node."""
+    """True if this rank makes directories and their JSON files: rank 0, or the first of every node."""
     return launch().local_rank == 0 if args.save_on_each_node else launch().rank == 0
 
 

@@ -1,4 +1,4 @@
-"""What all ranks of a run must have settled alike before it begins, and what may differ, and why."""
+"""Facts that all ranks of a run must have settled alike before it begins, those that may differ, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the ranks of one machine meet: a store that no other machine can reach."""
+"""Meeting place of the ranks of one machine: a store that no other machine can reach."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HeldPort:
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """When the ranks have met, or are gone; a second time does nothing."""
+        """To be called when the ranks have met, or are gone; a second time does nothing."""
         self._socket.close()
 
 
@@ -68,7 +68,7 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
 
 
 def serves_store(env: Mapping[str, str]) -> bool:
-    """Whether the launcher serves the store of the ranks, as torchrun does."""
+    """True if the launcher serves the store of the ranks, as torchrun does."""
     return env.get(_AGENT_STORE) == "True"
 
 
@@ -113,7 +113,7 @@ def visitors_store(host: str, port: int, world_size: int) -> Any:
 
 
 def own_store() -> BoundedStore:
-    """This process's second connection to the store of its process group, for threads behind the training.
+    """This process's second connection to the store of its process group, for threads next to the training.
 
     On the first connection whoever waits keeps all others out; on this one every call must be a quick one,
     and those who call wait no longer than they say, else as long as a collective may take. It is made once:
@@ -144,10 +144,10 @@ def _connection(default: Any, usual: timedelta) -> Any:
 
 
 def exchange_number(occasion: str) -> int:
-    """How often this process has been asked for `occasion` since its process group was made.
+    """The number of times that this process has been asked for `occasion` since its process group was made.
 
     For names in the store that no two exchanges share. All ranks ask in the same order, and a process that
-    takes the place of a dead one in a new group begins where the others do.
+    replaces a dead one in a new group begins where the others do.
     """
     from torch.distributed import distributed_c10d
 
@@ -180,7 +180,7 @@ def _close_own() -> None:
 
 
 def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether all ranks share this machine, and nobody else made a store for them, as torchrun does."""
+    """True if all ranks share this machine, and nobody else made a store for them, as torchrun does."""
     env = os.environ if environ is None else environ
     if serves_store(env) or local_world_size != world_size:
         return False

@@ -55,7 +55,7 @@ class BoundedStore:
         self._wait(self._connected, limit_s)
 
     def failed(self) -> bool:
-        """Whether there will never be a connection."""
+        """True if there will never be a connection."""
         return self._connected.done() and self._connected.exception() is not None
 
     def run(self, work: Callable[[Any], T], limit_s: float | None = None) -> T:
@@ -156,7 +156,7 @@ class _Job:
 
 
 class _Beat:
-    """When the next sign of life is due."""
+    """Time of the next sign of life."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._next = seconds, time.monotonic() + seconds

@@ -1,1 +1,1 @@
-"""What a person sees of a run: a start page, progress, one line a log, an end page."""
+"""The output of a run for a person: a start page, progress, one line a log, an end page."""

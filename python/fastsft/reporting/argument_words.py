@@ -33,7 +33,7 @@ def argument_words(changed: dict[str, Any]) -> list[str]:
 
 
 def _usual(kind: type) -> dict[str, Any]:
-    """The defaults, as they stand after the class has settled them; a subclass may need more than nothing."""
+    """The defaults, as they are after the class has settled them; a subclass may need more than nothing."""
     try:
         fresh = kind()
     except (TypeError, ValueError):

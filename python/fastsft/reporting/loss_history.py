@@ -24,7 +24,7 @@ class Curve:
         return min(zip(self.steps, self.values, strict=True), key=lambda point: point[1], default=None)
 
     def smoothed(self, span: float | None = None) -> Curve:
-        """Exponential mean over about `span` points to both sides, so that it does not lag behind.
+        """Exponential mean over about `span` points to both sides, so that it does not lag.
 
         span: default a twentieth of all points, at least 3.
         """

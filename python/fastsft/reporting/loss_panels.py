@@ -23,7 +23,7 @@ class Panel:
 
 
 def panels(history: LossHistory) -> list[Panel]:
-    """What there is to draw, loss first."""
+    """The panels to draw, loss first."""
     raw, smooth = history.train, history.train.smoothed()
     many = len(raw) > _FEW
     loss = [Line("train", raw, _TRAIN, 0.35 if many else 1.0, has_marks=not many)]

@@ -14,7 +14,7 @@ _WIDTH_INCHES = 9.0
 
 
 def has_matplotlib() -> bool:
-    """Whether pictures can be drawn."""
+    """True if pictures can be drawn."""
     return importlib.util.find_spec("matplotlib") is not None
 
 

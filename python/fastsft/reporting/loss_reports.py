@@ -79,7 +79,7 @@ def write_loss_files(directory: Path, state: Any, title: str, outcome: str, seco
 
 
 def facts(state: Any, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
-    """What stands above the curves."""
+    """The text above the curves."""
     shown = {"run": outcome, "step": f"{state.global_step:,} of {state.max_steps:,}"}
     if state.epoch is not None:
         shown["epoch"] = f"{state.epoch:.2f}"

@@ -7,7 +7,7 @@ from fastsft.planning.memory_plan import MemoryPlan, Room, Setting
 
 
 def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
-    """One line a part, the largest first, then the sums beside the `room` of a rank, if known."""
+    """One line a part, the largest first, then the sums and the `room` of a rank, if known."""
     parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
     lines = [f"{name:<26}{size_text(size):>12}{size / plan.total:>8.1%}" for name, size in rows]

@@ -53,7 +53,7 @@ def _readable(name: str, value: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What earlier splits wrote. Something else of that name is put aside, with a line."""
+    """The metrics that earlier splits wrote. Something else of that name is put aside, with a line."""
     if not os.path.lexists(path):
         return {}
     try:

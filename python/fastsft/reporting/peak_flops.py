@@ -1,11 +1,11 @@
-"""What a GPU can compute at most, by its name, for the share of it that a run uses (MFU)."""
+"""Peak throughput of a GPU, by its name, for the share of it that a run uses (MFU)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 # Dense bfloat16 TFLOP/s of the vendor's data sheets. The first name that the device's name holds counts, so
-# longer names stand before shorter ones.
+# longer names come before shorter ones.
 _PEAK_TFLOPS = (
     ("GB200", 2500.0),
     ("B200", 2250.0),
@@ -46,7 +46,7 @@ def peak_flops(device_name: str) -> float | None:
 
 @dataclass(frozen=True)
 class Work:
-    """What training on a token costs, and what all devices together can do."""
+    """Cost of training on a token, and peak throughput of all devices together."""
 
     flops_per_token: float
     peak_flops: float

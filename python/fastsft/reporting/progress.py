@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_SHOWS = 0.1
 
 
 class Surface(Protocol):
-    """Where progress is shown."""
+    """Display of progress."""
 
     def begin(self, status: Status, run: Run) -> None: ...
     def show(self, status: Status) -> None: ...
@@ -103,7 +103,7 @@ class Progress(TrainerCallback):
     def on_train_stopped(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """The run ended early; what is printed next stands below the bar."""
+        """The run ended early; what is printed next is below the bar."""
         self._end()
 
     @contextmanager
@@ -167,7 +167,7 @@ def surfaces(args: TrainingArguments, stream: Any) -> list[Surface]:
 
 
 def phases_left(args: TrainingArguments, state: TrainerState) -> dict[str, int]:
-    """How many evaluations and checkpoints are still to come."""
+    """Numbers of evaluations and checkpoints that are still to come."""
     left = {}
     for name, strategy, every in (
         ("evaluating", args.eval_strategy, state.eval_steps),

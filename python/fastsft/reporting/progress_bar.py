@@ -51,19 +51,19 @@ class ProgressBar:
             self._bar.write(console_line(logs))
 
     def say(self, text: str, status: Status) -> None:
-        """What goes on is in the bar; after its end, a line."""
+        """Show what goes on in the bar; after its end, as a line."""
         if self._bar is None:
             print(text, file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
 def terminal_width(stream: Any) -> int:
-    """Columns of the terminal behind `stream`."""
+    """Columns of the terminal of `stream`."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError, AttributeError):

@@ -42,7 +42,7 @@ class ProgressEvents:
         self.send("log", entry={**logs, "step": status.step}, status=status.to_json())
 
     def say(self, text: str, status: Status) -> None:
-        """What goes on now."""
+        """Say what goes on now."""
         self.send("note", text=text)
 
     def end(self) -> None:

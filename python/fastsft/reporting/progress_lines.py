@@ -16,7 +16,7 @@ _SECONDS_BETWEEN_PHASE_LINES = 30.0
 
 
 class ProgressLines:
-    """Prints on standard output: for scripts what stands before `#` on a line, for people what follows."""
+    """Prints on standard output: for scripts what is before `#` on a line, for people what follows."""
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
@@ -37,7 +37,7 @@ class ProgressLines:
         say(f"{console_line(logs)}  # {where}")
 
     def say(self, text: str, status: Status) -> None:
-        """What goes on now."""
+        """Say what goes on now."""
         self._said_at = time.monotonic()
         say(f"# {_place(status)}, {visible(text)}")
 

@@ -18,7 +18,7 @@ _NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
 
 
 def start_page(trainer: Any, *others: Any) -> str:
-    """What is about to run: model, data, sharding, batches, steps, memory, reports, changed arguments.
+    """The coming run: model, data, sharding, batches, steps, memory, reports, changed arguments.
 
     others: further argument classes, whose changes are shown, too.
     """
@@ -110,7 +110,7 @@ def packing_line(trainer: Any) -> str:
 
 
 def reports_line(args: Any, max_steps: int) -> str:
-    """Where the course of the run of `max_steps` can be seen besides this console."""
+    """Other places where the course of the run of `max_steps` can be seen."""
     shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
     if "tensorboard" in args.report_to:
         shown.append(f"tensorboard --logdir {args.logging_dir}")
@@ -126,7 +126,7 @@ def reports_line(args: Any, max_steps: int) -> str:
 
 
 def end_page(trainer: Any) -> str:
-    """What the run came to, what was written where, and how to open it."""
+    """The result of the run, what was written where, and how to open it."""
     directory = Path(trainer.args.output_dir)
     rows = [("trained", text) for text in _totals(trainer)]
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
@@ -179,7 +179,7 @@ def how_to_open(directory: Path) -> Iterator[str]:
 
 
 def _filled(words: list[str]) -> list[str]:
-    """Words into lines of the page, each flag beside its value."""
+    """Words into lines of the page, each flag next to its value."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= page_width() - 12:

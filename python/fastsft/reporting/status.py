@@ -1,4 +1,4 @@
-"""Where a run stands, in one object, and as text of any width."""
+"""Progress of a run, in one object, and as text of any width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastsft.reporting.durations import duration_text
 
 @dataclass(frozen=True)
 class Run:
-    """What does not change: where it writes, and the log_history that it resumes with."""
+    """The part that does not change: where it writes, and the log_history that it resumes with."""
 
     output_dir: str
     log_history: list[dict[str, Any]]
@@ -22,7 +22,7 @@ class Status:
     """Numbers of the newest step. None: not known yet, or not known here (MFU on a CPU).
 
     tokens_per_second: of all ranks, without padding. utilization: MFU, 0 to 1. peak_memory: bytes of rank 0,
-    on its GPU if it has one. phase: what goes on besides steps, `evaluating 3/12`, else "".
+    on its GPU if it has one. phase: what goes on between steps, `evaluating 3/12`, else "".
     """
 
     step: int = 0

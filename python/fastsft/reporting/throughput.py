@@ -1,4 +1,4 @@
-"""How fast a run goes and when it will end, from the times of its steps and of what lies between them."""
+"""Speed of a run and time of its end, from the times of its steps and of what is between them."""
 
 from __future__ import annotations
 

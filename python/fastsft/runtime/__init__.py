@@ -1,1 +1,1 @@
-"""What every part needs of process, files and terminal. Knows nothing of training."""
+"""Process, files and terminal, for every part. Knows nothing of training."""

@@ -15,7 +15,7 @@ _START = "import runpy, sys; sys.path += sys.argv[1:]; runpy.run_module({module!
 
 
 def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
-    """The command that runs a module of fastsft which imports `packages`, and what lies with these.
+    """The command that runs a module of fastsft which imports `packages`, and what is with these.
 
     ValueError names a package that is not installed. Start it with `isolated_environment()`.
     """

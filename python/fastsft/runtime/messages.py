@@ -20,7 +20,7 @@ _said: set[str] = set()
 
 @dataclass
 class Notices:
-    """What was said while `collected` listened."""
+    """The messages that were printed while `collected` listened."""
 
     warned: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ def tell(text: str) -> None:
 
 
 def _above_bars() -> contextlib.AbstractContextManager[Any]:
-    """While a bar stands on the terminal: takes it away, and draws it again below what is printed."""
+    """While a bar is on the terminal: takes it away, and draws it again below what is printed."""
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)
 

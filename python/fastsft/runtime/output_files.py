@@ -1,4 +1,4 @@
-"""Files that a run writes beside those of others: whole or not there, through no link, over nobody's file."""
+"""Files of a run next to those of others: whole or not there, through no link, over no other's file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replace_file(path: str | Path, content: _Content) -> None:
 
 @contextlib.contextmanager
 def fresh_file(path: Path) -> Iterator[Path]:
-    """An empty file beside `path` for the block to write, which takes the name at its end."""
+    """An empty file next to `path` for the block to write, which takes the name at its end."""
     temporary = path.with_name(f".fastsft-tmp-{path.name[:200]}-{secrets.token_hex(8)}")
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     try:
@@ -71,7 +71,7 @@ def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
 
 
 def write_output(path: str | Path, content: _Content) -> None:
-    """`replace_file` of a name of ours in an output directory, over nothing that fastsft did not write.
+    """`replace_file` of a name of fastsft's in an output directory, over nothing that fastsft did not write.
 
     What else has the name is put aside (`keep_aside`), with a line.
     """
@@ -111,7 +111,7 @@ def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
     """`keep_aside` what others have put in the place of small files of our model in `directory`.
 
     files: what is about to be written there, by name; in folders and weights are not looked at. Nothing where
-    no model of ours is on record, as in a directory of an older version (csrc/storage/file_set.cpp decides).
+    no model of fastsft's is on record, as of an older version (csrc/storage/file_set.cpp decides).
     """
     if _ARGUMENTS in written_in(directory):
         for name, digest in files.items():

@@ -28,14 +28,14 @@ class RandomState(NamedTuple):
 
     @classmethod
     def now(cls) -> RandomState:
-        """As they stand; a few microseconds."""
+        """The states now; a few microseconds."""
         import numpy as np
         import torch
 
         return cls(random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state())
 
     def set(self) -> None:
-        """Put the generators where they stood."""
+        """Put the generators back into their states."""
         import numpy as np
         import torch
 
@@ -79,7 +79,7 @@ def read_random_states() -> dict[str, Any]:
 
 
 def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
-    """What this rank's file says. None when there is none, as after a change of the number of ranks.
+    """Random states in this rank's file. None when there is none, as after a change of the number of ranks.
 
     ValueError when the file is damaged.
     """

@@ -86,7 +86,7 @@ def check_name(path: str | Path, what: str) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """What a file that is not regular is, for messages."""
+    """The kind of a file that is not regular, for messages."""
     return next((name for test, name in _KINDS if test(mode)), "a device")
 
 

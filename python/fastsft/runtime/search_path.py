@@ -1,4 +1,4 @@
-"""Where Python looks for modules: never in the working directory, which may be a stranger's model or data.
+"""Search path of Python's modules: never the working directory, which may be a stranger's model or data.
 
 Imported before anything else by every program of fastsft. Therefore it imports nothing that Python has not
 loaded by then, not even `__future__`.
@@ -20,14 +20,14 @@ def leave_working_directory() -> None:
         if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
             del sys.path[0]  # its place is where PYTHONPATH says
     places = [_directory(entry) for entry in sys.path]
-    standard = _directory(os.path.dirname(os.__file__))  # what stands from there on is installed
+    standard = _directory(os.path.dirname(os.__file__))  # what comes from there on is installed
     library = places.index(standard) if standard in places else len(places)
     kept = [entry for entry, place in zip(sys.path[:library], places, strict=False) if place != here]
     sys.path[:library] = kept
 
 
 def is_program() -> bool:
-    """Whether Python runs fastsft itself: `python -m fastsft.train`, `fastsft inspect`."""
+    """True if Python runs fastsft itself: `python -m fastsft.train`, `fastsft inspect`."""
     if os.path.basename(sys.argv[0]) == "fastsft":
         return True
     if sys.argv[0] != "-m":

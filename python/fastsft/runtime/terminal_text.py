@@ -23,7 +23,7 @@ def one_line(text: str) -> str:
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:
-    """Whether to colour: `always`, `never`, or `auto`: a terminal that is not dumb, without NO_COLOR."""
+    """True for colours: `always`, `never`, or `auto`: a terminal that is not dumb, without NO_COLOR."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

@@ -1,4 +1,4 @@
-"""How long a phase may stand still before a stuck rank ends itself (docs/spec/reliability.md, section 4)."""
+"""Time without progress in a phase before a stuck rank ends itself (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_timeouts(text: str | None) -> dict[str, float]:
 
 
 def limit_of(args: Any, phase: str) -> float:
-    """Seconds that `phase` may stand still; 0, never, for a rank that is alone and has no limit given."""
+    """Seconds that `phase` may go without progress; 0, no limit, for a lone rank without a given one."""
     given = parse_timeouts(args.phase_timeouts)
     if phase in given:
         return given[phase]

@@ -1,4 +1,4 @@
-"""Which files of an output directory fastsft wrote: lengths and checksums, in a small file next to them."""
+"""Record of files that fastsft wrote into an output directory: lengths and checksums, in a file there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digest_of_file(path: str | Path) -> Digest:
 
 
 def is_written(path: Path) -> bool:
-    """Whether the regular file `path` is as fastsft wrote it."""
+    """True if the regular file `path` is as fastsft wrote it."""
     from fastsft import _C
 
     digests = written_in(path.parent).get(path.name, [])
@@ -50,7 +50,7 @@ def _digest_there(path: Path) -> Digest | None:
 
 
 def written_in(directory: Path) -> dict[str, list[Digest]]:
-    """By name, what fastsft has written into the directory; {} where no record is, or none of ours."""
+    """By name, what fastsft has written into the directory; {} without a record that fastsft wrote."""
     path = directory / RECORD_NAME
     try:
         content = read_json_object(path) if not path.is_symlink() else {}

@@ -1,4 +1,4 @@
-"""What a script changed inside transformers or FastChat: their train() would use it, ours never calls it."""
+"""Changes of a script inside transformers or FastChat: their train() would use it, ours never calls it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def refuse_reader() -> None:
 
 
 def _foreign_parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
-    """What is not transformers' own: the class itself, or methods of it and its bases."""
+    """The parts that are not transformers' own: the class itself, or methods of it and its bases."""
     if not isinstance(found, type) or not is_class_of(found, "transformers"):
         yield name, found
         return

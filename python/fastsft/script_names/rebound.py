@@ -24,13 +24,13 @@ _codes: dict[str, tuple[Any, ...]] = {}
 
 
 def remember_own(**values: Any) -> None:
-    """What names stand for as long as no script has bound them; called by the module that defines them."""
+    """Remember what names mean while no script has bound them; called by the module that defines them."""
     _own.update(values)
     _codes.update({name: code_of(value) for name, value in values.items()})
 
 
 def current(name: str) -> Any:
-    """What a script bound `name` to in fastsft.train, else in fastsft.data, else our own."""
+    """The value that a script bound `name` to in fastsft.train, else in fastsft.data, else our own."""
     for module in _MODULES:
         found = vars(sys.modules.get(module, object)).get(name, _own[name])
         if found is not _own[name]:
@@ -39,7 +39,7 @@ def current(name: str) -> Any:
 
 
 def is_rebound(name: str) -> bool:
-    """Whether a script has bound `name`, which `remember_own` knows, to something else.
+    """True if a script has bound `name`, which `remember_own` knows, to something else.
 
     Also where it gave our function another code, or other default values.
     """
@@ -47,7 +47,7 @@ def is_rebound(name: str) -> bool:
 
 
 def code_of(value: Any) -> tuple[Any, ...]:
-    """What a call of a function runs, to compare with later; nothing of other values."""
+    """The code that a call of a function runs, to compare with later; nothing of other values."""
     if not isinstance(value, FunctionType):
         return ()
     return value.__code__, value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items()))

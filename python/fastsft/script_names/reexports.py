@@ -1,4 +1,4 @@
-"""What FastChat's train.py imported in all its releases, found when it is asked for.
+"""Names that FastChat's train.py imported in all its releases, found when they are asked for.
 
 `from fastsft.train import torch, Dict, transformers` works as it does there; transformers and fastchat are
 imported only for who names them.
@@ -74,18 +74,18 @@ def look_up(name: str) -> Any:
 
 
 def is_original(name: str, value: Any) -> bool:
-    """Whether `value`, which a script bound to `name`, is the object that stands there anyway."""
+    """True if `value`, which a script bound to `name`, is the object that is there anyway."""
     try:
         found = look_up(name)
     except ImportError:
         return False
-    # transformers puts another module object into sys.modules when a part of it is imported anew.
+    # transformers puts another module object into sys.modules when a part of it is imported again.
     both = isinstance(value, ModuleType) and isinstance(found, ModuleType)
     return value is found or (both and (value.__name__, value.__file__) == (found.__name__, found.__file__))
 
 
 def star_names() -> list[str]:
-    """What `import *` brings of these names: public ones whose package is installed and still has them."""
+    """The names here that `import *` brings: public ones whose package is installed and still has them."""
     return [name for name in sorted(_HOMES) if name[0] != "_" and _is_there(name)]
 
 

@@ -1,4 +1,4 @@
-"""Where conversations come from: files by path, weight and content, and records of Python objects."""
+"""Sources of conversations: files by path, weight and content, and records of Python objects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DataFile:
 def data_files(spec: str) -> list[DataFile]:
     """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
 
-    Items stand between commas; `:0.5` behind one is its weight; a pattern stands for the files that it
+    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it
     matches, in order of name. A file whose name is the whole item is taken as it is. ValueError for what does
     not exist.
     """

@@ -34,7 +34,7 @@ class ExpansionLimit:
 
 
 class GzipStream:
-    """What is in a gzip file."""
+    """Contents of a gzip file."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         counted = _Counted(raw)
@@ -49,7 +49,7 @@ class GzipStream:
 
 
 class ZstandardStream:
-    """Unpacks frames one behind the other. The library's own reader ends a cut file without a word."""
+    """Unpacks frames one after the other. The library's own reader ends a cut file without a word."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         import zstandard

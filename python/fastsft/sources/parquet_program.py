@@ -1,6 +1,6 @@
 """Reads a Parquet file from standard input and writes its records as JSON lines; a process of its own.
 
-A few bytes of Parquet may stand for gigabytes, and only the system can keep a library from taking them: this
+A few bytes of Parquet may unpack to gigabytes, and only the system can keep a library from taking them: this
 process has a limit of memory. `sources/parquet_lines.py` is the other end. What is wrong is the last line of
 standard error.
 """

@@ -21,17 +21,17 @@ NAMES = (
     "merges.txt",
     "chat_template.jinja",
 )
-TEMPLATES = "additional_chat_templates"  # a folder of transformers, beside chat_template.jinja
+TEMPLATES = "additional_chat_templates"  # a folder of transformers, next to chat_template.jinja
 _MOST_TEMPLATES = 1000
 
 
 def decides_ids(name: str) -> bool:
-    """Whether a file of this name may change the ids of a text."""
+    """True if a file of this name may change the ids of a text."""
     return name.startswith(("tokenizer", "special_tokens", "added_tokens", "vocab", "merges"))
 
 
 def is_tokenizer_file(name: str) -> bool:
-    """Whether a model directory has a file of this name for its tokenizer."""
+    """True if a model directory has a file of this name for its tokenizer."""
     return name in NAMES or decides_ids(name)
 
 
@@ -44,7 +44,7 @@ class KeptFiles:
 
     @classmethod
     def of(cls, directory: str | Path) -> KeptFiles:
-        """Read those of `directory`. Files behind links are taken where a model's weights would be.
+        """Read those of `directory`. Targets of links are taken where a model's weights would be.
 
         ValueError, naming the link, for one that leaves the directory (the Hugging Face cache's own links
         lead into its `blobs`); and for what is no regular file, or too large for one of a tokenizer.

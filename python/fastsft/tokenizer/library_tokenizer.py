@@ -168,7 +168,7 @@ def _given(given: Any) -> dict[str, Any]:
 
 
 def _around(before: list[int], after: list[int], named: Any) -> tuple[bool, bool]:
-    """Whether BOS stands in front of a text and EOS after it, by the ids that are put there."""
+    """True if BOS is put in front of a text, and True if EOS is put after it, by the ids there."""
     if len(before) == 1 and named.bos < 0:
         named.bos = before[0]
     if len(after) == 1 and named.eos < 0:
@@ -176,6 +176,6 @@ def _around(before: list[int], after: list[int], named: Any) -> tuple[bool, bool
     if before in ([], [named.bos]) and after in ([], [named.eos]):
         return bool(before), bool(after)
     raise ValueError(
-        f"tokenizer.json: it puts the ids {before} in front of a text and {after} behind it, more than "
+        f"tokenizer.json: it puts the ids {before} in front of a text and {after} after it, more than "
         "bos_token and eos_token"
     )

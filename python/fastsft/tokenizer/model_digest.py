@@ -1,4 +1,4 @@
-"""What a tokenizer's vocabulary and merges are, too much to compare each time a text is read."""
+"""Digest of a tokenizer's vocabulary and merges, which are too much to compare each time a text is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native tokenizer that stands for a Hugging Face tokenizer object."""
+"""The native tokenizer that is equal to a Hugging Face tokenizer object."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to
 
 
 def native_of(tokenizer: Any) -> Any | None:
-    """The native equal of ours, of a slow LlamaTokenizer or of a fast tokenizer as it is set up now, or None.
+    """Native equal of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set up now, or None.
 
     Read from a slow object: vocab_file, legacy, added tokens, add_bos_token, add_eos_token, special tokens;
     from a fast one what backend_tokenizer.to_str() says: docs/spec/fastchat_labels.md, section 3.4. None
     where a script has changed a method of the object, its class or a base: then the object itself is called.
-    ValueError for one of ours that was changed, which nothing could call.
+    ValueError for one of fastsft's that was changed, which nothing could call.
     """
     own = getattr(tokenizer, "native", None)
     if isinstance(own, _C.Tokenizer):
@@ -61,7 +61,7 @@ def _made(tokenizer: Any) -> Any | None:
 
 
 def _has_own_parts(tokenizer: Any) -> bool:
-    """Whether a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
+    """True if a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
     pieces = tokenizer.sp_model
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
     if foreign_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
@@ -75,7 +75,7 @@ def _has_own_parts(tokenizer: Any) -> bool:
 
 
 def _cuts_at(tokenizer: Any, added: dict[int, Any]) -> bool:
-    """Whether texts are cut at these added tokens and at nothing else, and they have these ids."""
+    """True if texts are cut at these added tokens and at nothing else, and they have these ids."""
     if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
         return False
     trie = type(tokenizer.tokens_trie)()

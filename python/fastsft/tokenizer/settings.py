@@ -1,4 +1,4 @@
-"""What the files next_to_it a tokenizer.json say, read as transformers' fast tokenizers read them."""
+"""Settings in the files next to a tokenizer.json, read as transformers' fast tokenizers read them."""
 
 from __future__ import annotations
 

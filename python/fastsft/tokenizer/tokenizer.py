@@ -57,7 +57,7 @@ class Tokenizer:
         model_max_length: int | None = None,
         padding_side: str | None = None,
     ) -> Tokenizer:
-        """Load tokenizer.model or else tokenizer.json, and the JSON files beside it.
+        """Load tokenizer.model or else tokenizer.json, and the JSON files next to it.
 
         The options replace what the files say. ValueError when the files are damaged, ask for something that
         nobody reproduces, or there are none.
@@ -107,7 +107,7 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of `text`. With `split_special_tokens` a "</s>" in the text is ordinary text.
 
-        `add_special_tokens` puts BOS in front and EOS behind where the tokenizer's settings say so.
+        `add_special_tokens` puts BOS in front and EOS at the end where the tokenizer's settings say so.
         ValueError for a text with a lone surrogate.
         """
         ids: list[int] = self.native.encode(text.encode(), split_special_tokens)

@@ -58,7 +58,7 @@ def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
 
 
 def is_comparable(tokenizer: Any) -> bool:
-    """Whether a change is seen: no part of it is a script's own, of which nothing tells the content."""
+    """True if a change is seen: no part of it is a script's own, of which nothing tells the content."""
     return tokenizer_state(tokenizer) == tokenizer_state(tokenizer)
 
 

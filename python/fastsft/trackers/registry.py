@@ -23,7 +23,7 @@ def trackers() -> dict[str, type[Tracker]]:
 
 
 def is_installed(kind: type[Tracker]) -> bool:
-    """Whether the tracker's library can be imported."""
+    """True if the tracker's library can be imported."""
     return importlib.util.find_spec(kind.library) is not None
 
 

@@ -1,4 +1,4 @@
-"""What every tracker shares: it hears the events of a run on global rank 0, and cannot end it."""
+"""Base of every tracker: it hears the events of a run on global rank 0, and cannot end it."""
 
 from __future__ import annotations
 

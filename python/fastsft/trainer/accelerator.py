@@ -16,7 +16,7 @@ class StateDictType(Enum):
 
 
 class FsdpPlugin:
-    """What scripts set before they save: a model is always written whole. Other settings have no effect."""
+    """Settings for a save: a model is always written whole. Other settings have no effect."""
 
     state_dict_type = StateDictType.FULL_STATE_DICT
 
@@ -32,7 +32,7 @@ class FsdpPlugin:
 
 @dataclass(frozen=True)
 class AcceleratorState:
-    """Which plugins there are; deepspeed_plugin is always None."""
+    """The plugins that there are; deepspeed_plugin is always None."""
 
     fsdp_plugin: FsdpPlugin | None
     deepspeed_plugin: None = None

@@ -124,7 +124,7 @@ def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
 
 
 def agree_on_plan(trainer: Any) -> None:
-    """What is derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
+    """Agree on facts derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
     if launch().world_size == 1 or trainer.train_dataset is None:
         return
     plan = trainer.memory_plan
@@ -153,6 +153,6 @@ def tokenizer_facts(tokenizer: Any) -> Facts:
 
 
 def model_facts(model: Any) -> Facts:
-    """config.json as it stands, and where the weights are that training starts from."""
+    """config.json as it is, and where the weights are that training starts from."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
     return {"config.json": config, "the model's weights are in": place_of_weights(model)}

@@ -1,4 +1,4 @@
-"""What a run does after a step whose numbers cannot be trusted (docs/signals.md, "Bad numbers")."""
+"""Reaction of a run to a step whose numbers cannot be trusted (docs/signals.md, "Bad numbers")."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BadSteps:
         return float(self._args.loss_spike_factor * math.fsum(self._recent) / len(self._recent))
 
     def judge(self, step: int, result: Any, limit: float) -> bool:
-        """Whether `step`, begun under `limit`, counts; a line for one that is left out.
+        """True if `step`, begun under `limit`, counts; a line for one that is left out.
 
         NotFiniteError or RollBackError by --on_nonfinite.
         """
@@ -75,7 +75,7 @@ class BadSteps:
         tell(f"step {step}: {reason}; left out, it changed no weight ({self._count} so far)")
 
     def rolled_back(self, steps: list[int]) -> None:
-        """The run stands before `steps` again, whose groups are not computed this time."""
+        """The run is before `steps` again, whose groups are not computed this time."""
         self.left_out.update(steps)
         self._count += len(steps)
         self._spikes.clear()
@@ -90,7 +90,7 @@ class BadSteps:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """What `state` wrote; groups that are left out already stay out."""
+        """Restore what `state` wrote; groups that are left out already stay out."""
         self.left_out |= set(state.get("left_out", []))
         self._count = max(self._count, state.get("count", 0))
         self._recent = deque(state.get("recent_losses", []), maxlen=_WINDOW)

@@ -15,7 +15,7 @@ from fastsft.trainer.schedule import metric_key
 
 
 def is_better(args: TrainingArguments, value: float, best: float) -> bool:
-    """Whether `value` is strictly better in the direction of `greater_is_better`; never for NaN."""
+    """True if `value` is strictly better in the direction of `greater_is_better`; never for NaN."""
     return value > best if args.greater_is_better else value < best
 
 

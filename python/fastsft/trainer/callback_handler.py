@@ -20,7 +20,7 @@ def set_intervals(state: TrainerState, args: ArgumentFields) -> None:
 
 
 class DefaultFlow(TrainerCallback):
-    """When to log, evaluate, save and stop (docs/spec/trainer_semantics.md, section 15)."""
+    """The steps at which to log, evaluate, save and stop (docs/spec/trainer_semantics.md, section 15)."""
 
     def on_step_end(
         self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: Any
@@ -61,7 +61,7 @@ class CallbackHandler:
             self.add(callback)
 
     def add(self, callback: Any) -> None:
-        """Add an instance, or one made of a class, behind the others."""
+        """Add an instance, or one made of a class, after the others."""
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
     def pop(self, callback: Any) -> Any:
@@ -73,7 +73,7 @@ class CallbackHandler:
         return None
 
     def states(self) -> dict[str, Any]:
-        """What trainer_state.json keeps of callbacks with a `state`, by class; of several a list."""
+        """The part of trainer_state.json about callbacks with a `state`, by class; of several a list."""
         found: dict[str, list[Any]] = {}
         for item in (*self._stateful(), self.control):
             found.setdefault(type(item).__name__, []).append(item.state())

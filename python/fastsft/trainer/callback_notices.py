@@ -1,4 +1,4 @@
-"""What callbacks of a script are told before training."""
+"""Notices about callbacks of a script before training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WITHIN = (
 def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
     """A line when callbacks of a script may look for weights and gradients in a module that is not trained.
 
-    model: where it was made of a model of transformers, its parameters stand still until train() returns.
+    model: where it was made of a model of transformers, its parameters do not change until train() returns.
     """
     if getattr(model, "module", None) is None:
         return
@@ -35,7 +35,7 @@ def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
 
 
 def _has_any(callback: Any, events: Iterable[str]) -> bool:
-    """Whether a script wrote one of the events."""
+    """True if a script wrote one of the events."""
     methods = [plain(getattr(callback, event, None)) for event in events]
     return any(
         method is not None and not any(is_written_in(method, library) for library in LIBRARIES)

@@ -1,4 +1,4 @@
-"""What callbacks are handed for the schedule and the data loader of transformers' Trainer: to read from."""
+"""Views that callbacks get for the schedule and the data loader of transformers' Trainer: to read from."""
 
 from __future__ import annotations
 

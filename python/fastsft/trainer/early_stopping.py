@@ -47,7 +47,7 @@ class EarlyStoppingCallback(TrainerCallback):
         metrics: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Count evaluations that are no better; the best one so far stands in `state.best_metric`."""
+        """Count evaluations that are no better; the best one so far is in `state.best_metric`."""
         name = metric_key(args.metric_for_best_model or "loss")
         value = (metrics or {}).get(name)
         if value is None:
@@ -68,7 +68,7 @@ class EarlyStoppingCallback(TrainerCallback):
             )
 
     def state(self) -> dict[str, Any]:
-        """As it stands in trainer_state.json under `stateful_callbacks`."""
+        """As it is in trainer_state.json under `stateful_callbacks`."""
         return {
             "args": {
                 "early_stopping_patience": self.early_stopping_patience,

@@ -24,7 +24,7 @@ _ONLY_TO_RESUME = ("optimizer-*", "random-state-*", "manifest.json", "fastsft_st
 
 
 class HubUploads:
-    """Uploads of `trainer`'s models. Checkpoints go up one after another, behind the training.
+    """Uploads of `trainer`'s models. Checkpoints go up one after another, while training goes on.
 
     A checkpoint that cannot be uploaded is told about, and the run goes on. ValueError on all ranks at the
     start when the repository can neither be found nor made; collective.
@@ -61,7 +61,7 @@ class HubUploads:
         return self._trainer.args
 
     def checkpoint(self, directory: Path) -> None:
-        """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint behind the training."""
+        """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint during training."""
         if launch().rank != 0 or self._args.hub_strategy != "every_save":
             return
         linked = _linked(directory, Path(self._args.output_dir or "."))

@@ -25,7 +25,7 @@ from fastsft.trainer.step_rows import StepRows
 
 
 class TrainingLoop:
-    """Runs the steps of `trainer` from where its state stands. guard: notes signals while it runs."""
+    """Runs the steps of `trainer` from the step of its state. guard: notes signals while it runs."""
 
     def __init__(self, trainer: Any, guard: SignalGuard) -> None:
         self.trainer, self.guard = trainer, guard
@@ -74,7 +74,7 @@ class TrainingLoop:
         return None
 
     def _run_epochs(self) -> None:
-        """Epochs and steps from where the state stands."""
+        """Epochs and steps from the step of the state."""
         trainer, flow = self.trainer, self.trainer.callbacks
         self.rows.begin()
         ended = self._do_what_is_due()
@@ -102,14 +102,14 @@ class TrainingLoop:
             epoch, first = epoch + 1, 0
 
     def _end_epoch(self) -> bool:
-        """Whether the run is to stop with it."""
+        """True if the run is to stop with it."""
         self.trainer.due = Due()
         self.trainer.fire("on_epoch_end")
         self._log_evaluate_save()
         return bool(self.trainer.control.should_training_stop)
 
     def _do_what_is_due(self) -> bool:
-        """What the checkpoint that the run goes on from left undone at its step (due.py); whether it ends."""
+        """Do what the checkpoint of the start left undone (pending_work.py); True if the run ends."""
         due: Due = self.trainer.due
         stop = due.stop
         if due.evaluate:
@@ -192,7 +192,7 @@ class TrainingLoop:
         }
 
     def take_results(self, *, all: bool) -> None:
-        """Losses of the steps begun: a GPU is one step behind, unless `all` waits for it."""
+        """Losses of the steps begun: a GPU is one step late, unless `all` waits for it."""
         clipped, bad_steps = bool(self.args.max_grad_norm), self.trainer.bad_steps
         try:
             self.results.take(self.trainer.engine, self.losses, bad_steps, clipped=clipped, all=all)
@@ -201,7 +201,7 @@ class TrainingLoop:
             raise
 
     def _roll_back(self, asked: RollBackError) -> None:
-        """Stand where the last checkpoint before the bad steps was written, and leave them out from there."""
+        """Go back to the last checkpoint before the bad steps, and leave them out from there."""
         trainer, first = self.trainer, asked.steps[0]
         trainer.engine.take_results(all=True)
         self.results.clear()

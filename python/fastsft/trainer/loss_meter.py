@@ -26,7 +26,7 @@ class LossMeter:
     def take(self, step: int) -> dict[str, float]:
         """The log entry of the steps since the last one: mean loss, and the newest norm and learning rate.
 
-        Steps that were left out do not count; when all were, the newest values stand.
+        Steps that were left out do not count; when all were, the newest values stay.
         """
         count, total = self._count, self._sum
         self._before, self._sum, self._count, self.logged_step = self._before + total, 0.0, 0, step

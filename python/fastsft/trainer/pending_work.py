@@ -1,4 +1,4 @@
-"""What is still to do at the step where a checkpoint was taken (docs/spec/reliability.md, section 3)."""
+"""Work interrupted by a checkpoint, resumed first (docs/spec/reliability.md, section 3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Due:
     log_entries: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in fastsft_state.json."""
+        """As it is in fastsft_state.json."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a model says for every row of a data set: logits, or what a hook makes of them, gathered over ranks.
+"""Outputs of a model for every row of a data set: logits, or what a hook makes of them, gathered over ranks.
 
 Shapes and padding are those of transformers' Trainer: `predictions` [rows, tokens, vocabulary] and
 `label_ids` [rows, tokens] with the longest row's tokens; -100 fills up what a row does not have.
@@ -26,7 +26,7 @@ Preprocess = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
 class EvalPrediction(NamedTuple):
-    """What `compute_metrics` gets, under transformers' names: arrays, or tuples of them, and labels."""
+    """The input of `compute_metrics`, under transformers' names: arrays, or tuples of them, and labels."""
 
     predictions: Any
     label_ids: npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ class Collector:
             )
 
     def put(self, rows: npt.NDArray[np.int64], part: tuple[bool, list[npt.NDArray[Any]]]) -> None:
-        """What was kept of the batch `rows`; ValueError when it is of other shape than before."""
+        """Put what was kept of the batch `rows`; ValueError when it is of other shape than before."""
         self._is_tuple, arrays = part
         if self._arrays is None:
             self.check_size(sum(array.nbytes // max(len(array), 1) for array in arrays))
@@ -148,7 +148,7 @@ def _logits(
 
 
 def _to_host(kept: Any, batch: int) -> tuple[bool, list[npt.NDArray[Any]]]:
-    """Whether `kept` is a tuple, and its arrays; ValueError unless each has a row for each of the batch."""
+    """True if `kept` is a tuple, and its arrays; ValueError unless each has a row for each of the batch."""
     parts = list(kept) if isinstance(kept, tuple | list) else [kept]
     for part in parts:
         if not isinstance(part, torch.Tensor) or part.dim() == 0 or len(part) != batch:
@@ -162,6 +162,6 @@ def _to_host(kept: Any, batch: int) -> tuple[bool, list[npt.NDArray[Any]]]:
 
 
 def as_number(value: Any) -> Any:
-    """A number of numpy or torch as Python's, so that it can stand in a JSON file; else the value."""
+    """A number of numpy or torch as Python's, so that it can be in a JSON file; else the value."""
     is_scalar = isinstance(value, np.generic | np.ndarray | torch.Tensor) and np.size(value) == 1
     return value.item() if is_scalar else value

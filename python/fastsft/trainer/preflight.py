@@ -1,4 +1,4 @@
-"""What is known at the start is refused at the start, not after hours of training."""
+"""Checks made before training starts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NEVER_CALLED = (
 
 
 def check_before_training(model: Any, args: TrainingArguments, eval_dataset: Any) -> None:
-    """ValueError for a model that is none of ours, and for evaluation without data."""
+    """ValueError for a model that is not fastsft's, and for evaluation without data."""
     if not hasattr(model, "build"):
         raise ValueError(
             f"Trainer: expected model to be a directory, a Llama-family model of transformers or a "

@@ -41,7 +41,7 @@ def check_resumable(trainer: Any, checkpoint: str) -> None:
 
 
 def resume(trainer: Any, checkpoint: str) -> None:
-    """Load `checkpoint` into the engine and the state of `trainer`, and say where it stands; collective."""
+    """Load `checkpoint` into the engine and the state of `trainer`, and say its step; collective."""
     saved = _load(trainer, checkpoint)
     state, max_steps = trainer.state, trainer.plan.max_steps
     position = (saved or {}).get("position") or {}

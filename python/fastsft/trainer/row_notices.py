@@ -1,4 +1,4 @@
-"""Where versions and settings of transformers make different things of the same rows: what holds here."""
+"""Notices for rows of which versions and settings of transformers make different things: what holds here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastsft.runtime.messages import tell
 
 
 def finds_packed(model: Any, args: TrainingArguments, *, training: bool) -> bool:
-    """Whether the model keeps sequences of a row apart where its position_ids restart.
+    """True if the model keeps sequences of a row apart where its position_ids restart.
 
     Those of transformers 4.57 do so without an attention mask and without a cache: with `use_cache` False in
     the model's configuration, and in training with gradient checkpointing, which turns the cache off.

@@ -1,4 +1,4 @@
-"""Where the rows of a run come from, epoch by epoch."""
+"""The rows of a run, epoch by epoch."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fastsft.arguments.rules.deepspeed import check_lengths
 
 
 class Schedule(Protocol):
-    """What the loop asks: the rate that step `step`, counted from 0, is done with."""
+    """For the loop: the rate that step `step`, counted from 0, is done with."""
 
     def rate(self, step: int) -> float:
         """Learning rate."""
@@ -21,7 +21,7 @@ class Schedule(Protocol):
 def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[str, Any]] = ()) -> Schedule:
     """The schedule of a run of `max_steps`. ValueError for options that it does not have.
 
-    history: log history of the run so far, whose evaluations a plateau hangs on.
+    history: log history of the run so far, whose evaluations a plateau depends on.
     """
     from fastsft import _C
 
@@ -46,7 +46,7 @@ def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[
 
 
 def metric_key(name: str) -> str:
-    """A metric as it stands in the logs of evaluation: loss is eval_loss."""
+    """A metric as it is in the logs of evaluation: loss is eval_loss."""
     return name if name.startswith("eval_") else f"eval_{name}"
 
 

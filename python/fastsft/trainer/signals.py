@@ -81,7 +81,7 @@ def _most_urgent(noted: int) -> int:
 class StartGuard:
     """For a program, around everything: a signal before there is anything to save ends it at once.
 
-    A thread behind it ends the process when the main one is too busy to hear: two seconds after a signal
+    A second thread ends the process when the main one is too busy to hear: two seconds after a signal
     that comes while starting, and after a second Ctrl-C at any time. SIGUSR1 then only prints a line.
     """
 

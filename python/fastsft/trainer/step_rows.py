@@ -17,7 +17,7 @@ from fastsft.ranks.agreement import Agreement
 
 
 class StepRows(NamedTuple):
-    """What one step computes: a native data set, and which of its rows this rank takes (_C.GroupPlan).
+    """The rows of one step: a native data set, and which of its rows this rank takes (_C.GroupPlan).
 
     `input_tokens`: as include_num_input_tokens_seen counts them. `padded_tokens`: of all rows of the step
     with their padding. `padded_length`: of one row.
@@ -61,7 +61,7 @@ class NativeEpoch:
 
 
 class StepCut(NamedTuple):
-    """How a step's rows are cut: tokens of a micro-batch, cost of a conversation; ids that the model knows.
+    """The cut of a step's rows: tokens of a micro-batch, cost of a conversation; ids that the model knows.
 
     make_room: told the longest row of each step before it is computed, its number and its tokens.
     """
@@ -103,7 +103,7 @@ class ReadEpoch:
 
 
 def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:
-    """What every rank reads, [micro-batch][rank]; collective. An error of one rank is one of all."""
+    """Batches that every rank reads, [micro-batch][rank]; collective. An error of one rank is one of all."""
     agreement = Agreement("reading the data")
     mine = agreement.attempt(read)
     ranks = agreement.settle(mine)

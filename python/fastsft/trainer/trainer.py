@@ -70,12 +70,12 @@ class Trainer(
     TrainerModel,
     TrainerNames,
 ):
-    """Trains `model` on `train_dataset`. Arguments stand in the order of transformers' Trainer.
+    """Trains `model` on `train_dataset`. Arguments are in the order of transformers' Trainer.
 
     model: a directory, fastsft.model.CausalLM, or a Llama-family model of transformers, which has the trained
     weights when `train` returns (model/loaded_model.py). args: fastsft's TrainingArguments or transformers'.
     The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
-    the final rows, each alone, once (collators.py). tokenizer or processing_class: saved beside the weights.
+    the final rows, each alone, once (collators.py). tokenizer or processing_class: saved with the weights.
     compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
     classes with the events of transformers. Every rank makes one and calls the same methods.
     ValueError for what could only fail later (evaluation without data, an output_dir that takes no files),
@@ -162,7 +162,7 @@ class Trainer(
         """Run to the end; collective. trial is refused, ignore_keys_for_eval has no effect.
 
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
-        it is True, checkpoints of `output_dir` that the run leaves behind are put aside (checkpoint.py).
+        it is True, checkpoints of `output_dir` that the run does not follow are put aside (checkpoint.py).
         ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
         engine was made for (trainer/trainer_plan.py); others are planned again. RunStoppedError for bad
         numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
@@ -249,7 +249,7 @@ class Trainer(
             )
 
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
-        """What lies in `output_dir` of ways that this run does not go."""
+        """Put aside what an earlier run left in `output_dir` and this run does not use."""
         forget_end(self.args.output_dir or ".")
         if not automatic:
             put_abandoned_aside(self.args.output_dir or ".", checkpoint, self.model.source_directory)
@@ -290,7 +290,7 @@ class Trainer(
     def save_checkpoint(self) -> Path:
         """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
 
-        It is written behind the training, until `saver.wait()` returns (checkpoint/saver.py).
+        It is written during training, until `saver.wait()` returns (checkpoint/saver.py).
         """
         self._keep_paths()
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
@@ -308,7 +308,7 @@ class Trainer(
         self.best_model.failed(directory)
 
     def saved_as(self, checkpoint: str) -> None:
-        """The state as it stands is that of `checkpoint`, which is not saved again."""
+        """The current state is that of `checkpoint`, which is not saved again."""
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
         self.best_model.saving(self.state.global_step)
         self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)

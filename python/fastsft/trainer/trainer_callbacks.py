@@ -32,7 +32,7 @@ class TrainerCallbacks:
         return self.callbacks
 
     def add_callback(self, callback: Any) -> None:
-        """Add an instance, or one made of a class, behind the others."""
+        """Add an instance, or one made of a class, after the others."""
         self.callbacks.add(callback)
 
     def pop_callback(self, callback: Any) -> Any:

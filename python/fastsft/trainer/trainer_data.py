@@ -61,7 +61,7 @@ class TrainerData:
             self._set_evaluation(self.eval_dataset)
 
     def _read_rows(self, dataset: Any) -> TokenRows:
-        """What is known of the rows of `dataset`; none where a collator makes them of its items."""
+        """The known facts of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
         agreement = Agreement("looking at a data set")

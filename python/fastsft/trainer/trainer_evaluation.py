@@ -25,7 +25,7 @@ from fastsft.trainer.trainer_plan import check_not_training
 
 
 class PredictionOutput(NamedTuple):
-    """What `Trainer.predict` returns, under transformers' names; arrays as prediction.py has them.
+    """Result of `Trainer.predict`, under transformers' names; arrays as prediction.py has them.
 
     `predictions` and `label_ids` are None with --prediction_loss_only.
     """
@@ -36,7 +36,7 @@ class PredictionOutput(NamedTuple):
 
 
 class TrainerEvaluation:
-    """Evaluates the model as it stands; a part of Trainer."""
+    """Evaluates the model as it is; a part of Trainer."""
 
     args: TrainingArguments
     fixed_arguments: FixedArguments
@@ -214,7 +214,7 @@ class TrainerEvaluation:
         return predict_rows(self.model.engine, rows, self.args, hook, find_packed=packed)
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
-        """What compute_metrics makes of the predictions, as plain numbers under the prefix."""
+        """The metrics that compute_metrics makes of the predictions, as plain numbers under the prefix."""
         if predicted is None or self.compute_metrics is None:
             return {}
         found = self.compute_metrics(predicted)

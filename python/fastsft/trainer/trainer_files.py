@@ -1,4 +1,4 @@
-"""What a Trainer writes when it is asked to (docs/spec/trainer_semantics.md, section 18)."""
+"""Files that a Trainer writes when it is asked to (docs/spec/trainer_semantics.md, section 18)."""
 
 from __future__ import annotations
 

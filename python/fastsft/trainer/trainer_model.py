@@ -10,7 +10,7 @@ from fastsft.trainer.accelerator import Accelerator
 
 
 class TrainerModel:
-    """What stands for the model; its engine is built once."""
+    """The object that users see as the model; its engine is built once."""
 
     args: TrainingArguments
     _model: Any
@@ -59,18 +59,18 @@ class TrainerModel:
 
     @property
     def is_deepspeed_enabled(self) -> bool:
-        """Whether a DeepSpeed file is given; the engine is fastsft's own."""
+        """True if a DeepSpeed file is given; the engine is fastsft's own."""
         return self.args.deepspeed_plan is not None
 
     @property
     def is_fsdp_enabled(self) -> bool:
-        """Whether --fsdp asks for sharding."""
+        """True if --fsdp asks for sharding."""
         return bool(self.args.fsdp)
 
     def is_world_process_zero(self) -> bool:
-        """Whether this is global rank 0, which writes and prints."""
+        """True if this is global rank 0, which writes and prints."""
         return self.args.process_index == 0
 
     def is_local_process_zero(self) -> bool:
-        """Whether this is the first rank of its machine."""
+        """True if this is the first rank of its machine."""
         return self.args.local_process_index == 0

@@ -1,4 +1,4 @@
-"""What a Trainer will run: its training rows, steps and memory, and what changes of them before `train`."""
+"""Plan of a Trainer: its training rows, steps and memory, and what changes of them before `train`."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class TrainerPlan:
             self._choose_plan(self.train_rows, (self.memory_plan.recompute, token_budget))
 
     def packing(self) -> Any:
-        """How the first steps are cut over ranks and micro-batches (csrc/data/packing_summary.h)."""
+        """The cut of the first steps over ranks and micro-batches (csrc/data/packing_summary.h)."""
         return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
 
     def _agree_on_rows(self) -> None:

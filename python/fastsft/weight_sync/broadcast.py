@@ -92,7 +92,7 @@ def _agreed_version(opening: Opening, state: EngineState, version: int | None, f
 
 
 def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[str, Any]:
-    """What receivers compare with what they expect; with the root only where there are several."""
+    """Facts that receivers compare with what they expect; with the root only where there are several."""
     header = {"mode": mode, "version": options.version, "bucket_bytes": options.bucket_bytes}
     if sync_mode(mode).every_rank:
         header |= {"root": source.rank, "roots": source.world_size}
@@ -102,7 +102,7 @@ def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[st
 def sync_plan(
     engine: Any, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
 ) -> SyncPlan:
-    """What `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
+    """The plan of what `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
 
     ValueError, on every rank, when ranks have different models, naming the rank and the first difference.
     deadline_s: how long ranks wait for each other.

@@ -1,4 +1,4 @@
-"""What rank 0 does with files that are written: rename, and a manifest last."""
+"""Commit of written files by rank 0: rename, and a manifest last."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Commit:
         (self._directory / REPLACED_MANIFEST).unlink(missing_ok=True)
 
     def _remove_outdated(self) -> None:
-        """What loaders could take besides this save: files of the save before go, files of others aside."""
+        """Clear what loaders could take, too: delete files of the save before, move those of others aside."""
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(each.recognises([name]) for each in save_formats().values())]
         begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own

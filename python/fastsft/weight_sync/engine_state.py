@@ -1,4 +1,4 @@
-"""What weight sync remembers of an engine between calls."""
+"""State of weight sync for an engine between calls."""
 
 from __future__ import annotations
 

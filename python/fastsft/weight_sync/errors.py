@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ReplacedError(RuntimeError):
-    """A save that a later one took the place of before it began: no failure, and nothing was written."""
+    """A save that a later one replaced before it began: no failure, and nothing was written."""
 
 
 _MARK = "_fastsft_reported"

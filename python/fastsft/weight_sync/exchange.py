@@ -1,6 +1,6 @@
-"""What ranks tell each other beside the training: through a store, never through a process group.
+"""Messages of ranks to each other during training: through a store, never through a process group.
 
-A writer thread may not enqueue collectives beside the training thread's, and a rank that stays away from a
+A writer thread may not enqueue collectives during the training thread's, and a rank that stays away from a
 collective cannot be named.
 """
 
@@ -142,7 +142,7 @@ class Verdicts:
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _ask(self, kind: str, work: Callable[[Any], T], end: float) -> T:
-        """What the store answers. SilentStoreError, once and for all, when it does not by `end`."""
+        """The answer of the store. SilentStoreError, once and for all, when it does not by `end`."""
         if self._silence is not None:
             raise self._silence
         try:

@@ -39,7 +39,7 @@ class FastsftEngine:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """What forward reads."""
+        """Dtype of the weights that forward reads."""
         import torch
 
         from fastsft import _C

@@ -1,4 +1,4 @@
-"""`huggingface/` beside saved shards: configuration and tokenizer, as readers of shards need them."""
+"""`huggingface/` next to saved shards: configuration and tokenizer, as readers of shards need them."""
 
 from __future__ import annotations
 

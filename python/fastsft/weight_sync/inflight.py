@@ -1,4 +1,4 @@
-"""Operations that were given up while their backend still works on them."""
+"""Keeps tensors of timed-out operations alive until their backend releases them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def step_directories(job: Path) -> dict[int, Path]:
 
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
-    """What is wrong with a saved directory, by its manifest; empty when a reader may take it."""
+    """Faults of a saved directory, by its manifest; empty when a reader may take it."""
     from fastsft import _C
 
     return list(_C.verify_directory(str(directory), checksums))
@@ -43,13 +43,13 @@ def components(step_directory: Path) -> list[Path]:
 
 
 def is_complete(step_directory: Path) -> bool:
-    """Whether every part of the step has a manifest whose sizes match."""
+    """True if every part of the step has a manifest whose sizes match."""
     parts = components(step_directory)
     return bool(parts) and not any(problems(part) for part in parts)
 
 
 def is_half_replaced(directory: Path) -> bool:
-    """Whether a save over an earlier one ended before its manifest: the files may be of both."""
+    """True if a save over an earlier one ended before its manifest: the files may be of both."""
     return (directory / REPLACED_MANIFEST).exists() and not (directory / MANIFEST).exists()
 
 

@@ -137,7 +137,7 @@ class CheckpointMonitor:
             return retention.prune(self._job, keep, {step for _, step in self._leased()})
 
     def _leased(self) -> dict[tuple[str, int], float]:
-        """When the leases end that have not ended."""
+        """End times of the leases that have not ended."""
         now = time.monotonic()
         self._readers = {lease: end for lease, end in self._readers.items() if end > now}
         return self._readers

@@ -17,7 +17,7 @@ def make_folders(directory: Path, name: str) -> None:
 
 
 def rename_into(directory: Path, temporary: str, name: str) -> None:
-    """`temporary`, which lies in `directory` itself, becomes `name`, which may lie in a folder; durable.
+    """`temporary`, which is in `directory` itself, becomes `name`, which may be in a folder; durable.
 
     A link of that name is replaced, and what it leads to stays. ValueError as `make_folders`.
     """
@@ -27,14 +27,14 @@ def rename_into(directory: Path, temporary: str, name: str) -> None:
 
 
 def remove_file(directory: Path, name: str) -> None:
-    """The file `name` below `directory`, where it is there; of a link the link. Behind one nothing goes."""
+    """The file `name` below `directory`, where it is there; of a link the link, never its target."""
     with contextlib.suppress(FileNotFoundError, ValueError), opened_folder(directory, name) as folder:
         os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
 
 @contextlib.contextmanager
 def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder that the file `name` lies in. `directory` itself may be a link."""
+    """A descriptor of the folder that the file `name` is in. `directory` itself may be a link."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in name.split("/")[:-1]:

@@ -73,7 +73,7 @@ class SyncPlan:
         return str(self.native.difference(other.native, ours, theirs))
 
     def metadata(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """What Trinity's Synchronizer tells receivers: (name, "torch.bfloat16", shape)."""
+        """Metadata that Trinity's Synchronizer sends to receivers: (name, "torch.bfloat16", shape)."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
     def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def read_state_dict(directory: str | Path, *, checksums: bool = False) -> dict[s
 
 
 def _manifest(folder: Path, checksums: bool) -> bytes:
-    """The manifest as it stands, of a complete save; ValueError of any other."""
+    """The manifest as it is, of a complete save; ValueError of any other."""
     found = layout.problems(folder, checksums)
     if found:
         raise ValueError(f"{folder}: not a complete save: {'; '.join(found)}")

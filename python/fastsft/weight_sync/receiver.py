@@ -109,7 +109,7 @@ class WeightReceiver:
 
 
 def _together(works: list[Callable[[], Any]]) -> list[Any]:
-    """What each returned, on a thread each; the first failure, when all have ended. Each wait of theirs has
+    """The result of each, on a thread each; the first failure, when all have ended. Each wait of theirs has
     a deadline."""
     if len(works) == 1:
         return [works[0]()]

@@ -11,12 +11,12 @@ from typing import Any
 
 
 def has_method(target: Any, name: str) -> bool:
-    """Whether `target`, an actor handle or an object, offers the method."""
+    """True if `target`, an actor handle or an object, offers the method."""
     return callable(getattr(target, name, None)) or hasattr(getattr(target, name, None), "remote")
 
 
 def is_actor(target: Any) -> bool:
-    """Whether calls go through Ray."""
+    """True if calls go through Ray."""
     ray = sys.modules.get("ray")
     return ray is not None and isinstance(target, ray.actor.ActorHandle)
 

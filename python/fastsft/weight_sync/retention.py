@@ -1,4 +1,4 @@
-"""Which saved steps may go."""
+"""Retention policy for saved steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
 
 
 def has_optimizer(step_directory: Path) -> bool:
-    """Whether the manifests of the step list optimizer state: more than weights."""
+    """True if the manifests of the step list optimizer state: more than weights."""
     return all(
         any(name.startswith(_OPTIMIZER) for name in _listed(part))
         for part in layout.components(step_directory)

@@ -1,4 +1,4 @@
-"""Which rows of a plan each trainer rank sends when every rank sends its own."""
+"""Rows of a plan that each trainer rank sends when every rank sends its own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Joining:
         self._lock = threading.Lock()
 
     def loader(self, share: Share) -> Load:
-        """What takes the rows of one rank."""
+        """A function that takes the rows of one rank."""
 
         def load(parts: list[tuple[str, torch.Tensor]]) -> None:
             with self._lock:

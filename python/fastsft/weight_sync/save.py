@@ -34,7 +34,7 @@ class SaveTicket:
     _done: Future[None]
 
     def done(self) -> bool:
-        """Whether it ended, well or not."""
+        """True if it ended, well or not."""
         return self._done.done()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -67,7 +67,7 @@ def fsdp_save_state_dict(
     and all raise what keeps one of them from beginning. A failed save is raised by `SaveTicket.wait`, by
     `coordinator.wait_all`, or at the end of the next call, whose own save is under way nevertheless.
     replace_pending: for saves of which only the newest matters: while a save is being written the call
-    returns, and its own save waits for its turn; the next call takes the place of one that has not begun,
+    returns, and its own save waits for its turn; the next call replaces one that has not begun,
     whose ticket raises that. Costs host memory for a second copy, and needs fastsft's coordinator.
     Contract: docs/spec/weight_sync.md, sections 1.1 and 4.2.
     """

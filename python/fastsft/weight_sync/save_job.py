@@ -79,11 +79,11 @@ class SaveJob:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, which says what becomes of the save."""
+        """True if this is rank 0, which says what becomes of the save."""
         return self._snapshot.rank == 0
 
     def replace(self, step: int) -> ReplacedError:
-        """On rank 0, in place of `run`: the other ranks hear that `step` takes the place of this save."""
+        """On rank 0, in place of `run`: the other ranks hear that `step` replaces this save."""
         self._verdicts.post("tag", replaced=step)
         self._verdicts.leave()
         return self._replaced_by(step)

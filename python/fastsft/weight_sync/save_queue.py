@@ -1,4 +1,4 @@
-"""The saves of one engine that have not ended: one that writes, and one at most that waits for it."""
+"""The saves of one engine that have not ended: at most one running and one queued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastsft.weight_sync.staging import Staging
 
 
 class SaveRun:
-    """What a coordinator calls once on a thread, or abandons: either way `done` gets an outcome.
+    """A job that a coordinator calls once on a thread, or abandons: either way `done` gets an outcome.
 
     after: a save that must end first on rank 0, which may replace this one until then. The others wait for
     rank 0's word in any case.

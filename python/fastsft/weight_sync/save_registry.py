@@ -1,4 +1,4 @@
-"""What a monitor knows of the saves of each step, for as long as that can matter."""
+"""Record of the saves of each step in a monitor, for as long as that can matter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT_FAILURES = 1000
 @dataclass
 class StepSaves:
     """Of one step. pending: saves registered and not ended, below zero while their registration is awaited;
-    announced: the step has no further saves to register. True stands for weights, False for a full
+    announced: the step has no further saves to register. True means weights, False for a full
     checkpoint."""
 
     pending: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
@@ -20,7 +20,7 @@ class StepSaves:
 
     @property
     def even(self) -> bool:
-        """Whether every save that was registered has ended, and the reverse."""
+        """True if every save that was registered has ended, and the reverse."""
         return not self.pending[True] and not self.pending[False]
 
 
@@ -28,7 +28,7 @@ class Saves:
     """Of all steps that may still be published, or that wait for a report; of failures the newest 1000.
 
     A step is forgotten when it is announced, its counts are even, and a newer one is published: what is
-    reported of it then belongs to another save of the step, which is registered and announced anew.
+    reported of it then belongs to another save of the step, which is registered and announced again.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Saves:
         return len(self._steps)
 
     def of(self, step: int) -> StepSaves:
-        """What is known of the step, to be changed."""
+        """The record of the step, to be changed."""
         return self._steps.setdefault(step, StepSaves())
 
     def failures(self) -> dict[int, str]:

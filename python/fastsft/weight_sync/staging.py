@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one rank saves. parts: by the plan's index; a part that is not sharded is the whole tensor."""
+    """One rank's part of a save. parts: by the plan's index; one that is not sharded is the whole tensor."""
 
     rank: int
     world_size: int

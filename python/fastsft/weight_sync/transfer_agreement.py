@@ -131,7 +131,7 @@ def check_grows(what: str, version: int, before: int) -> None:
 
 
 def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
-    """How the plan of `rank` differs from rank 0's, `first`."""
+    """The difference of the plan of `rank` from rank 0's, `first`."""
     difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
 

@@ -119,7 +119,7 @@ class WeightGroup:
 
 
 class Transport:
-    """What the modes send through. deadline_s: of every single wait; past it the group is of no use any more.
+    """The channel of the modes. deadline_s: of every single wait; past it the group is of no use any more.
 
     device: where buffers and messages live; the CPU for gloo.
     """
@@ -224,7 +224,7 @@ class Transport:
         return found
 
     def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
-        """What to raise; the group has come to its end."""
+        """The error to raise; the group has come to its end."""
         self.end()
         return RuntimeError(
             f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "

@@ -1,4 +1,4 @@
-"""Who may write at the same time, and how long a writer is believed to be alive."""
+"""Leases: writers that may write at the same time, and how long one is believed to be alive."""
 
 from __future__ import annotations
 

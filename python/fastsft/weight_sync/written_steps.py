@@ -1,4 +1,4 @@
-"""Which files of a step directory are fastsft's: those that its manifests list, and its own small ones."""
+"""The files of a step directory that are fastsft's: those that its manifests list, and its own small ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCK = ".fastsft-lock"
 
 def what_was_written(step_directory: Path, half_removed: bool = False) -> list[str] | None:
     """Paths below a step directory; None unless each of its parts has, or had until a save replaced it, a
-    manifest of fastsft. Links are somebody else's, whether one stands for the step, a part or a manifest.
+    manifest of fastsft. Links are somebody else's, whether one is in place of the step, a part or a manifest.
 
     half_removed: the directory may be what `remove_written` had not finished: empty, or with empty parts.
     """
@@ -35,7 +35,7 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
 
 
 def remove_written(step_directory: Path, written: Sequence[str], with_manifests: bool = False) -> list[str]:
-    """Remove `written`, and the directory unless something else lies in it; returns what does.
+    """Remove `written`, and the directory unless something else is in it; returns what does.
 
     Manifests go last, when nothing else is left, or `with_manifests`: until then a prune that comes later
     knows whose the directory is. No link is followed.

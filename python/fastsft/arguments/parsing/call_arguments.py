@@ -15,7 +15,7 @@ def read_arguments(
 
     Values of names stay as they are; `model_name_or_path=Path(...)` is the path's text, and `config` a file
     of flags, which the other names win over. ValueError for an unknown name, for a name given twice, and for
-    words beside keyword arguments.
+    words next to keyword arguments.
     """
     if arguments is None and not flags:
         return parser.parse_args_into_dataclasses()

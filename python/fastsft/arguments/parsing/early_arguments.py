@@ -1,4 +1,4 @@
-"""What is read of a run's arguments before its ranks are started: names, and whether it uses the CPU."""
+"""Arguments that are read before the ranks of a run are started: names, and whether it uses the CPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NAMES = ("use_cpu", "no_cuda")  # the new name and the old one
 
 
 def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | None = None) -> bool:
-    """Whether --use_cpu or --no_cuda is true among the words of a command line, or among names and values.
+    """True if --use_cpu or --no_cuda is true among the words of a command line, or among names and values.
 
     All that the run itself reads is read, by its own rules: a file of --config, and `args_file`, which
-    stands before the words. ValueError for words that the parser does not take.
+    comes before the words. ValueError for words that the parser does not take.
     """
     parser = _parser()
     if isinstance(arguments, Mapping):

@@ -55,7 +55,7 @@ def flag_defaults(
             hint = near_flags.hints([f"--{name}"], [f"--{known}" for known in actions])[0]
             raise ValueError(f"--config: {path}: unknown key {key!r}; {hint.removeprefix(f'--{name}: ')}")
         if name in defaults:
-            raise ValueError(f"--config: {path}: {key} stands there twice, with - and with _")
+            raise ValueError(f"--config: {path}: {key} is there twice, with - and with _")
         defaults[name] = _value(key, value, actions[name], hints.get(name, str), path)
     return defaults
 

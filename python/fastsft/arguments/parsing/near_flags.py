@@ -1,4 +1,4 @@
-"""What to say of a flag that nobody knows: the nearest known one where one is near, or why there is none."""
+"""Message about an unknown flag: the nearest known one where one is near, or why there is none."""
 
 from __future__ import annotations
 

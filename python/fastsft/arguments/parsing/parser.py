@@ -72,7 +72,7 @@ class DataclassParser(ArgumentParser):
 
         A file named like the program with the suffix `.args` (or `args_filename`, or those that
         `args_file_flag` names) is put before the command line. Arguments that were added to the parser
-        besides the dataclasses follow in a namespace. Raises ValueError for unknown options unless
+        not of the dataclasses follow in a namespace. Raises ValueError for unknown options unless
         `return_remaining_strings`, which appends them to the result.
         """
         files = _default_files(look_for_args_file, args_filename)
@@ -129,7 +129,7 @@ class DataclassParser(ArgumentParser):
             action.required = action.required and action.dest not in defaults
 
     def file_values(self, path: str) -> dict[str, Any]:
-        """What a file of `--config` says, by field. ValueError as of `flag_defaults`."""
+        """Values of a file of `--config`, by field. ValueError as of `flag_defaults`."""
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:
@@ -173,7 +173,7 @@ def _default_files(look: bool, filename: str | Path | None) -> list[Path]:
 
 
 def _named_files(words: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
-    """The files behind each `flag`, and the words without them."""
+    """The files after each `flag`, and the words without them."""
     finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
     finder.add_argument(flag, type=str, action="append", dest="files")
     found, rest = finder.parse_known_args(words)

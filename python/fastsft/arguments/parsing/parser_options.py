@@ -1,4 +1,4 @@
-"""What argparse is told about a field of a dataclass: HfArgumentParser's rules, one function a rule."""
+"""Options of argparse for a field of a dataclass: HfArgumentParser's rules, one function a rule."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _by_name(choices: Sequence[Any]) -> Callable[[str], Any]:
 
 
 def nearest(words: Sequence[str], options: Iterable[str]) -> str:
-    """What to say about words that no option takes: the nearest known flag, and quotes for stray values."""
+    """Message about words that no option takes: the nearest known flag, and quotes for stray values."""
     known, flags, strays = list(options), [], []
     belongs_to_flag = False
     for word in words:

@@ -1,4 +1,4 @@
-"""What checkpoints may be."""
+"""Rules for the arguments of checkpoints."""
 
 from __future__ import annotations
 

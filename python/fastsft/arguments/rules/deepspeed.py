@@ -48,7 +48,7 @@ def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
     if offload["param"] and stage == 3:
         warn_once(
             "--deepspeed: offload_param: shards of the weights stay on the device; masters and moments of "
-            "the optimizer lie on the host"
+            "the optimizer are on the host"
         )
     return DeepSpeedPlan(
         stage=stage,

@@ -1,4 +1,4 @@
-"""Which keys of a DeepSpeed file have a meaning here, which have no effect, and which are refused."""
+"""Keys of a DeepSpeed file: those that have a meaning here, no effect, or are refused."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def check_formats(config: dict[str, Any]) -> None:
 
 
 def offload(zero: dict[str, Any]) -> dict[str, bool]:
-    """Whether state of the `optimizer` and `param`eters lies on the host. ValueError for other places."""
+    """For `optimizer` and `param`eters, True if the state is on the host. ValueError for other places."""
     found = {}
     for kind, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_params")):
         device = (zero.get(f"offload_{kind}") or {}).get("device", "none")
@@ -117,7 +117,7 @@ def offload(zero: dict[str, Any]) -> dict[str, bool]:
 
 
 def gathers_16bit(zero: dict[str, Any]) -> bool:
-    """Whether the saved model has 16 bits a weight."""
+    """True if the saved model has 16 bits a weight."""
     return bool(zero.get("stage3_gather_16bit_weights_on_model_save"))
 
 

@@ -23,7 +23,7 @@ _ALIASES = {
     "stage3_gather_fp16_weights_on_model_save": "stage3_gather_16bit_weights_on_model_save",
     "cpu_offload_param": "cpu_offload_params",
 }  # fmt: skip
-# What accelerate puts for "auto": its variable, and what stands there without it.
+# What accelerate puts for "auto": its variable, and the value without it.
 _FILLED = {
     "stage": ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"),
     "stage3_gather_16bit_weights_on_model_save": ("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "false"),

@@ -1,4 +1,4 @@
-"""What `accelerate launch` and other launchers put into the environment must agree with the flags."""
+"""Checks that the environment of `accelerate launch` and other launchers agrees with the flags."""
 
 from __future__ import annotations
 

@@ -69,6 +69,6 @@ def _dimension_of_rows(tensor: Any) -> int | None:
 
 
 def _device_of(tensor: Any) -> torch.device:
-    """Where the mesh communicates: offloaded tensors are elsewhere."""
+    """The device on which the mesh communicates: offloaded tensors are elsewhere."""
     kind: str = tensor.device_mesh.device_type
     return tensor.device if tensor.device.type == kind else torch.device(kind)

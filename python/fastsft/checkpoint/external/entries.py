@@ -1,4 +1,4 @@
-"""What a state dict holds, name by name, and the tensors that become whole together."""
+"""Entries of a state dict, name by name, and the tensors that become whole together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Unit(Protocol):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether `gather` is collective."""
+        """True if `gather` is collective."""
 
     def prepare(self) -> None:
         """Whatever can fail on this rank alone, before the others wait for it."""

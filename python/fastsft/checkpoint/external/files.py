@@ -107,7 +107,7 @@ def _max_shard_size(model: Any) -> int:
 
 
 def is_pretrained(model: Any) -> bool:
-    """Whether transformers defines how the model is saved."""
+    """True if transformers defines how the model is saved."""
     kind = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return kind is not None and isinstance(model, kind)
 
@@ -169,6 +169,6 @@ def _tokenizer(trainer: Any) -> Any:
 
 
 def _digest_small_files(staging: Path, weights: set[str]) -> list[Any]:
-    """Of the files beside `weights`, those in folders too, durable on return."""
+    """Of the files next to `weights`, those in folders too, durable on return."""
     small = (name for name in relative_files(staging) if name not in weights and not name.startswith("."))
     return [digest_durably(staging, name) for name in small]

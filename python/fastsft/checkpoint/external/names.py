@@ -76,7 +76,7 @@ def _original_name(mapping: dict[str, str], name: str) -> str:
 
 
 def _reverse_conversion(model: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """What transformers 5 does to a state dict before it is saved."""
+    """The conversion that transformers 5 applies to a state dict before it is saved."""
     module = sys.modules.get("transformers.core_model_loading")
     revert = getattr(module, "revert_weight_conversion", None)
     return None if revert is None else lambda state: dict(revert(model, state))

@@ -23,7 +23,7 @@ from fastsft.runtime.place import Launch
 
 
 def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
-    """What `unwrapped(model).state_dict()` names, in its order, without gathering anything.
+    """The entries of `unwrapped(model).state_dict()`, in its order, without gathering anything.
 
     NotStreamable when the model's modules save more than parameters and buffers; ValueError when weights are
     on the meta device.
@@ -55,7 +55,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def wrapped_by_fsdp1(model: Any) -> bool:
-    """Whether PyTorch's first FSDP wraps the model or modules in it."""
+    """True if PyTorch's first FSDP wraps the model or modules in it."""
     # A model cannot be wrapped by what nobody imported, and the import is slow.
     module = sys.modules.get("torch.distributed.fsdp")
     wrapper = getattr(module, "FullyShardedDataParallel", None)

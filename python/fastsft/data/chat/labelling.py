@@ -1,4 +1,4 @@
-"""How records become labels: the mask policy, the chat template and what goes with them.
+"""From records to labels: the mask policy, the chat template and what goes with them.
 
 Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates.md.
 """
@@ -75,7 +75,7 @@ def make_labeller(
     """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
 
     pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native`
-    stands for, whose own chat template may be used. self_test: refuse a template whose labels of a probe are
+    represents, whose own chat template may be used. self_test: refuse a template whose labels of a probe are
     wrong (data/chat/template_check.py). ValueError for options that contradict each other, an unknown
     template, and a tokenizer that the policy cannot use.
     """

@@ -12,7 +12,7 @@ Span = tuple[int, int]
 
 
 class Piece(NamedTuple):
-    """Of a text with marks: control text, or where a content stands."""
+    """Of a text with marks: control text, or the place of a content."""
 
     text: str
     content: int  # its number, -1 for control text
@@ -38,7 +38,7 @@ def _variants(text: str) -> Iterator[str]:
 
 
 def place_contents(pieces: list[Piece], contents: list[str], full: str) -> list[str] | None:
-    """The texts of the pieces with the contents put back, as they stand in `full`; None when they do not."""
+    """The texts of the pieces with the contents put back, as they are in `full`; None when they do not."""
     texts, at = [], 0
     for number, piece in enumerate(pieces):
         if piece.content < 0:

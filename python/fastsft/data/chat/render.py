@@ -28,7 +28,7 @@ Message = tuple[str, str, bool]  # role, text, whether it is learned
 
 
 class Skeleton(NamedTuple):
-    """What a template writes around contents that it does not look at."""
+    """The text that a template writes around contents that it does not look at."""
 
     text: str
     pieces: list[Piece]
@@ -114,7 +114,7 @@ class Program:
         return {"pieces": pieces, "bos": in_front, "known": contents is not None}
 
     def ending(self) -> str:
-        """What the template writes behind the last reply of a short conversation."""
+        """The text that the template writes after the last reply of a short conversation."""
         messages: list[Message] = [("user", "", False), ("assistant", "", True)] * 2
         marked = [self._marked(i, role) for i, (role, _, _) in enumerate(messages)]
         text, _ = self._split_blocks(self.text(marked))
@@ -203,7 +203,7 @@ class Program:
         stop = self._stop or ""
         end = upto.rfind(stop) + len(stop)
         if end <= len(before) or (stop and stop not in upto[len(before) :]):
-            return f"the chat template writes no {stop!r} behind reply {reply}"
+            return f"the chat template writes no {stop!r} after reply {reply}"
         if not full.startswith(upto[:end]):
             return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
         return len(before), end

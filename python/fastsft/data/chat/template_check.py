@@ -42,7 +42,7 @@ def check_template(labeller: Any, native: Any, stop_token: str, *, train_turns: 
 
 
 def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str | None:
-    """What to say when generation with the model's settings would not stop at `stop_id`."""
+    """Message when generation with the model's settings would not stop at `stop_id`."""
     if stop_id in eos_ids:
         return None
     return (

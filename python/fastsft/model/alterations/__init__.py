@@ -1,1 +1,1 @@
-"""What makes a model of transformers, or transformers itself, compute something else than the engine."""
+"""Changes by which a model of transformers, or transformers itself, computes other things than the engine."""

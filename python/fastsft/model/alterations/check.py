@@ -1,4 +1,4 @@
-"""Whether the engine computes what a model of transformers, as a script hands it over, would compute."""
+"""Check that the engine computes what a model of transformers, as a script hands it over, would compute."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fastsft.originals.unimported import imported_by, names_in
 from fastsft.runtime.messages import warn_once
 
 _DEFAULT_ATTENTION = "sdpa"
-# The modules besides the model's own that compute a step.
+# The modules, the model's own excepted, that compute a step.
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
 
 
 def held_settings(
     module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool
 ) -> HeldSettings:
-    """What the parts of `module`, a <prefix>ForCausalLM, hold; a line for each that `config` says otherwise.
+    """Settings in the parts of `module`, a <prefix>ForCausalLM; a line for each that `config` says otherwise.
 
     caller: what a message begins with. training: whether steps are to follow, where dropout counts.
     ValueError that names every object and attribute that makes it compute something else.

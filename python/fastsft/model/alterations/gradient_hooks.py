@@ -33,7 +33,7 @@ def _called_by_name(module: Any, given: Any, output: Any) -> None:
 
 
 def only_asks_for_gradients(hook: Any) -> bool:
-    """Whether `hook(module, input, output)` does nothing but ask for a gradient of its output, a tensor."""
+    """True if `hook(module, input, output)` does nothing but ask for a gradient of its output, a tensor."""
     if not isinstance(hook, FunctionType):
         return False
     code = hook.__code__

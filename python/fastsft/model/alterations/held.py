@@ -18,7 +18,7 @@ _OF_EMBEDDINGS = {"max_norm": None, "scale_grad_by_freq": False, "sparse": False
 
 
 class HeldSettings:
-    """What the modules of `tree` compute with.
+    """The settings that the modules of `tree` compute with.
 
     `values`: settings of the engine that replace those of `config` (config.json as it would be saved).
     `held`: all that the modules hold, whatever `config` says. `found`: what no setting expresses.
@@ -89,7 +89,7 @@ class HeldSettings:
             self.values["head_dim"] = head_dim
 
     def _default_kv_heads(self, num_heads: int, num_kv: int) -> int:
-        """What a configuration without the key means: transformers has filled it in where a family does."""
+        """The value of a configuration without the key: transformers has filled it in where a family does."""
         return num_kv if "num_key_value_heads" not in self._config else num_heads
 
     def _of_attention(self, node: Node) -> None:
@@ -132,7 +132,7 @@ class HeldSettings:
         self._windows(layers)
 
     def _windows(self, layers: list[Node]) -> None:
-        """Which layers attend to a window: their own type counts, the size is read from the configuration."""
+        """Note the layers that attend to a window: by their type; the size is the configuration's."""
         types = [vars(node.module).get("attention_type") for node in layers]
         if None in types:
             return

@@ -73,7 +73,7 @@ def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> Iterator[A
 
 
 def _same(expected: Any, held: Any, dtype: Any) -> bool:
-    """Whether these are the held frequencies, rounded to the type that the module holds them in."""
+    """True if these are the held frequencies, rounded to the type that the module holds them in."""
     import torch
 
     rounded = expected.to(dtype).float()
@@ -81,7 +81,7 @@ def _same(expected: Any, held: Any, dtype: Any) -> bool:
 
 
 def is_rounded(node: Node) -> bool:
-    """Whether model.to() has cast the frequencies to a type of fewer bits."""
+    """True if model.to() has cast the frequencies to a type of fewer bits."""
     return bool(node.module.inv_freq.element_size() < 4)
 
 

@@ -57,7 +57,7 @@ def _replaced(node: Node, name: str, reach: Reach) -> Iterator[Alteration]:
 
 
 def _is_own_method(value: Any, module: Any, name: str) -> bool:
-    """Whether this is the class's own method bound to the module, as `m.forward = m.forward` leaves it."""
+    """True if this is the class's own method bound to the module, as `m.forward = m.forward` leaves it."""
     own = inspect.getattr_static(type(module), name, None)
     return isinstance(value, MethodType) and value.__self__ is module and value.__func__ is own
 

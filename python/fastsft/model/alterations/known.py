@@ -19,7 +19,7 @@ _EXACT_ATTENTION = {
     "fastchat.train.llama2_flash_attn_monkey_patch": _OF_FLASH,
     "fastchat.train.llama_xformers_attn_monkey_patch": ("xformers_forward",),
     "longchat.train.monkey_patch.llama_flash_attn_monkey_patch": _OF_FLASH,
-    # torch's attention with is_causal: the same up to each row's padding, which stands at its end.
+    # torch's attention with is_causal: the same up to each row's padding, which is at its end.
     "toolbench.train.llama_flash_attn_monkey_patch": ("forward_2", "_prepare_decoder_attention_mask"),
 }
 # Fused kernels for the formulas of these families: rotation, norm without offset, SwiGLU, head with cross
@@ -37,7 +37,7 @@ _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 
 def equal_replacement(value: Any) -> str | None:
-    """What the replacement is called in a notice, when it is a known one; else None."""
+    """The name of the replacement in a notice, when it is a known one; else None."""
     module, name = _home(value)
     if name in _EXACT_ATTENTION.get(module, ()):
         return f"{module}, whose attention fastsft computes itself,"
@@ -49,7 +49,7 @@ def equal_replacement(value: Any) -> str | None:
 
 
 def _home(value: Any) -> tuple[str, str]:
-    """Module and name of a function or class that stands in a file as it says; two empty texts without."""
+    """Module and name of a function or class that is in a file as it says; two empty texts without."""
     if isinstance(value, type):
         module, name = value.__module__, value.__qualname__
         return (module, name) if _defines_class(module, value) else ("", "")
@@ -61,7 +61,7 @@ def _home(value: Any) -> tuple[str, str]:
 
 
 def _defines_class(module: str, kind: type) -> bool:
-    """Whether the module has this class, and the methods that the file gives it."""
+    """True if the module has this class, and the methods that the file gives it."""
     if vars(sys.modules.get(module, object)).get(kind.__qualname__) is not kind:
         return False
     functions = {name: value for name, value in vars(kind).items() if isinstance(value, FunctionType)}

@@ -96,7 +96,7 @@ class Reach:
         return source_of(home).codes.get(qualname) or [plain(value).__code__]
 
     def _follow(self, code: CodeType, home: str) -> set[str]:
-        """What the code of a function of `home` names; returns what it reads of its first argument."""
+        """Follow names in the code of a function of `home`; returns what it reads of its first argument."""
         if home.startswith("transformers.") or home.startswith("torch.nn.modules."):
             named = {name for part in (code, *nested_codes(code)) for name in part.co_names}
             for name in sorted(named & vars(sys.modules[home]).keys()):
@@ -127,7 +127,7 @@ class Reach:
             self._differs(f"{home}.{name}", value)
 
     def follow_torch(self, named: set[str]) -> None:
-        """What code that has the names `named` in it means of torch's modules and tensors."""
+        """Follow the parts of torch's modules and tensors that code with the names `named` in it means."""
         self._follow_module(sys.modules["torch"], named, depth=3)
         self._follow_tensor_methods(named)
 
@@ -186,7 +186,7 @@ class Reach:
 
 
 def _is_torchs(value: Any, name: str) -> bool:
-    """Whether a callable of torch is one that torch itself has under this name."""
+    """True if a callable of torch is one that torch itself has under this name."""
     if isinstance(value, BuiltinFunctionType):
         return value.__name__ == name
     if isinstance(value, FunctionType):
@@ -197,7 +197,7 @@ def _is_torchs(value: Any, name: str) -> bool:
 
 
 def _is_imported(value: Any, home: str, name: str) -> bool:
-    """Whether a module has a name from another package, as its file says."""
+    """True if a module has a name from another package, as its file says."""
     return any(
         module.split(".")[0] != "torch" and vars(sys.modules.get(module, object)).get(original or "") is value
         for module, original in source_of(home).imports.get(name, ())

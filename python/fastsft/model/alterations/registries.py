@@ -35,7 +35,7 @@ def follow_registries(reach: Reach, implementation: str) -> None:
 
 
 def follow_builders(reach: Reach) -> None:
-    """What a model that is still to be built takes from tables: its activation and its rotation."""
+    """Follow what a model that is still to be built takes from tables: its activation and its rotation."""
     table = _table("transformers.activations", "ACT2FN")
     kind = dict.get(table, "silu") if isinstance(table, dict) else None
     if isinstance(kind, type) and f"{kind.__module__}.{kind.__qualname__}" in SILU_CLASSES:
@@ -102,7 +102,7 @@ def _loss(reach: Reach, name: str) -> list[Alteration]:
 
 
 def is_causal_lm_loss(value: Any) -> bool:
-    """Whether this is transformers' cross entropy of the next token."""
+    """True if this is transformers' cross entropy of the next token."""
     return is_defined_there(value, "transformers.loss.loss_utils", "ForCausalLMLoss")
 
 

@@ -34,7 +34,7 @@ _WAY_OUT = "give a model with the library's own modules, or train with transform
 
 @dataclass(frozen=True)
 class Node:
-    """A module that stands where one is expected: its path, its role and itself."""
+    """A module at a place where one is expected: its path, its role and itself."""
 
     path: str
     role: str

@@ -47,7 +47,7 @@ def written_file(directory: Path, name: str, tag: str) -> WrittenFile:
 
 
 class SaveFormat(Protocol):
-    """How a snapshot becomes files, and files the whole state dict again."""
+    """Conversion of a snapshot into files, and of files into the whole state dict."""
 
     name: str
 
@@ -55,7 +55,7 @@ class SaveFormat(Protocol):
         """This rank's files, durable under names that contain `tag`."""
 
     def recognises(self, names: list[str]) -> bool:
-        """Whether a manifest's file names are of this format."""
+        """True if a manifest's file names are of this format."""
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
         """The whole tensors by name."""

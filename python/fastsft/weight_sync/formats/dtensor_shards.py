@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Inert:
-    """A stand-in for a class of torch.distributed: keeps the state that the file has for it."""
+    """A substitute for a class of torch.distributed: keeps the state that the file has for it."""
 
     def __new__(cls, *_: Any) -> Inert:
         """Whatever the file constructs it with."""
@@ -35,7 +35,7 @@ class _Replicate(Inert):
 
 
 class Part:
-    """What a rank holds of a tensor: `rows`, cut along `dim`; None where every rank holds all of it."""
+    """A rank's part of a tensor: `rows`, cut along `dim`; None where every rank holds all of it."""
 
     def __init__(self, rows: torch.Tensor, dim: int | None) -> None:
         self.rows, self.dim = rows, dim

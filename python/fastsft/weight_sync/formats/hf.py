@@ -23,7 +23,7 @@ _NAME = "model.safetensors"
 
 @register
 class HuggingFace:
-    """A file that transformers and safetensors load, with config.json in `huggingface/` beside it."""
+    """A file that transformers and safetensors load, with config.json in `huggingface/` next to it."""
 
     name = "hf"
 

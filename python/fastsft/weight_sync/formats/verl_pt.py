@@ -24,7 +24,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 @register
 class VerlPt:
-    """Needs `fsdp_config.json` and `huggingface/` beside it, which every save writes."""
+    """Needs `fsdp_config.json` and `huggingface/` next to it, which every save writes."""
 
     name = "verl_pt"
 

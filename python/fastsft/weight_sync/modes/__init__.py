@@ -1,4 +1,4 @@
-"""What goes over the wire: one file a mode, which registers itself."""
+"""Modes of transfer: one file a mode, which registers itself."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _buffers(buckets: list[Any], transport: Transport) -> list[torch.Tensor]:
 def _pack(
     feed: Feed, plan: SyncPlan, bucket: Any, buffer: torch.Tensor, options: SyncOptions
 ) -> dict[str, Any]:
-    """What the sender says of the bucket. Its failure goes the same way as the bytes, so that none waits."""
+    """Message about the bucket. Its failure goes the same way as the bytes, so that none waits."""
     from fastsft import _C
 
     try:

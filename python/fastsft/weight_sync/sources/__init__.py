@@ -1,4 +1,4 @@
-"""Where weights come from: fastsft's engine, FSDP1, FSDP2, DDP or a plain module."""
+"""Sources of weights: fastsft's engine, FSDP1, FSDP2, DDP or a plain module."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Batch:
         self._shapes: list[torch.Size] = []
 
     def takes(self, mesh: Any) -> bool:
-        """Whether a tensor of `mesh` (None: a plain one) may join those that are here."""
+        """True if a tensor of `mesh` (None: a plain one) may join those that are here."""
         return self.bytes < BATCH_BYTES and (mesh is None or self._mesh is None or mesh is self._mesh)
 
     def add(self, name: str, tensor: Any, mesh: Any) -> None:

@@ -26,7 +26,7 @@ _WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
 
 
 def is_fsdp1(module: Any) -> bool:
-    """Whether PyTorch's first FSDP wraps the module or parts of it."""
+    """True if PyTorch's first FSDP wraps the module or parts of it."""
     fsdp = sys.modules.get("torch.distributed.fsdp")  # not imported: nothing can be wrapped by it
     wrapper = getattr(fsdp, "FullyShardedDataParallel", None)
     return wrapper is not None and any(isinstance(part, wrapper) for part in module.modules())
@@ -114,7 +114,7 @@ class TensorSource(WeightSource):
 
 
 class NamedTensorSource(BroadcastSource):
-    """What an engine's own `get_per_tensor_param()` yields: its names, in its order, one at a time."""
+    """Tensors that an engine's own `get_per_tensor_param()` yields: its names, in its order, one by one."""
 
     chooses_tensors = True
 
@@ -170,7 +170,7 @@ def rows_of(
 
 
 def is_cut_over_all(tensor: Any, world_size: int, meshes: dict[int, bool]) -> bool:
-    """Whether a DTensor is cut into rows over all ranks, in their order."""
+    """True if a DTensor is cut into rows over all ranks, in their order."""
     mesh = row_mesh(tensor)
     if mesh is None:
         return False

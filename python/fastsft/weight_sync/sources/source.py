@@ -1,4 +1,4 @@
-"""What every source of weights offers, and the rules that hold for all of them."""
+"""Interface of every source of weights, and the rules that hold for all of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class BroadcastSource(ABC):
         """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory. Collective."""
 
     def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
-        """What is sent or saved: parameters in `dtype` (None: their own), buffers in their own dtype.
+        """Plan of what is sent or saved: parameters in `dtype` (None: their own), buffers in their own dtype.
 
         Names tied to another one are left out and listed as such, where the configuration ties.
         """
@@ -99,7 +99,7 @@ class BroadcastSource(ABC):
         return {each.name for each in self._described}
 
     def wire_device(self, group: Any) -> Any:
-        """Where `group` communicates: this process's GPU for NCCL, else the CPU."""
+        """The device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
         import torch
 
         name = getattr(getattr(group, "group", group), "name", lambda: "gloo")()
@@ -153,7 +153,7 @@ class WeightSource(BroadcastSource):
     """Yields the state dict, whatever an engine would send: what a save needs."""
 
     def gathers(self) -> bool:
-        """Whether `rows` is collective; the same on all ranks."""
+        """True if `rows` is collective; the same on all ranks."""
         return self.world_size > 1
 
 
