@@ -91,6 +91,22 @@ def test_such_a_mode_changes_the_losses_of_transformers(tmp_path: Path) -> None:
     assert changed != pytest.approx(their_losses(second, tmp_path), rel=1e-5)
 
 
+def test_hooks_of_saved_tensors_are_refused(tmp_path: Path) -> None:
+    """A script's own see what autograd saves; those that move it to the CPU and back change nothing."""
+
+    def halved(saved: torch.Tensor) -> torch.Tensor:
+        return saved / 2 if saved.is_floating_point() else saved
+
+    first, second = load(tmp_path), load(tmp_path)
+    before = their_losses(load(tmp_path), tmp_path)
+    with torch.autograd.graph.saved_tensors_hooks(halved, lambda saved: saved):
+        assert their_losses(first, tmp_path) != pytest.approx(before, rel=1e-5)
+        with pytest.raises(ValueError, match=r"saved_tensors_hooks with .*halved are on"):
+            ours(second, tmp_path).train()
+    with torch.autograd.graph.save_on_cpu():
+        assert our_losses(ours(load(tmp_path), tmp_path)) == pytest.approx(before, rel=1e-5)
+
+
 OBSERVING: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "flops": lambda: FlopCounterMode(display=False),
     "device": lambda: torch.device("cpu"),

@@ -52,6 +52,30 @@ def stop_at_two(old: Any) -> Any:
     return listen
 
 
+def in_order(old: Any) -> Any:
+    return lambda self: iter(range(len(self.data_source)))
+
+
+def half_rates(old: Any) -> Any:
+    def begin(self: Any, optimizer: Any, rate: Any, *given: Any, **named: Any) -> None:
+        old(self, optimizer, lambda step: rate(step) / 2, *given, **named)
+
+    return begin
+
+
+def fewer_columns(old: Any) -> Any:
+    def collate(self: Any, rows: Any) -> Any:
+        batch = old(self, rows)
+        batch["labels"][:, :12] = -100
+        return batch
+
+    return collate
+
+
+def doubled_log_softmax(old: Any) -> Any:
+    return lambda *given, **named: 2 * old(*given, **named)
+
+
 def tripled_loss(old: Any) -> Any:
     def backward(tensors: Any, *given: Any, **named: Any) -> Any:
         return old([3 * each for each in tensors] if isinstance(tensors, tuple) else 3 * tensors,
@@ -78,10 +102,21 @@ PATCHES: list[tuple[Any, str, Wrap, str, str]] = [
     (accelerate.optimizer.AcceleratedOptimizer, "step", nothing, "AcceleratedOptimizer.step", "weight_decay"),
     (CallbackHandler, "on_step_end", stop_at_two, "CallbackHandler.on_step_end", r"callbacks=\["),
     (DefaultFlowCallback, "on_step_begin", stop_at_two, "DefaultFlowCallback.on_step_begin", r"callbacks=\["),
+    (accelerate.data_loader.SeedableRandomSampler, "__iter__", in_order, "SeedableRandomSampler.__iter__",
+     "sequential"),
+    (torch.optim.lr_scheduler.LambdaLR, "__init__", half_rates, "LambdaLR.__init__", "lr_scheduler_kwargs"),
+    (transformers.trainer.RemoveColumnsCollator, "__call__", fewer_columns, "RemoveColumnsCollator.__call__",
+     "remove_unused_columns False"),
+    (torch.nn.functional, "log_softmax", doubled_log_softmax, "functional.log_softmax",
+     "label_smoothing_factor 0"),
     (ARGUMENTS, "get_warmup_steps", lambda _: lambda self, steps: 4, "get_warmup_steps", "set the fields"),
     (ARGUMENTS, "train_batch_size", lambda _: property(lambda self: 4), "train_batch_size", "set the fields"),
 ]  # fmt: skip
-UNCLIPPED = {"backward": {"max_grad_norm": 1e9}, "get_warmup_steps": {"lr_scheduler_type": "linear"}}
+UNCLIPPED = {
+    "log_softmax": {"label_smoothing_factor": 0.1},
+    "backward": {"max_grad_norm": 1e9},
+    "get_warmup_steps": {"lr_scheduler_type": "linear"},
+}
 
 
 @pytest.mark.parametrize(("owner", "name", "wrap", "where", "way_out"), PATCHES, ids=[p[3] for p in PATCHES])

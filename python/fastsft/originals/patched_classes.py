@@ -13,6 +13,8 @@ from fastsft.originals.classes import Method, foreign_methods
 
 _EVENTS = "give a callback as Trainer(callbacks=[...])"
 _READING = "give the rows in their order as train_dataset, with train_sampling_strategy sequential"
+_COLUMNS = "give remove_unused_columns False, and leave columns out in the data set or a data_collator"
+_RATES = "the rates are those of lr_scheduler_type, lr_scheduler_kwargs and warmup_steps"
 _STEP = "give max_grad_norm, learning_rate, weight_decay and the adam arguments instead"
 
 
@@ -30,8 +32,15 @@ _REPORTS = (
     "register_", "unwrap_model", "free_memory", "clear", "get_state_dict", "accumulate",
     "__repr__", "__del__",
 )  # fmt: skip
-_OF_LOADERS = (_Class(_READING, "torch.utils.data", "BatchSampler"),)
+_OF_LOADERS = (
+    _Class(_READING, "torch.utils.data", "BatchSampler"),
+    _Class(_COLUMNS, "transformers.trainer", "RemoveColumnsCollator"),
+)
 _OF_TRAINING = (
+    _Class(_READING, "accelerate.data_loader", "SeedableRandomSampler"),
+    _Class(
+        _RATES, "torch.optim.lr_scheduler", "LambdaLR", ("__repr__", "state_dict", "load_state", "print_")
+    ),
     _Class(_READING, "torch.utils.data", "RandomSampler"),
     _Class(_EVENTS, "transformers.trainer_callback", "CallbackHandler"),
     _Class(_EVENTS, "transformers.trainer_callback", "DefaultFlowCallback"),

@@ -31,6 +31,7 @@ _STEP = (
     "give max_grad_norm, learning_rate, weight_decay, adam_beta1, adam_beta2 and adam_epsilon as arguments"
 )
 _EVENTS = "give a callback as Trainer(callbacks=[...])"
+_COLUMNS = "give remove_unused_columns False, and leave columns out in the data set or a data_collator"
 _ROWS = "give the function as Trainer(data_collator=...)"
 
 _LOADING = (
@@ -44,7 +45,8 @@ _LOADING = (
            ("_BaseDataLoaderIter.__next__", "_SingleProcessDataLoaderIter._next_data")),
     _Group(_READING, "accelerate.data_loader", "accelerate",
            ("prepare_data_loader", "send_to_device", "BatchSamplerShard.__iter__",
-            "DataLoaderShard.__iter__")),
+            "DataLoaderShard.__iter__", "SeedableRandomSampler")),
+    _Group(_COLUMNS, "transformers.trainer", "transformers", ("RemoveColumnsCollator",)),
 )  # fmt: skip
 _COLLATING = (
     _Group(_ROWS, "transformers.trainer", "transformers",
@@ -55,7 +57,7 @@ _COLLATING = (
 _TRAINING = (
     _Group(_SEED, "transformers.trainer", "transformers", ("set_seed", "enable_full_determinism")),
     _Group(_RATES, "transformers.trainer", "transformers", ("get_scheduler",)),
-    _Group(_RATES, "torch.optim.lr_scheduler", "torch", ("LambdaLR.get_lr", "LRScheduler.step")),
+    _Group(_RATES, "transformers.optimization", "torch", ("LambdaLR",)),
     _Group(_RATES, "accelerate.scheduler", "accelerate", ("AcceleratedScheduler.step",)),
     _Group(_READING, "transformers.trainer", "torch", ("RandomSampler", "RandomSampler.__iter__")),
     _Group(_READING, "transformers.trainer", "transformers",
@@ -81,6 +83,8 @@ _TRAINING = (
 )  # fmt: skip
 
 
+_SMOOTHING = (_Group("leave label_smoothing_factor 0", "torch.nn.functional", "torch", ("log_softmax",)),)
+
 # What transformers takes for each name.
 _SCHEDULES = {
     "linear": "get_linear_schedule_with_warmup",
@@ -104,6 +108,8 @@ def check_patched_functions(args: Any, caller: str, *, training: bool, has_colla
     asks for the one that transformers takes then.
     """
     groups = _LOADING if has_collator else (*_LOADING, *_COLLATING)
+    if args.label_smoothing_factor:
+        groups = (*groups, *_SMOOTHING)
     for group in (*groups, *_TRAINING) if training else groups:
         for name in group.names:
             value = _found(group.place, name)

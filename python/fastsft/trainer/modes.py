@@ -18,6 +18,7 @@ def check_modes() -> None:
 
     torch's change no result (a default device, a count of operations); a line where they would count.
     """
+    check_saved_tensors()
     from torch import overrides
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -31,6 +32,19 @@ def check_modes() -> None:
             )
         if type(mode).__module__ in _COUNTING:
             warn_once("FlopCounterMode counts operations of torch alone, and the engine's step has none")
+
+
+def check_saved_tensors() -> None:
+    """ValueError inside of a script's saved_tensors_hooks (torch.autograd.graph); torch's own change nothing."""
+    import torch
+
+    for hook in torch._C._autograd._top_saved_tensors_default_hooks(True) or ():
+        if not is_written_in(plain(hook), "torch"):
+            raise ValueError(
+                f"Trainer.train: saved_tensors_hooks with {described(hook)} are on, which autograd asks for "
+                "each tensor that it saves, and the engine saves none there; call train() outside of them, "
+                "or train with transformers' Trainer"
+            )
 
 
 def _is_torchs(kind: Any) -> bool:
