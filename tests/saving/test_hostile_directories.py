@@ -231,9 +231,7 @@ def test_the_source_of_a_run_is_not_renamed(model: Path, finished: Path, output:
         lambda: saving.put_abandoned_aside(output, output / "checkpoint-2", source),
         lambda: make_trainer(source, output).train(),
     ):
-        with pytest.raises(
-            ValueError, match=r"the model that the run begins with is in .*copy or rename it"
-        ):
+        with pytest.raises(ValueError, match=r"the model that the run begins with is in .*copy or rename it"):
             go()
         shutil.rmtree(output / "__nothing__", ignore_errors=True)
         assert {name for name in state(output) if "checkpoint" in name} == {
