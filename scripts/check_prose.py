@@ -3,7 +3,7 @@
 usage: python scripts/check_prose.py [--table] [PAGE ...]
 
 A page passes when its mean sentence has at most 16 words, no paragraph has more than 80, and none of the
-words of `PLAIN` occurs. Code, addresses of links, pictures and HTML are not prose. A list item and a table
+words of `plain_words.py` occurs. Code, addresses of links, pictures and HTML are not prose. A list item and a table
 cell are each a paragraph; cells and headings do not count for the mean, since they are seldom sentences.
 `docs/decisions.md` also needs an index that names each of its entries once.
 """
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from plain_words import unwanted
+
 ROOT = Path(__file__).parents[1]
 MEAN_WORDS = 16.0
 PARAGRAPH_WORDS = 80
@@ -26,20 +28,6 @@ ANY_MEAN = {
 }
 
 # The word that is not wanted, and the plain one.
-PLAIN = {
-    r"behind": "after, asynchronously, below",
-    r"besides?": "next to, and, except",
-    r"stands?(?! on\b)|stood": "is, means",  # to stand on something is to need it
-    r"lies|lie|lain|lying": "is",
-    r"(?:take|takes|took|taken|taking) (?:the|its|their) place": "replace",
-    r"mend|mends|mended|mending": "fix",
-    r"anew|afresh": "again, from step 0",
-    r"dearest": "most expensive",
-    r"the whole way": "the full workflow",
-    r"hangs on": "depends on",
-}
-FORBIDDEN = re.compile(rf"\b(?:{'|'.join(f'({words})' for words in PLAIN)})\b", re.IGNORECASE)
-
 SENTENCE_END = re.compile(r"(?<!\.\.)[.!?]['\")*_]*\s+")  # an ellipsis ends none
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf)\.")
 WORD = re.compile(r"[^\W_][\w'-]*(?:[.,][\w]+)*")
@@ -157,9 +145,8 @@ def faults(text: str, any_mean: bool = False) -> list[Fault]:
 
 
 def forbidden_words(number: int, line: str) -> Iterator[Fault]:
-    for match in FORBIDDEN.finditer(line):
-        instead = list(PLAIN.values())[(match.lastindex or 1) - 1]
-        yield Fault(number, f'"{match[0]}"; write: {instead}')
+    for message in unwanted(line):
+        yield Fault(number, message)
 
 
 def anchor(heading: str) -> str:

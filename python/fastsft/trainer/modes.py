@@ -35,7 +35,7 @@ def check_modes() -> None:
 
 
 def check_saved_tensors() -> None:
-    """ValueError inside of a script's saved_tensors_hooks (torch.autograd.graph); torch's own change nothing."""
+    """ValueError inside of saved_tensors_hooks of a script; those of torch change nothing."""
     import torch
 
     for hook in torch._C._autograd._top_saved_tensors_default_hooks(True) or ():
