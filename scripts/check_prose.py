@@ -3,9 +3,9 @@
 usage: python scripts/check_prose.py [--table] [PAGE ...]
 
 A page passes when its mean sentence has at most 16 words, no paragraph has more than 80, and none of the
-words of `plain_words.py` occurs. Code, addresses of links, pictures and HTML are not prose. A list item and a table
-cell are each a paragraph; cells and headings do not count for the mean, since they are seldom sentences.
-`docs/decisions.md` also needs an index that names each of its entries once.
+words of `plain_words.py` occurs. Code, addresses of links, pictures and HTML are not prose. A list item and
+a table cell are each a paragraph; cells and headings do not count for the mean, since they are seldom
+sentences. `docs/decisions.md` also needs an index that names each of its entries once.
 """
 
 from __future__ import annotations
