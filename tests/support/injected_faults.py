@@ -149,7 +149,7 @@ def record(rank: int, folder: str) -> None:
         _C.save_training_state(args[0].engine, folder)
 
     around("fastsft.planning.run_plan:EpochGroups.plan", plan)
-    around("fastsft.trainer:resume", resumed)
+    around("fastsft.trainer.trainer:resume", resumed)
 
 
 def flip_gradient(rank: int, only_rank: int, call: int) -> None:

@@ -16,7 +16,7 @@ PACKAGE = Path(fastsft.__file__).parents[1]
 
 
 def start(ranks: int, folder: Path, *words: str) -> list[subprocess.Popen[str]]:
-    paths = os.pathsep.join([str(PACKAGE), str(PROGRAM.parents[1])])
+    paths = os.pathsep.join([str(PACKAGE), str(PROGRAM.parents[1]), str(PROGRAM.parents[1] / "support")])
     processes = []
     for rank in range(ranks):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
