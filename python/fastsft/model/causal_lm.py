@@ -138,6 +138,7 @@ class CausalLM:
         self._weights_dtype: str | None = None
         # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
         self._padding_idx = config.get("pad_token_id")
+        self.engine_leads = False  # while `train` runs, until the trained weights are given back
 
     @classmethod
     def from_pretrained(
@@ -160,8 +161,13 @@ class CausalLM:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
         check_patches(str(self.config.get("model_type")), caller)
 
-    def take_changed_weights(self) -> None:
-        """Nothing: the weights are those of the directory, or the engine's. Of a given model: LoadedModel."""
+    def take_changed_weights(self) -> bool:
+        """False, for none: they are those of the directory, or the engine's. Of a given model: LoadedModel."""
+        return False
+
+    def take_weights_to_save(self, caller: str) -> bool:
+        """False: see `take_changed_weights`."""
+        return False
 
     def changed_weights(self) -> list[str]:
         """None: see `take_changed_weights`."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.check import held_settings
 from fastsft.model.alterations.finding import refuse
+from fastsft.model.alterations.form import check_parameters
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM, ModelConfig
@@ -50,6 +51,7 @@ class LoadedModel(CausalLM):
         self._weights: dict[
             str, str
         ] = {}  # digests of the parameters when they were last taken or given back
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, Any] = {}
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
@@ -110,7 +112,11 @@ class LoadedModel(CausalLM):
         agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
         agreement.settle(None)
         _C.publish_weights(engine)
+        self._note_weights()
+
+    def _note_weights(self) -> None:
         self._weights = tensor_digests(_parameters(self.module))
+        self._shapes = {name: tuple(parameter.shape) for name, parameter in _parameters(self.module)}
 
     def changed_weights(self) -> list[str]:
         """Parameters that somebody has replaced or written to since the engine has them."""
@@ -119,16 +125,35 @@ class LoadedModel(CausalLM):
         now = tensor_digests(_parameters(self.module))
         return [name for name in now if now[name] != self._weights.get(name)]
 
-    def take_changed_weights(self) -> None:
-        """Before `train`, `evaluate` and `predict`: weights that a script has changed count; collective.
+    def take_changed_weights(self) -> bool:
+        """Weights that a script has changed since the engine has them count; True for any; collective.
 
         ValueError when they differ between ranks.
         """
         if self.engine is None or not any(launcher.gather_objects(bool(self.changed_weights()))):
-            return
+            return False
         if launch().world_size > 1:
             compare("comparing changed weights", lambda: tensor_digests(_parameters(self.module)))
         self.load_weights(self.engine)
+        return True
+
+    def take_weights_to_save(self, caller: str) -> bool:
+        """`take_changed_weights` before weights are saved or handed out: collective.
+
+        False while `train` runs. caller: what a message begins with. ValueError for parameters that the
+        engine does not have in this form, and when they differ between ranks.
+        """
+        if self.engine is None or self.engine_leads:
+            return False
+        agreement = Agreement("comparing the parameters of the model")
+        agreement.attempt(lambda: check_parameters(_parameters(self.module), self._shapes, caller))
+        agreement.settle(None)
+        return self.take_changed_weights()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As CausalLM's, with what a script has changed; collective. ValueError as take_weights_to_save."""
+        self.take_weights_to_save("model.state_dict")
+        return super().state_dict()
 
     def _fill(self, loader: Any, where: str) -> None:
         for name, parameter in _parameters(self.module):
@@ -158,7 +183,8 @@ class LoadedModel(CausalLM):
         with torch.no_grad():
             for name, parameter in _parameters(self.module):
                 parameter.copy_(trained.pop(name))
-        self._weights = tensor_digests(_parameters(self.module))
+        self._note_weights()
+        self.engine_leads = False
 
     def weights_dtype(self) -> str:
         """The type of the module's first parameter."""

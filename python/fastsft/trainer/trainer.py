@@ -183,11 +183,11 @@ class Trainer(
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
         with run_lock(self.args.output_dir or "."):
-            self.is_in_train = self._has_trained = True
+            self.is_in_train = self._has_trained = self.model.engine_leads = True
             try:
                 return self._train(resume_from_checkpoint)
             finally:
-                self.is_in_train = False
+                self.is_in_train = self.model.engine_leads = False
 
     def checkpoint_to_resume(self, wanted: bool | str | None) -> str | None:
         """The checkpoint that `train(wanted)` goes on from, checked to be of this run; collective.
@@ -294,6 +294,8 @@ class Trainer(
         """
         self._keep_paths()
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
+        if self.model.take_weights_to_save("Trainer.save_checkpoint"):
+            self.saver.remember(None)  # the checkpoint of this step has the weights from before
         self.best_model.saving(self.state.global_step)
         if self.saver.has(path):
             return path

@@ -106,8 +106,7 @@ class TrainerEvaluation:
         each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
         Arguments that were changed since the Trainer was made count, or are refused as by `train`.
         """
-        if not self.is_in_train:
-            self._take_changes("evaluate")
+        self._take_model("evaluate")
         rows = self._rows_to_evaluate(eval_dataset)
         if not isinstance(rows, dict):
             name = eval_dataset if isinstance(eval_dataset, str) else None
@@ -128,14 +127,21 @@ class TrainerEvaluation:
         --prediction_loss_only there are none. ValueError when they do not fit into memory. For replies, load
         the saved model where text is generated. ignore_keys has no effect.
         """
-        if not self.is_in_train:
-            self._take_changes("predict")
+        self._take_model("predict")
         rows, wanted = self._read_now(self._rows_of(test_dataset), None), not self.args.prediction_loss_only
         metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
         self.fire("on_predict", metrics=metrics)
         if predicted is None:
             return PredictionOutput(None, None, metrics)
         return PredictionOutput(predicted.predictions, predicted.label_ids, metrics)
+
+    def _take_model(self, method: str) -> None:
+        """Take over what a script has changed; in callbacks of `on_train_end`, of the weights alone."""
+        if not self.is_in_train:
+            self._take_changes(method)
+        elif not self.model.engine_leads:
+            self.model.check_as_given(f"Trainer.{method}", False)
+            self.model.take_changed_weights()
 
     def _rows_to_evaluate(self, dataset: Any) -> TokenRows | dict[str, TokenRows]:
         if isinstance(dataset, str):
