@@ -14,6 +14,7 @@ from fastsft.runtime.messages import warn_once
 from fastsft.trackers.registry import trackers
 
 _BASE = "transformers.training_args"
+_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # methods that change nothing of a run
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
 
@@ -98,7 +99,7 @@ def _refuse_overrides(kind: type) -> None:
     for own in kind.__mro__[: kind.__mro__.index(base)]:
         for name, value in vars(own).items():
             changed = callable(value) or isinstance(value, property | staticmethod | classmethod)
-            if changed and hasattr(base, name) and not name.startswith("__"):
+            if changed and hasattr(base, name) and not name.startswith(("__", *_ONLY_REPORT)):
                 raise ValueError(
                     f"{own.__qualname__}.{name} would never be called: fastsft takes over the fields of "
                     "transformers' TrainingArguments; leave it out, or derive the class from "

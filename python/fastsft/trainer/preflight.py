@@ -134,8 +134,8 @@ def has_own_names(trainer: Any) -> bool:
 
 def names_of_classes(trainer: Any) -> list[tuple[str, int]]:
     """Those of its classes, with their identities: they differ when a script changes one."""
-    return [(name, id(vars(kind)[name]))
-            for kind in type(trainer).__mro__ for name in _SET_BY_SCRIPTS.intersection(vars(kind))]  # fmt: skip
+    kinds = [vars(kind) for kind in type(trainer).__mro__]
+    return [(name, id(kind[name])) for kind in kinds for name in _SET_BY_SCRIPTS.intersection(kind)]
 
 
 def check_autocast() -> None:
