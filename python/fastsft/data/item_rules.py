@@ -68,8 +68,6 @@ class ItemRules:
         item: transformers' collators take the keys of the first item of each batch.
         """
         columns = tuple([name for name in READ if item.get(name) is not None])
-        if "labels" in columns and "label" in columns and _is_number(item["label"]):
-            columns = tuple([name for name in columns if name != "label"])  # as transformers' collator
         if len(columns) != len(item):
             self._drop([name for name in item if name not in READ and item[name] is not None], item, row)
         if self._columns is None:
@@ -157,7 +155,3 @@ def _left_padder(args: TrainingArguments, collator: Any) -> str | None:
     if alone and collator.padding is True and not collator.pad_to_multiple_of:
         return None
     return _MASKING[1]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or getattr(value, "ndim", None) == 0
