@@ -117,3 +117,15 @@ def test_subclasses_may_do_what_is_called(tmp_path):
 def test_parts_that_have_no_place_are_refused(name, value):
     with pytest.raises(ValueError, match=f"Trainer: {name} has no place here"):
         Trainer("model", **{name: value})
+
+
+def test_methods_that_only_report_may_be_ones_own(tmp_path):
+    own = dataclasses.dataclass(type("Own", (Script,), {
+        "to_dict": lambda self: {}, "to_sanitized_dict": lambda self: {}, "to_json_string": lambda self: "",
+    }))  # fmt: skip
+    assert as_arguments(own(str(tmp_path), use_cpu=True, seed=5)).seed == 5
+    given = transformers.Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, seed=6)
+    assert as_arguments(given).seed == 6
+    bad = type("Bad", (Script,), {"get_warmup_steps": lambda self, steps: 3})
+    with pytest.raises(ValueError, match=r"Bad\.get_warmup_steps would never be called"):
+        as_arguments(bad(str(tmp_path), use_cpu=True))

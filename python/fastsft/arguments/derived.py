@@ -46,16 +46,17 @@ class ArgumentViews:
     _order_seed: int | None = None
     _source: Any = None  # transformers' arguments that these were made of
     _source_values: Mapping[str, Any] = MappingProxyType({})
+    _source_seen: Mapping[str, Any] = MappingProxyType({})  # all attributes, as they were looked at last
 
     @property
     def order_seed(self) -> int:
-        """Seed of the random order of rows: data_seed, else torch's seed when `train` began.
+        """Seed of the random order of rows: data_seed of the Trainer, else torch's seed when `train` began.
 
         Until then `seed`. Source: accelerate's SeedableRandomSampler (torch.random.initial_seed()).
         """
-        if self.data_seed is not None:
-            return self.data_seed
-        return self.seed if self._order_seed is None else self._order_seed
+        if self._order_seed is not None:
+            return self._order_seed
+        return self.seed if self.data_seed is None else self.data_seed
 
     @property
     def world_size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from fastsft.arguments.data import DataArguments
@@ -13,6 +14,7 @@ from fastsft.runtime.messages import warn_once
 from fastsft.trackers.registry import trackers
 
 _BASE = "transformers.training_args"
+_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # methods that change nothing of a run
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
 
@@ -42,6 +44,7 @@ def as_arguments(args: Any) -> TrainingArguments:
     for name in given.keys() - known:
         setattr(adopted, name, given[name])
     adopted._source, adopted._source_values = args, copy.deepcopy(_plain(values))
+    adopted._source_seen = _seen(args)
     return adopted
 
 
@@ -51,8 +54,9 @@ def take_changes_of_source(args: TrainingArguments) -> None:
     ValueError as `as_arguments`.
     """
     source: Any = args._source
-    if source is None:
+    if source is None or _is_seen(source, args._source_seen):
         return
+    args._source_seen = _seen(source)
     now = _plain({name: getattr(source, name) for name in args._source_values})
     changed = [name for name in now if not is_same(now[name], args._source_values[name])]
     for name in changed:
@@ -66,6 +70,19 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """Those that a script sets as numbers, texts and lists."""
     kinds = (bool, int, float, str, list, tuple, dict, type(None))
     return {name: value for name, value in values.items() if isinstance(value, kinds)}
+
+
+def _seen(source: Any) -> dict[str, Any]:
+    """Its attributes as they are now, also inside lists and dictionaries."""
+    kinds = (list, dict)
+    return {name: copy.deepcopy(value) if isinstance(value, kinds) else value
+            for name, value in vars(source).items()}  # fmt: skip
+
+
+def _is_seen(source: Any, seen: Mapping[str, Any]) -> bool:
+    """Nothing was set since `_seen`. Called after every event of a run: identity is enough, and fast."""
+    return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
+               for name, value in vars(source).items())  # fmt: skip
 
 
 def data_settings(data_args: Any) -> DataArguments:
@@ -82,7 +99,7 @@ def _refuse_overrides(kind: type) -> None:
     for own in kind.__mro__[: kind.__mro__.index(base)]:
         for name, value in vars(own).items():
             changed = callable(value) or isinstance(value, property | staticmethod | classmethod)
-            if changed and hasattr(base, name) and not name.startswith("__"):
+            if changed and hasattr(base, name) and not name.startswith(("__", *_ONLY_REPORT)):
                 raise ValueError(
                     f"{own.__qualname__}.{name} would never be called: fastsft takes over the fields of "
                     "transformers' TrainingArguments; leave it out, or derive the class from "

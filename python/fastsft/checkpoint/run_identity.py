@@ -26,6 +26,9 @@ _WARN = (
     "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
     "grad_dtype", "optim_dtype", "master_dtype", "logging_steps", "eval_steps", "save_steps",
 )  # fmt: skip
+# transformers takes these from the file of the optimizer.
+_OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+_KEPT_THERE = "; the new value is used, where transformers keeps the checkpoint's"
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
@@ -145,7 +148,10 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
     _check_position(saved, _position(trainer, saved["step"]), directory)
     for name in _WARN:
         if name in saved and saved[name] != current[name]:
-            warnings.warn(f"{directory}: {name} was {saved[name]}, now it is {current[name]}", stacklevel=3)
+            old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
+            warnings.warn(
+                f"{directory}: {name} was {saved[name]}, now it is {current[name]}{old}", stacklevel=3
+            )
 
 
 def _keep_token_budget(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:

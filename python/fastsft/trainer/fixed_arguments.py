@@ -9,8 +9,8 @@ from fastsft.arguments import TrainingArguments
 from fastsft.arguments.user_values import is_same
 from fastsft.runtime.messages import warn_once
 
-# transformers makes the label smoother and reads the noise in Trainer.__init__ ...
-_OF_TRAINER = ("label_smoothing_factor", "neftune_noise_alpha")
+# transformers makes the label smoother and reads noise and order in Trainer.__init__ ...
+_OF_TRAINER = ("label_smoothing_factor", "neftune_noise_alpha", "data_seed")
 # ... and these when the first train() makes the optimizer, which later calls of train() keep.
 _OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
@@ -20,10 +20,16 @@ class FixedArguments:
 
     def __init__(self, args: TrainingArguments) -> None:
         self._values = {name: getattr(args, name) for name in _OF_TRAINER}
+        args._order_seed = None  # of another Trainer
 
     def values(self) -> dict[str, Any]:
         """By name, as far as they are fixed."""
         return dict(self._values)
+
+    def order_seed(self, drawn: int) -> int:
+        """Seed of the random order of rows. drawn: torch's, which counts where data_seed is None."""
+        seed: int | None = self._values["data_seed"]
+        return drawn if seed is None else seed
 
     def begin(self, args: TrainingArguments) -> None:
         """train() begins: the first one fixes the optimizer's values. A line for changes left out.

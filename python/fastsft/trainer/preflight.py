@@ -38,14 +38,19 @@ _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"
 _STEP = "the step is the engine's"
 # Attributes of transformers' Trainer that its own step reads.
 _READ_BY_THE_STEP = (
-    "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha",
+    "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha", "label_names",
 )  # fmt: skip
+# ... and those that are None here.
+_NONE_OF_THE_STEP = ("compute_loss_func", "optimizer", "lr_scheduler")
 # Names, why nothing calls them, and the way out.
 _NEVER_CALLED = (
     (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
     (_LOADERS, _STEP, "give the rows as train_dataset and eval_dataset"),
     (_OF_FILES, "checkpoints are fastsft's own", "a callback's on_save hears of each"),
 )
+_SET_BY_SCRIPTS = frozenset(
+    (*_OF_THE_ENGINE, *_LOADERS, *_OF_FILES, *_READ_BY_THE_STEP, *_NONE_OF_THE_STEP)
+)  # fmt: skip
 
 
 def check_before_training(model: Any, args: TrainingArguments, eval_dataset: Any) -> None:
@@ -101,10 +106,13 @@ def check_own_step(trainer: Any, **given: Any) -> None:
             "a callback's on_save hears of each checkpoint"
         )
     for name in _READ_BY_THE_STEP:
-        if name in vars(trainer):
+        holder = next((each for each in (trainer, *type(trainer).__mro__) if name in vars(each)), None)
+        if holder is not None:
+            owner = holder.__qualname__ if isinstance(holder, type) else "Trainer"
             raise ValueError(
-                f"Trainer.{name} was set by the script, and nothing reads it here: {_STEP}; use arguments "
-                "(label_smoothing_factor, neftune_noise_alpha, loss_norm, remove_unused_columns)"
+                f"{owner}.{name} was set by the script, and nothing reads it here: {_STEP}; leave it out; "
+                "use arguments (label_smoothing_factor, neftune_noise_alpha, loss_norm, "
+                "remove_unused_columns) and the key labels of the rows"
             )
     for name, value in given.items():
         if value is not None and value != (None, None):
@@ -112,6 +120,22 @@ def check_own_step(trainer: Any, **given: Any) -> None:
                 f"Trainer: {name} has no place here: the step is the engine's; leave it out (the model is "
                 "given itself or as its directory; loss, optimizer and schedule by the arguments)"
             )
+
+
+def check_again(trainer: Any) -> None:
+    """`check_own_step` of a Trainer that trains."""
+    check_own_step(trainer, **{name: getattr(trainer, name) for name in _NONE_OF_THE_STEP})
+
+
+def has_own_names(trainer: Any) -> bool:
+    """The object itself has a name that `check_again` looks at; fast."""
+    return not _SET_BY_SCRIPTS.isdisjoint(vars(trainer))
+
+
+def names_of_classes(trainer: Any) -> list[tuple[str, int]]:
+    """Those of its classes, with their identities: they differ when a script changes one."""
+    kinds = [vars(kind) for kind in type(trainer).__mro__]
+    return [(name, id(kind[name])) for kind in kinds for name in _SET_BY_SCRIPTS.intersection(kind)]
 
 
 def check_autocast() -> None:

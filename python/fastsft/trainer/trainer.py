@@ -33,6 +33,7 @@ from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.best_model import BestModel
 from fastsft.trainer.callback_handler import CallbackHandler, DefaultFlow, set_intervals
 from fastsft.trainer.callback_notices import tell_callbacks
+from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.log_level import use_log_level
@@ -184,10 +185,12 @@ class Trainer(
         self._check_predictions(self.eval_rows)
         with run_lock(self.args.output_dir or "."):
             self.is_in_train = self._has_trained = self.model.engine_leads = True
+            self.event_checks = EventChecks(self)
             try:
                 return self._train(resume_from_checkpoint)
             finally:
                 self.is_in_train = self.model.engine_leads = False
+                self.event_checks = None
 
     def checkpoint_to_resume(self, wanted: bool | str | None) -> str | None:
         """The checkpoint that `train(wanted)` goes on from, checked to be of this run; collective.

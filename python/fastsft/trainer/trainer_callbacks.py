@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastsft.arguments import TrainingArguments
+from fastsft.arguments.from_transformers import take_changes_of_source
 from fastsft.callbacks.callback import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.trainer.callback_handler import CallbackHandler
 from fastsft.trainer.callback_views import LoaderView, ScheduleView
+from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.schedule import Schedule
 
 
@@ -19,7 +22,9 @@ class TrainerCallbacks:
     model: Any
     tokenizer: Any
     processing_class: Any
+    args: TrainingArguments
     schedule: Schedule | None = None  # of the running or last train()
+    event_checks: EventChecks | None = None  # of the running train()
 
     @property
     def control(self) -> TrainerControl:
@@ -44,8 +49,11 @@ class TrainerCallbacks:
         self.callbacks.pop(callback)
 
     def fire(self, event: str, **kwargs: Any) -> None:
-        """Tell the callbacks of `event`."""
+        """Tell the callbacks of `event`. ValueError for changes of theirs that cannot be followed."""
         self.callbacks.fire(event, self.state, **self._references(), **kwargs)
+        take_changes_of_source(self.args)
+        if self.event_checks is not None:
+            self.event_checks.after(event)
 
     def _references(self) -> dict[str, Any]:
         return {

@@ -22,6 +22,7 @@ from fastsft.reporting.peak_flops import work_of
 from fastsft.runtime.messages import tell
 from fastsft.trainer.agreed_inputs import agree_on_rows, agree_on_start, callback_facts
 from fastsft.trainer.callback_handler import CallbackHandler
+from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.preflight import check_metrics
 
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.
@@ -38,6 +39,7 @@ class TrainerPlan:
 
     _args: TrainingArguments
     model: Any
+    fixed_arguments: FixedArguments
     progress: Any
     is_in_train: bool
     eval_dataset: Any
@@ -181,7 +183,7 @@ class TrainerPlan:
         take_changes_of_source(self.args)
         facts = {f"{method}({name}=)": value for name, value in given.items()}
         if method == "train":
-            self.args._order_seed = torch.initial_seed()
+            self.args._order_seed = self.fixed_arguments.order_seed(torch.initial_seed())
             facts["torch.manual_seed"] = self.args.order_seed
         agree_on_start(self.args, **facts, **callback_facts(self.callbacks.callbacks))
         if self._train_dataset is not None:

@@ -14,6 +14,11 @@ def settle_run(args: ArgumentFields) -> None:
     for name in ("output_dir", "resume_from_checkpoint"):
         if isinstance(path := getattr(args, name), str):
             check_name(path, f"--{name}")
+    if args.max_steps == 0:
+        raise ValueError(
+            "--max_steps: expected the number of steps, or -1 for num_train_epochs, got 0, with which "
+            "transformers trains one step"
+        )
     if args.max_steps <= 0 and args.num_train_epochs < 0:
         raise ValueError(
             f"--num_train_epochs: expected 0 or more, got {args.num_train_epochs}; or give "

@@ -1,0 +1,55 @@
+"""What callbacks changed, looked at after each event: taken over, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.trainer.preflight import check_again, has_own_names, names_of_classes
+
+# The rows of a running train() are cut and ordered by these.
+_OF_THE_ROWS = (
+    "gradient_accumulation_steps", "per_device_train_batch_size", "dataloader_drop_last",
+    "train_sampling_strategy", "group_by_length",
+)  # fmt: skip
+# Events after which the class is looked at, too: one a step, as it costs more.
+_WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
+_AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
+_STOPS = ("should_training_stop", "should_epoch_stop")
+
+
+class EventChecks:
+    """Those of one train(); made when it begins."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._classes = names_of_classes(trainer)
+        self._rows = {name: getattr(trainer.args, name) for name in _OF_THE_ROWS}
+
+    def after(self, event: str) -> None:
+        """ValueError for what cannot be followed while train() runs."""
+        if event in _AFTER_THE_STEPS:
+            return
+        trainer = self._trainer
+        self._check_rows(event)
+        if event == "on_substep_end":
+            _check_stops(trainer.control)
+        if has_own_names(trainer) or (event in _WITH_CLASSES and self._classes != names_of_classes(trainer)):
+            check_again(trainer)
+
+    def _check_rows(self, event: str) -> None:
+        for name, value in self._rows.items():
+            now = getattr(self._trainer.args, name)
+            if now != value:
+                raise ValueError(
+                    f"a callback's {event} changed args.{name} from {value!r} to {now!r}: the rows of this "
+                    "train() are planned with the old value; set it before train(), or before Trainer()"
+                )
+
+
+def _check_stops(control: Any) -> None:
+    for name in _STOPS:
+        if getattr(control, name):
+            raise ValueError(
+                f"control.{name} is set by a callback at on_substep_end: the engine computes all "
+                "micro-batches of a step at once, and cannot stop between them; set it in on_step_end"
+            )
