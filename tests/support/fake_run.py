@@ -104,6 +104,9 @@ class Model:
     def take_changed_weights(self):
         pass
 
+    def take_weights_to_save(self, caller):
+        return False
+
     def changed_weights(self):
         return []
 

@@ -1,4 +1,4 @@
-"""What callbacks changed, looked at after each event: taken over, or refused by name."""
+"""Changes that callbacks make, looked at after each event: taken over, or refused by name."""
 
 from __future__ import annotations
 
