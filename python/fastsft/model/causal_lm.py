@@ -162,8 +162,8 @@ class CausalLM:
         check_patches(str(self.config.get("model_type")), caller)
 
     def take_changed_weights(self) -> bool:
-        """False, for none: they are those of the directory, or the engine's. Of a given model: LoadedModel."""
-        return False
+        """False: weights are those of the directory, or the engine's. Of a given model: LoadedModel."""
+        """False: weights are the directory's or the engine's. Of a given model: LoadedModel."""
 
     def take_weights_to_save(self, caller: str) -> bool:
         """False: see `take_changed_weights`."""
