@@ -20,6 +20,7 @@ from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
 from fastsft.reporting.peak_flops import work_of
 from fastsft.runtime.messages import tell
+from fastsft.trainer.accelerate_state import check_accelerate_state
 from fastsft.trainer.agreed_inputs import agree_on_rows, agree_on_start, callback_facts
 from fastsft.trainer.callback_handler import CallbackHandler
 from fastsft.trainer.fixed_arguments import FixedArguments
@@ -216,6 +217,8 @@ class TrainerPlan:
         """ValueError for functions of libraries that a script replaced, and that nothing calls here."""
         has_collator = self._data_collator is not None
         caller = f"Trainer.{method}" if method else "Trainer"
+        if training:
+            check_accelerate_state(self.args, caller)
         check_patched_functions(self.args, caller, training=training, has_collator=has_collator)
 
 

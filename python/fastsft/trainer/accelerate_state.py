@@ -1,0 +1,47 @@
+"""Wishes to accelerate that a script made in this process: transformers' Trainer would follow them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+
+_PRECISION = "ACCELERATE_MIXED_PRECISION"
+_ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+
+
+def check_accelerate_state(args: TrainingArguments, method: str) -> None:
+    """ValueError where the environment or accelerate's state asks for another step than `args`.
+
+    They outlive the arguments that set them: TrainingArguments(bf16=True) of transformers leaves its variable
+    to later ones, and an Accelerator of the script its number format.
+    """
+    where, precision = _precision()
+    if precision != "no" and not (precision == "bf16" and args.bf16):
+        raise ValueError(
+            f"{method}: {where} is {precision}, but args.bf16 is {args.bf16}: transformers' Trainer would "
+            f"compute in {precision}; give bf16=True for bf16, or set {_PRECISION} to no and make no "
+            "Accelerator"
+        )
+    if precision == "no" and args.bf16 and where != _PRECISION and args._source is not None:
+        raise ValueError(
+            f"{method}: {where} is no, but args.bf16 is True: transformers' Trainer would compute in "
+            "float32; give bf16=False, or make no Accelerator"
+        )
+    steps = os.environ.get(_ACCUMULATION, "1")
+    if steps not in ("1", "auto") and args.deepspeed_plan is None:
+        raise ValueError(
+            f"{method}: {_ACCUMULATION} is {steps}: transformers' Trainer would divide its gradients by it; "
+            "unset it, and use gradient_accumulation_steps of the arguments"
+        )
+
+
+def _precision() -> tuple[str, str]:
+    """Whose wish counts, and the number format: that of an Accelerator, else of the environment."""
+    state: Any = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
+    shared = getattr(state, "_shared_state", None) or {}
+    if "_mixed_precision" in shared:
+        return "accelerate's AcceleratorState().mixed_precision", str(shared["_mixed_precision"])
+    return _PRECISION, os.environ.get(_PRECISION, "no").lower()

@@ -1,0 +1,54 @@
+"""Wishes to accelerate that outlive the arguments of a script: refused where transformers follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import accelerate
+import pytest
+import transformers
+from accelerate.state import AcceleratorState
+
+import fastsft
+from trainer_pairs import FLAGS, Plain, losses, model, ours, theirs
+
+
+@pytest.fixture(autouse=True)
+def own_state() -> Iterator[None]:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_the_number_format_of_earlier_arguments(tmp_path: Path) -> None:
+    transformers.TrainingArguments(str(tmp_path), bf16=True, **FLAGS)
+    other = theirs(tmp_path, Plain())
+    assert other.accelerator.mixed_precision == "bf16" and not other.args.bf16
+    with pytest.raises(ValueError, match=r"computes? in bf16; give bf16=True"):
+        ours(tmp_path, Plain())
+
+
+def test_the_number_format_of_an_accelerator(tmp_path: Path) -> None:
+    args = transformers.TrainingArguments(str(tmp_path), **FLAGS)
+    accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+    with pytest.raises(ValueError, match=r"AcceleratorState\(\)\.mixed_precision is bf16"):
+        fastsft.Trainer(model(), args, transformers.default_data_collator, Plain())
+
+
+@pytest.mark.parametrize("moment", ["Trainer", "train"])
+def test_the_accumulation_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    trainer = ours(tmp_path, Plain())
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    assert theirs(tmp_path, Plain()).accelerator.gradient_accumulation_steps == 4
+    with pytest.raises(ValueError, match=r"ACCELERATE_GRADIENT_ACCUMULATION_STEPS is 4.*unset it"):
+        trainer.train() if moment == "train" else ours(tmp_path, Plain())
+
+
+def test_what_agrees_is_trained(tmp_path: Path) -> None:
+    args = transformers.TrainingArguments(str(tmp_path), **FLAGS)
+    accelerate.Accelerator(cpu=True)
+    trainer = fastsft.Trainer(model(), args, transformers.default_data_collator, Plain())
+    assert len(losses(trainer)) == 8
