@@ -63,7 +63,7 @@ def _shared(each: Any, other: Any) -> Iterator[Alteration]:
 
 
 def _overlaps_itself(parameter: Any) -> bool:
-    """True if two elements may have one place: a stride that steps into what lies below it."""
+    """True if two elements may have one place: a stride that steps into what is below it."""
     reached = 0
     for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
         if size > 1:
