@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,12 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
 def no_terminal() -> None:
     """Pages are as wide as without a terminal, also where pytest-xdist hands COLUMNS on."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(request: pytest.FixtureRequest) -> None:
+    """A test draws the same numbers alone, in any order and in any process of pytest-xdist."""
+    torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(autouse=True)
