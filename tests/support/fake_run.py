@@ -155,7 +155,8 @@ def saving_module():
     def save_checkpoint(trainer, directory):
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        (path / "fastsft_state.json").write_text(json.dumps({"due": trainer.due.to_json()}))
+        state = {"due": trainer.due.to_json(), "losses": trainer.losses.to_json()}
+        (path / "fastsft_state.json").write_text(json.dumps(state))
         trainer.state.save_to_json(path / "trainer_state.json")
         (path / "engine.json").write_text(json.dumps(trainer.engine.count))
 

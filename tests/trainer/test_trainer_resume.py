@@ -28,8 +28,8 @@ def test_resume_continues_as_if_nothing_happened(tmp_path, stop):
     steps = [entry for entry in rest.state.log_history if "loss" in entry]
     assert [s["step"] for s in steps] == [1, 2, 3, 4, 5, 6] and steps[-1]["epoch"] == 2
     assert rest.state.total_flos == whole.state.total_flos
-    # As in transformers, the mean covers the steps since the resume only, over all steps.
-    assert output.training_loss == pytest.approx(sum(s["loss"] for s in rest.engine.steps) / 6)
+    assert rest.state.log_history[-1]["train_loss"] == output.training_loss
+    assert output.training_loss == pytest.approx(sum(s["loss"] for s in whole.engine.steps) / 6)
 
 
 def test_a_resumed_state_is_that_of_this_rank(tmp_path):
@@ -104,3 +104,27 @@ def test_unknown_keys_of_a_state(tmp_path):
     (tmp_path / "s.json").write_text('{"globl_step": 3}')
     with pytest.raises(ValueError, match="globl_step"):
         TrainerState.load_from_json(tmp_path / "s.json")
+
+
+@pytest.mark.parametrize("stop", [1, 2, 4, 5])
+def test_logs_of_several_steps_and_rates_after_a_resume(tmp_path, stop):
+    """A resume within a group of steps that are logged together."""
+    settings = {"logging_steps": 3, "save_strategy": "steps"}
+    whole = fake_trainer(tmp_path / "whole", **settings)
+    expected = whole.train()
+    fake_trainer(tmp_path / "cut", **settings, max_steps=stop, lr_scheduler_type="constant").train()
+    rest = fake_trainer(tmp_path / "cut", **settings)
+    output = rest.train(resume_from_checkpoint=True)
+    losses = [[e["loss"] for e in run.state.log_history if "loss" in e] for run in (rest, whole)]
+    assert losses[0] == losses[1] and output.training_loss == expected.training_loss
+    rate = output.metrics["train_steps_per_second"] * output.metrics["train_runtime"]
+    assert rate == pytest.approx(6 - stop, rel=0.05)
+
+
+def test_a_checkpoint_without_losses_counts_from_its_step(tmp_path):
+    fake_trainer(tmp_path, max_steps=2, save_strategy="steps", lr_scheduler_type="constant").train()
+    path = tmp_path / "checkpoint-2" / "fastsft_state.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "losses"}))
+    rest = fake_trainer(tmp_path)
+    output = rest.train(resume_from_checkpoint=True)
+    assert output.training_loss == pytest.approx(sum(s["loss"] for s in rest.engine.steps) / 4)

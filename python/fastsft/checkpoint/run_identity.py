@@ -46,6 +46,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "micro_batch_tokens": trainer.token_budget,
         "bad_steps": trainer.bad_steps.state(),
         "due": trainer.due.to_json(),
+        "losses": trainer.losses.to_json(),
         **describe_request(
             trainer.fixed_arguments.over(args), trainer.tokenizer, trainer.train_dataset, trainer.train_rows
         ),

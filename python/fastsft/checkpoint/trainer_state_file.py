@@ -49,6 +49,16 @@ _RUN_STATE = {
             "log_entries": Optional(Count),
         }
     ),
+    "losses": Optional(
+        {
+            "logged_step": Count,
+            "last": dict,
+            "sum": Number,
+            "count": Count,
+            "before": Number,
+            "count_before": Count,
+        }
+    ),
 }
 _DUE = set(_RUN_STATE["due"].shape)  # type: ignore[attr-defined]
 

@@ -31,7 +31,7 @@ class TrainingLoop:
         self.trainer, self.guard = trainer, guard
         self.args, self.plan = trainer.args, trainer.plan
         self.fixed = trainer.fixed_arguments.over(trainer.args)
-        self.losses, self.results = LossMeter(self.state.global_step), LateResults()
+        self.results = LateResults()
         self.profile = Profile(self.args.profile, self.args.profile_steps)
         trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
         self.first_step = self.state.global_step + 1
@@ -42,6 +42,11 @@ class TrainingLoop:
     def state(self) -> TrainerState:
         """The trainer's."""
         return self.trainer.state  # type: ignore[no-any-return]
+
+    @property
+    def losses(self) -> LossMeter:
+        """The trainer's."""
+        return self.trainer.losses  # type: ignore[no-any-return]
 
     @property
     def schedule(self) -> Schedule:
@@ -213,7 +218,6 @@ class TrainingLoop:
             ) from None
         trainer.bad_steps.rolled_back(asked.steps)
         trainer.control.should_training_stop = False  # of a step that is computed again
-        self.losses = LossMeter(self.state.global_step)
         trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
         steps = ", ".join(map(str, asked.steps))
         tell(f"step {first}: {asked.reason}; back to {checkpoint}, leaving out step {steps}")

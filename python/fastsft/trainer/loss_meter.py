@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LossMeter:
-    """Sums step losses between logs, and over the run."""
+    """Sums step losses between logs, and over the run. step: that after which nothing has been logged.
+
+    A checkpoint has it, so that logs and mean of a resumed run are those of a run that nothing stopped.
+    """
 
     def __init__(self, step: int = 0) -> None:
         self.logged_step = step
         self._sum = self._before = 0.0
-        self._count = 0
+        self._count = self._count_before = 0
         self._last: dict[str, float] = {}
+
+    @classmethod
+    def of_checkpoint(cls, saved: dict[str, Any] | None, step: int) -> LossMeter:
+        """Of the content of fastsft_state.json; those of older versions begin at `step` with nothing."""
+        meter, state = cls(step), (saved or {}).get("losses")
+        if state is not None:
+            meter.logged_step, meter._last = state["logged_step"], dict(state["last"])
+            meter._sum, meter._count = state["sum"], state["count"]
+            meter._before, meter._count_before = state["before"], state["count_before"]
+        return meter
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is in fastsft_state.json."""
+        return {
+            "logged_step": self.logged_step,
+            "last": self._last,
+            "sum": self._sum,
+            "count": self._count,
+            "before": self._before,
+            "count_before": self._count_before,
+        }
 
     def add(self, loss: float, grad_norm: float | None, rate: float) -> None:
         """One optimizer step; `grad_norm` None when nothing is clipped, as transformers then logs none."""
@@ -29,9 +55,10 @@ class LossMeter:
         Steps that were left out do not count; when all were, the newest values stay.
         """
         count, total = self._count, self._sum
-        self._before, self._sum, self._count, self.logged_step = self._before + total, 0.0, 0, step
+        self._before, self._count_before = self._before + total, self._count_before + count
+        self._sum, self._count, self.logged_step = 0.0, 0, step
         return {**self._last, "loss": total / count} if count else dict(self._last)
 
-    def total(self) -> float:
-        """Sum of all step losses since the process began; steps before a resume are not in it."""
-        return self._before + self._sum
+    def mean(self) -> float:
+        """Over all steps of the run, also those before a resume; 0 before the first."""
+        return (self._before + self._sum) / max(self._count_before + self._count, 1)

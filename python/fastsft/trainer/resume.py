@@ -10,6 +10,7 @@ from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
+from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.schedule import schedule_of
 
@@ -75,6 +76,7 @@ def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:
     for name in _OF_THIS_RUN:
         setattr(trainer.state, name, getattr(fresh, name))
     trainer.due = Due.of_checkpoint(saved)
+    trainer.losses = LossMeter.of_checkpoint(saved, trainer.state.global_step)
     trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]
     trainer.bad_steps.restore((saved or {}).get("bad_steps", {}))
     trainer.saved_as(checkpoint)

@@ -40,7 +40,7 @@ class TokenCounter:
 
 
 def rate_of_run(
-    args: TrainingArguments, plan: RunPlan, rows: TokenRows, runtime: float, tokens_read: float | None
+    args: TrainingArguments, plan: RunPlan, rows: TokenRows, seconds: float, tokens_read: float | None
 ) -> dict[str, float]:
     """train_tokens_per_second of a whole run, when it is asked for.
 
@@ -50,13 +50,13 @@ def rate_of_run(
     if not args.include_tokens_per_second:
         return {}
     if tokens_read is not None:
-        return {"train_tokens_per_second": round(tokens_read / max(runtime, 1e-9), 3)}
+        return {"train_tokens_per_second": round(tokens_read / max(seconds, 1e-9), 3)}
     lengths = rows.item_lengths()
     tokens = float(lengths.sum()) * args.num_train_epochs
     if args.max_steps > 0:
         batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         tokens = float(lengths.mean()) * batch * plan.max_steps
-    return {"train_tokens_per_second": round(tokens / max(runtime, 1e-9), 3)}
+    return {"train_tokens_per_second": round(tokens / max(seconds, 1e-9), 3)}
 
 
 def count_tokens(args: TrainingArguments, reader: BatchReader, max_steps: int) -> float:

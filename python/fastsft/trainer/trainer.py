@@ -39,6 +39,7 @@ from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.log_level import use_log_level
 from fastsft.trainer.loop import TrainingLoop
 from fastsft.trainer.modes import check_modes
+from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.prediction import EvalPrediction, Preprocess
 from fastsft.trainer.preflight import (
@@ -145,7 +146,7 @@ class Trainer(
         self.callbacks = CallbackHandler([DefaultFlow(), *reports, *callbacks, self.progress], args)
         self.state, self.best_model = self._new_state(), BestModel(self)
         self._counter, self.start_time = TokenCounter(args), time.monotonic()
-        self.bad_steps, self.due = BadSteps(args), Due()
+        self.bad_steps, self.due, self.losses = BadSteps(args), Due(), LossMeter()
         self._at_batch: Callable[[], None] = lambda: None
         self.saver = self._make_saver()
         if train_dataset is not None:
@@ -206,7 +207,7 @@ class Trainer(
         self.fixed_arguments.begin(self.args)
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
         self.state, self.bad_steps = self._new_state(), BadSteps(self.args)
-        self.best_model, self.due = BestModel(self), Due()
+        self.best_model, self.due, self.losses = BestModel(self), Due(), LossMeter()
         self.state.epoch = 0.0
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
         set_intervals(self.state, self.args)
@@ -217,6 +218,7 @@ class Trainer(
             resume(self, checkpoint)
         self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
         self._counter.begin(self.state)
+        first_step = self.state.global_step
         self.start_time = started = time.monotonic()
         if self.memory_plan is not None:
             self.engine.reserve(**self.memory_plan.work.shapes())
@@ -239,7 +241,7 @@ class Trainer(
                 raise
             finally:
                 self._at_batch = lambda: None
-        return self._finish(started, loop.losses.total())
+        return self._finish(started, first_step)
 
     def _check_after_callbacks(self) -> None:
         """Callbacks of on_train_begin may have changed the model: ValueError for what cannot be followed."""
@@ -257,14 +259,15 @@ class Trainer(
         if not automatic:
             put_abandoned_aside(self.args.output_dir or ".", checkpoint, self.model.source_directory)
 
-    def _finish(self, started: float, total_loss: float) -> TrainOutput:
-        runtime = time.monotonic() - started
-        train_loss = total_loss / max(self.state.global_step, 0.001)
+    def _finish(self, started: float, first_step: int) -> TrainOutput:
+        runtime, train_loss = time.monotonic() - started, self.losses.mean()
+        # transformers has all samples, steps and tokens of the plan over the time of this process.
+        seconds = max(runtime, 1e-9) / max(1 - first_step / max(self.plan.max_steps, 1), 1e-9)
         metrics = {
             "train_runtime": round(runtime, 4),
-            "train_samples_per_second": round(self.plan.num_samples / max(runtime, 1e-9), 3),
-            "train_steps_per_second": round(self.plan.max_steps / max(runtime, 1e-9), 3),
-            **rate_of_run(self.args, self.plan, self.train_rows, runtime, self._tokens_read),
+            "train_samples_per_second": round(self.plan.num_samples / seconds, 3),
+            "train_steps_per_second": round(self.plan.max_steps / seconds, 3),
+            **rate_of_run(self.args, self.plan, self.train_rows, seconds, self._tokens_read),
             "total_flos": self.state.total_flos,
             "train_loss": train_loss,
         }
