@@ -51,7 +51,7 @@ from fastsft.script_names.rebound import is_rebound
 from fastsft.tokenizer.run_tokenizer import run_tokenizer
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.preflight import leave_out_evaluation
-from fastsft.trainer.signals import SignalGuard
+from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
 
 if TYPE_CHECKING:  # the name Sequence is FastChat's, that of typing
@@ -149,7 +149,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
             resume = newest_checkpoint(args.output_dir or ".") is not None
         trainer.checkpoint_to_resume(resume)
         rank0_print(start_page(trainer, model_args, data_args))
-        with SignalGuard() as guard:
+        with SignalGuard(SAVING) as guard:
             output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
             if trainer.is_deepspeed_enabled:

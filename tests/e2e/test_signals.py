@@ -110,12 +110,25 @@ def test_a_second_interrupt_leaves_at_once(
     run = warm.start(spread(flags, ranks), tmp_path, ranks, fault)
     run.wait_for("reached op:rms_norm")
     run.send(signal.SIGINT)
-    time.sleep(0.3)
+    run.wait_for("received SIGINT: the step under way is ended and a checkpoint saved")
     assert run.left() == list(range(ranks)), run.all_text()
     sent = time.monotonic()
     run.send(signal.SIGINT)
     assert run.wait(20) == [130] * ranks, run.all_text()
     assert time.monotonic() - sent < 5
+    assert "interrupted: not saved" in run.all_text()
+
+
+def test_a_second_interrupt_still_saves_what_takes_less_than_seconds(
+    warm: WarmRanks, flags: dict[str, Any], tmp_path: Path
+) -> None:
+    run = warm.start({**flags, "save_steps": 100}, tmp_path, 1, ("place", "op:rms_norm", "sleep", 0, 6, 1.0))
+    run.wait_for("reached op:rms_norm")
+    run.send(signal.SIGINT)
+    run.wait_for("received SIGINT")
+    run.send(signal.SIGINT)
+    assert run.wait(20) == [130], run.all_text()
+    assert "the same command resumes from it" in run.all_text() and _C.list_checkpoints(str(tmp_path))
 
 
 @pytest.mark.chaos

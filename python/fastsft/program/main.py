@@ -14,6 +14,7 @@ from typing import NoReturn
 from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
+from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError
 from fastsft.runtime.place import launch_or_alone
 from fastsft.runtime.standard_streams import make_best_effort, say
@@ -36,7 +37,7 @@ def run_script(script: Callable[[], object]) -> None:
     cleaning up, which would wait for the others.
     """
     make_best_effort()
-    guard = StartGuard()
+    guard = StartGuard(is_said=EVENTS_VARIABLE not in os.environ)
     with contextlib.ExitStack() as watching:
         try:
             watching.enter_context(guard)

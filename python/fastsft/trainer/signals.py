@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import threading
 import time
 from types import FrameType, TracebackType
 
 from fastsft.ranks import process_group as launcher
+from fastsft.runtime.messages import tell
 from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.place import launch, launch_or_alone
 from fastsft.runtime.standard_streams import say
 
 EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
 _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-_GRACE_SECONDS = 2.0
+_START_SECONDS = 2.0  # from a signal that comes while starting to the end of the process
+_SAVE_SECONDS = 3.0  # from a second Ctrl-C, in which a step and a save may still end
+TRAINING = "the step under way is ended and a checkpoint saved, then the run leaves"
+SAVING = "the model is saved to the end, then the run leaves"
 
 
 class SignalGuard:
-    """While entered, signals are noted instead of killing. A second Ctrl-C leaves at once.
+    """While entered, signals are noted instead of killing. A second Ctrl-C raises KeyboardInterrupt.
 
-    Nests: what an inner guard noted and nobody answered is handed to the outer one.
+    Inside a StartGuard a second Ctrl-C is noted, too: what is saved within three seconds is saved. answer:
+    what follows from a signal, which the StartGuard says at once. Nests: what an inner guard noted and nobody
+    answered is handed to the outer one.
     """
 
     only_save = int(signal.SIGUSR1)  # the run goes on after this one
+    is_watched = False  # by a StartGuard, which ends the process
 
-    def __init__(self) -> None:
+    def __init__(self, answer: str = TRAINING) -> None:
+        self.answer = answer
         self._noted = 0
         self._previous: dict[int, object] = {}
 
@@ -45,11 +55,18 @@ class SignalGuard:
             signal.raise_signal(self._noted)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._noted == signal.SIGINT:
+        if number == signal.SIGINT and self._noted == signal.SIGINT and not SignalGuard.is_watched:
             raise KeyboardInterrupt
         # A wish to leave is not forgotten over one to save.
         if number != self.only_save or not self._noted:
             self._noted = number
+
+    def answer_to(self, number: int) -> str:
+        """What follows from a signal, in a line; empty for one that only saves."""
+        if number == self.only_save:
+            return ""
+        again = "; Ctrl-C once more leaves within seconds" if number == signal.SIGINT else ""
+        return f"received {signal.Signals(number).name}: {self.answer}{again}"
 
     def finish(self) -> int:
         """The signal that this rank has received, or 0, for the last time: the work is done."""
@@ -81,11 +98,14 @@ def _most_urgent(noted: int) -> int:
 class StartGuard:
     """For a program, around everything: a signal before there is anything to save ends it at once.
 
-    A second thread ends the process when the main one is too busy to hear: two seconds after a signal
-    that comes while starting, and after a second Ctrl-C at any time. SIGUSR1 then only prints a line.
+    A second thread hears signals when the main one is too busy to. It says at once what the first one leads
+    to, and ends the process: two seconds after one that comes while starting, three after a second Ctrl-C, at
+    once after a third. SIGUSR1 while starting only prints a line. is_said: False where the program that
+    started this one answers Ctrl-C itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_said: bool = True) -> None:
+        self._is_said = is_said
         self._received = 0  # the last signal that came while starting
         self._previous: dict[int, object] = {}
         self._read = self._write = self._previous_fd = -1
@@ -101,6 +121,7 @@ class StartGuard:
         self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         thread = threading.Thread(target=self._watch, args=(self._read,), name="signals", daemon=True)
         start_needed(thread, "signals")
+        SignalGuard.is_watched = True
         return self
 
     def __exit__(
@@ -108,6 +129,7 @@ class StartGuard:
     ) -> None:
         if self._write < 0:
             return
+        SignalGuard.is_watched = False
         signal.set_wakeup_fd(self._previous_fd)
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
@@ -133,11 +155,39 @@ class StartGuard:
 
     def _watch(self, read: int) -> None:
         """Every signal is a byte in the pipe, whatever the main thread does."""
-        while numbers := os.read(read, 64):
+        end, number = math.inf, 0
+        while True:
+            seconds = None if end == math.inf else max(end - time.monotonic(), 0.0)
+            if not select.select([read], [], [], seconds)[0]:
+                self._end(number)
+            numbers = os.read(read, 64)
+            if not numbers:
+                break
             for number in numbers:
-                self._interrupts += number == signal.SIGINT
-                starting = signal.getsignal(number) == self._leave and number != SignalGuard.only_save
-                if starting or self._interrupts > 1:
-                    time.sleep(_GRACE_SECONDS)
-                    os._exit(EXIT_BASE + number)
+                end = min(end, time.monotonic() + self._answer(number))
         os.close(read)
+
+    def _answer(self, number: int) -> float:
+        """Say what follows from a signal. Returns the seconds until the end of the process, or infinity."""
+        handler = signal.getsignal(number)
+        self._interrupts += number == signal.SIGINT
+        if handler == self._leave:
+            return math.inf if number == SignalGuard.only_save else _START_SECONDS
+        if number == signal.SIGINT and self._interrupts > 2:
+            self._end(number)
+        if number == signal.SIGINT and self._interrupts == 2:
+            self._say_answer(f"leaves in {_SAVE_SECONDS:g} s, saved by then or not; Ctrl-C again: at once")
+            return _SAVE_SECONDS
+        guard = getattr(handler, "__self__", None)
+        if isinstance(guard, SignalGuard):
+            self._say_answer(guard.answer_to(number))
+        return math.inf
+
+    def _say_answer(self, line: str) -> None:
+        if line and self._is_said:  # outside of handlers, which may interrupt a print
+            tell(line)
+
+    def _end(self, number: int) -> None:
+        if number == signal.SIGINT and self._interrupts > 1:
+            self._say("interrupted: not saved; the same command resumes from the newest checkpoint")
+        os._exit(EXIT_BASE + number)
