@@ -38,8 +38,8 @@ from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.log_level import use_log_level
 from fastsft.trainer.loop import TrainingLoop
-from fastsft.trainer.modes import check_modes
 from fastsft.trainer.loss_meter import LossMeter
+from fastsft.trainer.modes import check_modes
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.prediction import EvalPrediction, Preprocess
 from fastsft.trainer.preflight import (
