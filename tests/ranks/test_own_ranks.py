@@ -100,3 +100,48 @@ def test_ranks_meet(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert "places [(0, 2, ['--use_cpu', 'a b']), (1, 2, ['--use_cpu', 'a b'])]" in done.stdout
     assert "no launcher: starting 2 ranks" in done.stdout
+
+
+FAILING = """
+import json, os, signal
+from fastsft.program.main import run_script
+from fastsft.runtime.place import launch
+
+def script():
+    if launch().rank == 1:
+        {fault}
+    signal.pause()
+
+run_script(script)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "line"),
+    [
+        ("raise ValueError('the data is wrong')", 1, "rank 1: error: the data is wrong\n"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "error: rank 1 was killed by SIGKILL\n"),
+    ],
+)
+def test_a_rank_that_fails_is_told_in_its_own_line(tmp_path, fault, status, line):
+    (tmp_path / "program.py").write_text(FAILING.format(fault=fault))
+    env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")],
+        env={**env, "FASTSFT_NUM_PROCESSES": "2"}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    others = "received SIGTERM before the first step: there is nothing to save, the run ends\n"
+    assert (done.returncode, done.stderr.replace(others, "")) == (status, line)
+
+
+def test_torchrun_is_told_what_was_wrong(tmp_path, monkeypatch):
+    """In the form of torch's @record, which its page shows."""
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    from fastsft.program.error_file import write_error_file
+
+    path = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    write_error_file("rank 1: error: the data is wrong")
+    failure = ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file=str(path))
+    assert failure.message == "rank 1: error: the data is wrong" and failure.timestamp > 0

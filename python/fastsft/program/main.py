@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+from fastsft.program.error_file import write_error_file
 from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
@@ -79,6 +80,8 @@ def run_script(script: Callable[[], object]) -> None:
 
 
 def _leave(status: int, line: str) -> None:
+    if line:
+        write_error_file(line)
     if launch_or_alone().world_size > 1:
         os._exit(_flushed(status, line))
     if line:
@@ -106,7 +109,9 @@ def _fail() -> None:
     """In an except clause: this rank's traceback, once."""
     if launch_or_alone().world_size == 1:
         raise
-    os._exit(_flushed(EXIT_ERROR, f"{_who()}failed\n{traceback.format_exc()}"))
+    text = f"{_who()}failed\n{traceback.format_exc()}"
+    write_error_file(text)
+    os._exit(_flushed(EXIT_ERROR, text))
 
 
 def _flushed(status: int, line: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastsft.arguments.parsing.early_arguments import chooses_cpu
 from fastsft.runtime.place import launch
-from fastsft.runtime.search_path import child_environment, python_command
+from fastsft.runtime.search_path import child_environment
 from fastsft.runtime.standard_streams import say
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
@@ -51,15 +51,20 @@ def start_ranks(count: int) -> None:
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", module.name] if module is not None else [sys.argv[0]]
     say(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)")
-    launcher = [*python_command("torch.distributed.run"), "--standalone", f"--nproc_per_node={count}"]
-    os.execve(sys.executable, [*launcher, *program, *sys.argv[1:]], _rank_environment(module))
+    torchrun = str(Path(__file__).with_name("torchrun.py"))
+    launcher = [sys.executable, "-P", torchrun, "--standalone", f"--nproc_per_node={count}"]
+    os.execve(sys.executable, [*launcher, *program, *sys.argv[1:]], _rank_environment(module, count))
 
 
-def _rank_environment(module: Any) -> dict[str, str]:
-    """A program of fastsft does not look into the working directory; one of the user as Python does."""
+def _rank_environment(module: Any, count: int) -> dict[str, str]:
+    """Ranks share the cores, where OMP_NUM_THREADS says nothing else.
+
+    A program of fastsft does not look into the working directory; one of the user as Python does.
+    """
+    threads = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // count))}
     if module is None or module.name.split(".")[0] != "fastsft":
-        return dict(os.environ)
-    return {**child_environment(), "PYTHONSAFEPATH": "1"}
+        return {**threads, **os.environ}
+    return {**threads, **child_environment(), "PYTHONSAFEPATH": "1"}
 
 
 def _visible_gpus() -> int:

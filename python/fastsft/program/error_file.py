@@ -1,0 +1,20 @@
+"""The file in which torchrun looks for a rank's error, as torch's @record writes it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+
+VARIABLE = "TORCHELASTIC_ERROR_FILE"
+
+
+def write_error_file(message: str) -> None:
+    """`message` for torchrun's page about ranks that failed; nothing where no torchrun started this rank."""
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return
+    extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
+        json.dump({"message": {"message": message, "extraInfo": extra}}, file)

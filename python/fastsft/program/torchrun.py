@@ -1,0 +1,45 @@
+"""Program: torchrun, without its page about ranks that have said what is wrong.
+
+The status is that of the rank that failed first, as docs/signals.md has it; torchrun's own is always 1. Run
+by its path, and without a module of fastsft: the environment is that of the user's script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+from typing import Any
+
+_SIGNAL_BASE = 128
+
+
+def main() -> None:
+    """Torchrun with the words of the command line."""
+    from torch.distributed.elastic.agent.server.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    logging.disable(logging.CRITICAL)
+    try:
+        torchrun()
+    except ChildFailedError as error:
+        raise SystemExit(_status(error)) from None
+    except SignalException as error:
+        raise SystemExit(_SIGNAL_BASE + int(error.sigval)) from None
+
+
+def _status(error: Any) -> int:
+    """Of the first failure; a line for a rank that was killed, which has said nothing."""
+    rank, failure = error.get_first_failure()
+    if failure.exitcode >= 0:
+        return int(failure.exitcode)
+    number = -failure.exitcode
+    with contextlib.suppress(OSError):
+        print(f"error: rank {rank} was killed by {signal.Signals(number).name}", file=sys.stderr, flush=True)
+    return _SIGNAL_BASE + number
+
+
+if __name__ == "__main__":
+    main()
