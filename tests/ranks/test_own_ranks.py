@@ -144,4 +144,5 @@ def test_torchrun_is_told_what_was_wrong(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
     write_error_file("rank 1: error: the data is wrong")
     failure = ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file=str(path))
-    assert failure.message == "rank 1: error: the data is wrong" and failure.timestamp > 0
+    shown = failure.message["extraInfo"]["py_callstack"]
+    assert shown == "rank 1: error: the data is wrong" and failure.timestamp > 0
