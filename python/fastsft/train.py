@@ -26,7 +26,7 @@ from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint.aside import put_checkpoints_aside
 from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
-from fastsft.checkpoint.finished_run import finished_output, record_end
+from fastsft.checkpoint.finished_run import check_no_other_model, finished_output, record_end
 from fastsft.data.supervised import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
@@ -142,11 +142,14 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
             finished = finished_output(model, args, tokenizer, data_module["train_dataset"])
             if finished is not None:
                 return finished
-        trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
-        if resume is None and args.no_resume:
-            put_checkpoints_aside(args.output_dir or ".", model.source_directory)
-        elif resume is None:
+        starts_over = resume is None and args.no_resume
+        if resume is None and not starts_over:
             resume = newest_checkpoint(args.output_dir or ".") is not None
+        if not resume:
+            check_no_other_model(model, args, tokenizer, data_module["train_dataset"])
+        trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
+        if starts_over:
+            put_checkpoints_aside(args.output_dir or ".", model.source_directory)
         trainer.checkpoint_to_resume(resume)
         rank0_print(start_page(trainer, model_args, data_args))
         with SignalGuard(SAVING) as guard:

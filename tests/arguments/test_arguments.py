@@ -215,10 +215,10 @@ def test_warmup_steps(words, total, steps):
 def test_a_flag_without_effect_is_named_once(caplog, monkeypatch):
     monkeypatch.setattr(notices, "_said", set())
     for _ in range(2):
-        ours("--overwrite_output_dir", "--tf32", "True")
+        ours("--do_predict", "--tf32", "True")
     named = [record.message for record in caplog.records]
     assert len(named) == 2
-    assert "overwrite_output_dir has no effect" in named[0] and "tf32" in named[1]
+    assert "do_predict has no effect" in named[0] and "tf32" in named[1]
 
 
 def test_the_real_parser_takes_our_classes():

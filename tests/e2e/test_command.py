@@ -154,6 +154,20 @@ def test_finished_run_starts_nothing(warm: WarmRanks, tmp_path):
     assert "resumed from" in printed and "is finished" not in printed
 
 
+def test_the_finished_model_of_another_run_is_not_replaced(warm: WarmRanks, tmp_path):
+    """Without checkpoints, which another run would refuse. The same run may train it again."""
+    first = {**SHORT, "save_strategy": "no", "max_steps": 2}
+    warm.train(first, tmp_path)
+    before = tensors(tmp_path)
+    warm.train(first, tmp_path)
+    other = {**first, "seed": 7}
+    run = warm.start(other, tmp_path)
+    assert run.wait(60) == [1]
+    assert f"error: {tmp_path}: the model of a run that ended there at step 2 would" in run.all_text()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(tmp_path).items())
+    assert "step 2/2" in warm.train({**other, "overwrite_output_dir": True}, tmp_path)
+
+
 def test_a_run_afresh_is_not_shadowed_by_the_old_one(warm: WarmRanks, tmp_path):
     """The old run was longer: by number its checkpoints are newer than all of the new run."""
     warm.train(LONGER, tmp_path)

@@ -71,6 +71,11 @@ def test_an_interrupt_leaves_a_checkpoint_and_no_process_and_the_same_call_resum
     assert result.metrics == json.loads((output / "train_results.json").read_text())
     assert f"{step + 2} on 2 ranks" in str(result) and result._repr_html_().startswith("<table>")
     assert result.plot()._repr_html_().count("<svg") == 3
+    again = launch(
+        {**FLAGS, "output_dir": str(output), "max_steps": step + 2}, num_processes=2, plot=False,
+        env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert "this run is finished" in capfd.readouterr().out and again == result
 
 
 class BrokenView:

@@ -4,6 +4,8 @@ import pytest
 
 from fastsft import _C, saving
 from fastsft.checkpoint import run_identity
+from fastsft.checkpoint.other_run import difference
+from fastsft.runtime import messages
 from saved_runs import OPTIMIZER, copy
 from saving_run import make_trainer
 
@@ -29,10 +31,10 @@ def test_a_damaged_checkpoint_is_not_resumed_by_name(finished, model, tmp_path):
             {"per_device_train_batch_size": 3},
             "batch was 4 .* now it is 6; no accumulation restores it",
         ),
-        ({"seed": 7}, "seed was 42, now 7"),
-        ({"data_seed": 7}, "data_seed was 42, now 7"),
-        ({"dataloader_drop_last": True}, "dataloader_drop_last was False, now True"),
-        ({"model_max_length": 31}, "model_max_length was 32, now 31"),
+        ({"seed": 7}, "with --seed 42, now it is 7; resume with --seed 42, or start"),
+        ({"data_seed": 7}, "with --data_seed 42, now it is 7"),
+        ({"dataloader_drop_last": True}, "with --dataloader_drop_last False, now it is True"),
+        ({"model_max_length": 31}, "with --model_max_length 32, now it is 31"),
     ],
 )
 def test_another_run_is_refused(finished, model, tmp_path, options, message):
@@ -49,8 +51,21 @@ def test_another_data_set_is_refused(finished, model, tmp_path, monkeypatch):
         ids[1] += row == 3
         edited.append(ids, rows.learned(row))
     trainer.train_rows.native = edited
-    with pytest.raises(ValueError, match="data_hash"):
+    with pytest.raises(ValueError, match="other data: texts, order or labels of the conversations differ"):
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
+
+
+def test_other_parts_of_a_run_in_words():
+    labels = {"template": "vicuna_v1.1", "mask_policy": "spans"}, {"template": "qwen", "mask_policy": "spans"}
+    assert "other labels (template was vicuna_v1.1, now qwen); resume" in difference("labelling", *labels)
+    assert "is of another model" in difference("unit_hashes", ["a"], ["b"])
+    assert "on 1,000 conversations, now there are 12" in difference("num_conversations", 1000, 12)
+
+
+def test_a_checkpoint_that_is_not_there(finished, model, tmp_path):
+    trainer = make_trainer(model, tmp_path)
+    with pytest.raises(ValueError, match=r"there is none; next to it are .*checkpoint-4"):
+        saving.load_checkpoint(trainer, finished / "checkpoint-40")
 
 
 def test_a_data_seed_equal_to_the_seed_is_no_difference(finished, model, tmp_path):
@@ -79,9 +94,9 @@ def test_other_differences_warn(finished, model, tmp_path):
     trainer = make_trainer(model, tmp_path, label_smoothing_factor=WARNED["label_smoothing_factor"])
     for name, value in WARNED.items():
         setattr(trainer.args, name, value)
-    with pytest.warns(UserWarning) as caught:
+    with messages.collected() as notices:
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
-    said = [str(warning.message).split(": ", 1)[1] for warning in caught]
+    said = [text.split(": ", 1)[1] for text in notices.warned]
     kept = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"}
     there = "; the new value is used, where transformers keeps the checkpoint's"
     assert sorted(said) == sorted(

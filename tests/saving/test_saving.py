@@ -99,10 +99,22 @@ def test_a_failing_tokenizer_changes_nothing(tmp_path, model):
     assert names(tmp_path) == {"config.json"} and (tmp_path / "config.json").read_text() == "old"
 
 
+def test_too_little_space_for_the_first_checkpoint_is_said_before_the_first_step(
+    tmp_path, model, monkeypatch
+):
+    trainer = make_trainer(model, tmp_path, save_strategy="steps", max_steps=1)
+    monkeypatch.setattr(_C, "available_bytes", lambda path: 1000)
+    with pytest.raises(RuntimeError, match=r"a save needs .* KiB, 1 KiB are free"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    trainer.args.save_strategy = "no"
+    assert trainer.train().global_step == 1
+
+
 def test_too_little_space_is_said_before_anything_is_written(tmp_path, model, monkeypatch):
     trainer = make_trainer(model, tmp_path)
     monkeypatch.setattr(_C, "available_bytes", lambda path: 1000)
-    with pytest.raises(RuntimeError, match=f"{tmp_path}: saving needs .* bytes, 1000 are free"):
+    with pytest.raises(RuntimeError, match=f"{tmp_path}: a save needs .*, 1 KiB are free"):
         saving.save_model_directory(trainer, tmp_path)
     assert names(tmp_path) == set()
 

@@ -185,7 +185,7 @@ def saving_module():
         def poll(self):
             pass
 
-        wait = poll
+        wait = check_room = poll
 
         def abandon(self, error):
             pass

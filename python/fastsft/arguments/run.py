@@ -14,10 +14,8 @@ class RunArguments:
     """Output directory, length, seeds, resuming."""
 
     output_dir: str | None = used(None, "checkpoints and the final model; unset: trainer_output")
-    overwrite_output_dir: bool = inert(
-        False,
-        "a flag of example scripts",
-        "a run resumes from the checkpoint that it finds; --no_resume starts over",
+    overwrite_output_dir: bool = used(
+        False, "replace the finished model of another run in output_dir; its checkpoints: --no_resume"
     )
     do_train: bool = inert(False, "a flag of example scripts", _KEPT, quiet=True)
     do_eval: bool = inert(False, "a flag of scripts; True when there is evaluation", _KEPT, quiet=True)

@@ -65,6 +65,10 @@ def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str 
 
 
 def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
+    if not Path(directory).is_dir():
+        there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
+        found = f"; next to it are {', '.join(there)}" if there else ""
+        raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{found}")
     if verify:
         problems, _ = _verify(Path(directory))
     else:

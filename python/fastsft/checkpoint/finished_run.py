@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.callbacks.state import TrainOutput
+from fastsft.callbacks.state import TrainerState, TrainOutput
 from fastsft.checkpoint.json_shape import Count, ListOf, Number, misfit
 from fastsft.checkpoint.run_identity import describe_request
 from fastsft.data.known_lengths import untouched_rows
@@ -16,6 +16,8 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
+from fastsft.reporting.progress_events import ProgressEvents
+from fastsft.reporting.status import Run, Status
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
 from fastsft.runtime.place import launch
@@ -53,11 +55,33 @@ def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -
     if record is None:
         return None
     step = record["step"]
+    _tell_parent(folder, record)
     tell(
         f"{folder}: this run is finished: step {step} of {step}; nothing is trained or written, and "
         "--no_resume True trains it again"
     )
     return TrainOutput(step, record["training_loss"], record["metrics"])
+
+
+def check_no_other_model(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> None:
+    """ValueError when `output_dir` holds the finished model of another run; collective.
+
+    Asked by a run that has nothing to resume there, and would replace it at its end.
+    """
+    if args.overwrite_output_dir or args.no_resume:
+        return
+    folder = Path(args.output_dir or ".")
+    agreement = Agreement(f"looking for a finished model in {folder}")
+    found = agreement.attempt_on_first(
+        lambda: json.dumps(_record_of_another(folder, model, args, tokenizer, train_dataset))
+    )
+    record = json.loads(agreement.settle_first(found))
+    if record is None:
+        return
+    raise ValueError(
+        f"{folder}: the model of a run that ended there at step {record['step']} would be replaced, and "
+        "there is no checkpoint to go on from; choose another --output_dir, or --overwrite_output_dir True"
+    )
 
 
 def record_end(trainer: Any, output: TrainOutput) -> None:
@@ -110,8 +134,38 @@ def _matching_record(
         return None
     if record["request"] != request or record["step"] < request["planned_steps"]:
         return None
+    return record if _are_as_written(folder, record) else None
+
+
+def _record_of_another(
+    folder: Path, model: Any, args: Any, tokenizer: Any, train_dataset: Any
+) -> dict[str, Any] | None:
+    """Of the run whose model is in `folder`; None when it is this one, or the model is not there any more."""
+    record = _read(folder / RECORD_NAME)
+    if record is None or not record["files"] or not _are_as_written(folder, record):
+        return None
+    if not _labelled_here(train_dataset):
+        return record
+    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
+    return None if record["request"] == request else record
+
+
+def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:
     files: dict[str, Any] = record["files"]
-    return record if all(_stamp(folder / name) == stamp for name, stamp in files.items()) else None
+    return all(_stamp(folder / name) == stamp for name, stamp in files.items())
+
+
+def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
+    """What the run logged, for a program that started this one."""
+    events = ProgressEvents.of(os.environ) if launch().rank == 0 else None
+    if events is None:
+        return
+    try:
+        history = TrainerState.load_from_json(folder / "trainer_state.json").log_history
+    except (ValueError, OSError, TypeError):
+        history = [{**record["metrics"], "step": record["step"]}]
+    status = Status(step=record["step"], max_steps=record["step"])
+    events.begin(status, Run(str(folder), history))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

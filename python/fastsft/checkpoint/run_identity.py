@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
+from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
 from fastsft.data.token_cache import tokenizer_digest
+from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
 
 STATE_NAME = "fastsft_state.json"
@@ -141,8 +142,8 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
         unknown = name in _IF_KNOWN and (saved.get(name) is None or current[name] is None)
         if saved.get(name) != current[name] and not unknown:
             raise ValueError(
-                f"{directory}: {name} was {saved.get(name)}, now {current[name]}; resume with the old value, "
-                "or start from step 0 with another --output_dir or --no_resume True"
+                f"{directory} {difference(name, saved.get(name), current[name])}, or start from step 0 with "
+                "another --output_dir or --no_resume True"
             )
     _keep_token_budget(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
@@ -150,9 +151,7 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
     for name in _WARN:
         if name in saved and saved[name] != current[name]:
             old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
-            warnings.warn(
-                f"{directory}: {name} was {saved[name]}, now it is {current[name]}{old}", stacklevel=3
-            )
+            warn_once(f"{directory}: {name} was {saved[name]}, now it is {current[name]}{old}")
 
 
 def _keep_token_budget(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:

@@ -53,6 +53,19 @@ class CheckpointSaver:
         except Exception as error:  # whatever it is: the other ranks have heard of it, and act by the policy
             self._failed(target, error)
 
+    def check_room(self) -> None:
+        """Before the first step: the first checkpoint has room in `output_dir`, if there will be one.
+
+        Collective. RuntimeError (_C.FileError) where it has none, after what a crash left is removed.
+        """
+        args = self._trainer.args
+        if args.save_strategy in ("no", "best") or args.on_save_error != "stop":
+            return
+        folder = Path(args.output_dir or ".")
+        agreement = Agreement(f"looking for room in {folder}")
+        agreement.attempt_if(writes_small_files(args), lambda: _check_room(self._trainer, folder))
+        agreement.settle(None)
+
     def poll(self) -> None:
         """At the end of every step: learn whether the save in flight is done, without waiting for it."""
         if self._save is not None and on_any_rank(self._save.done()):
@@ -243,13 +256,19 @@ def save_checkpoint(trainer: Any, directory: str | Path) -> None:
     saver.wait()
 
 
-def _open_directory(trainer: Any, target: Path) -> Any:
-    check_still_held(target.parent)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for name in recover_directory(target.parent):
-        tell(f"removed {target.parent / name}, left by an interrupted save")
+def _check_room(trainer: Any, folder: Path) -> int:
+    """The bytes that a checkpoint in `folder` needs."""
+    check_still_held(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in recover_directory(folder):
+        tell(f"removed {folder / name}, left by an interrupted save")
     needed = needed_bytes(trainer)
-    check_free_space(target.parent, needed)
+    check_free_space(folder, needed)
+    return needed
+
+
+def _open_directory(trainer: Any, target: Path) -> Any:
+    needed = _check_room(trainer, target.parent)
     try:
         return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))
     except RuntimeError as error:

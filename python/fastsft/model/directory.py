@@ -11,6 +11,7 @@ from typing import Any
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text, resolve_save_dtype
+from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
@@ -147,8 +148,8 @@ def check_free_space(directory: Path, needed: int) -> None:
     free = _C.available_bytes(str(directory))
     if free < needed:
         raise _C.FileError(
-            f"{directory}: saving needs {needed} bytes, {free} are free; free some space or choose another "
-            "--output_dir"
+            f"{directory}: a save needs {size_text(needed)}, {size_text(free)} are free; free some space or "
+            "choose another --output_dir"
         )
 
 

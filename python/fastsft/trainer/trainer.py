@@ -217,6 +217,7 @@ class Trainer(
         if checkpoint is not None:
             resume(self, checkpoint)
         self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
+        self.saver.check_room()
         self._counter.begin(self.state)
         first_step = self.state.global_step
         self.start_time = started = time.monotonic()
