@@ -15,6 +15,13 @@ import torch
 # weight_sync/transport.py. Read when the first collective runs.
 os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
 
+# The suite fills the cores by processes: those that a test starts take one thread each. Threads that wait for
+# each other by spinning cost such runs most of their time.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Of tiny models, next to a peer's: one thread is faster than two. Kernels and engine are tested with several.
+ONE_THREAD = ("data", "saving", "script_names", "trainer", "weight_sync")
+
 GOLDEN = Path(__file__).parent / "golden"
 MOST_PROCESSES = 4
 
@@ -60,6 +67,16 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
 def no_terminal() -> None:
     """Pages are as wide as without a terminal, also where pytest-xdist hands COLUMNS on."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One thread of torch in the folders of ONE_THREAD."""
+    before = torch.get_num_threads()
+    if request.path.relative_to(Path(__file__).parent).parts[0] in ONE_THREAD:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
