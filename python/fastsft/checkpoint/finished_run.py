@@ -156,7 +156,7 @@ def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:
 
 
 def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
-    """What the run logged, for a program that started this one."""
+    """The logs of the run, for a program that started this one."""
     events = ProgressEvents.of(os.environ) if launch().rank == 0 else None
     if events is None:
         return

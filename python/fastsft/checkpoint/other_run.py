@@ -6,7 +6,7 @@ from typing import Any
 
 
 def difference(name: str, old: Any, new: Any) -> str:
-    """What differs in the part `name` of fastsft_state.json, and the value to resume with."""
+    """The difference in the part `name` of fastsft_state.json, and the value to resume with."""
     match name:
         case "unit_hashes":
             return (

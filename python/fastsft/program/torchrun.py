@@ -17,7 +17,7 @@ _SIGNAL_BASE = 128
 
 def main() -> None:
     """Torchrun with the words of the command line."""
-    from torch.distributed.elastic.agent.server.api import SignalException
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
@@ -35,7 +35,7 @@ def _status(error: Any) -> int:
     rank, failure = error.get_first_failure()
     if failure.exitcode >= 0:
         return int(failure.exitcode)
-    number = -failure.exitcode
+    number = -int(failure.exitcode)
     with contextlib.suppress(OSError):
         print(f"error: rank {rank} was killed by {signal.Signals(number).name}", file=sys.stderr, flush=True)
     return _SIGNAL_BASE + number

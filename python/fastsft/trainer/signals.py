@@ -62,7 +62,7 @@ class SignalGuard:
             self._noted = number
 
     def answer_to(self, number: int) -> str:
-        """What follows from a signal, in a line; empty for one that only saves."""
+        """The line that says what follows from a signal; empty for one that only saves."""
         if number == self.only_save:
             return ""
         again = "; Ctrl-C once more leaves within seconds" if number == signal.SIGINT else ""
