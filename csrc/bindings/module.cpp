@@ -20,6 +20,7 @@ PYBIND11_MODULE(_C, module) {
   bind_train(module);
   bind_train_memory(module);
   bind_checkpoint(module);  // its functions take the Engine
+  bind_model_decoder(module);
   bind_checkpoint_parts(module);
   bind_sync_engine(module);
   bind_sync_memory(module);

@@ -32,6 +32,8 @@ std::span<const std::byte> bytes_of(const OpenFiles& readers, const std::string&
   return {};
 }
 
+}  // namespace
+
 std::vector<std::string> read_model(std::span<UnitState> units, const std::string& directory) {
   const OpenFiles readers = open_files(directory);
   ModelLoader loader(units);
@@ -51,8 +53,6 @@ std::vector<std::string> read_model(std::span<UnitState> units, const std::strin
   }
   return notes;
 }
-
-}  // namespace
 
 std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory) {

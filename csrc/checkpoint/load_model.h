@@ -14,5 +14,7 @@ namespace fastsft {
 // one fails. Returns sentences that the user should see, such as a head that a tied model ignores.
 std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory);
+// The same into `units`, on this rank alone.
+std::vector<std::string> read_model(std::span<UnitState> units, const std::string& directory);
 
 }  // namespace fastsft

@@ -70,6 +70,7 @@ __all__: list[str] = [
     "SyncPlan",
     "TensorEntry",
     "TensorSpec",
+    "TextDecoder",
     "ThreadDeniedError",
     "TokenCache",
     "TokenCacheWriter",
@@ -1158,6 +1159,35 @@ class WeightLoader:
     def __init__(self, engine: Engine) -> None: ...
     def finish(self, where: str) -> list[str]: ...
     def set(self, name: str, tensor: torch.Tensor, where: str) -> None: ...
+
+class TextDecoder:
+    """
+    A model of a native family that continues one text; keys and values are kept.
+    """
+    def __init__(self, config_json: str, *, dtype: str = "float32", device: str = "cpu") -> None:
+        """
+        config_json: text of config.json. dtype: float32 or bfloat16. ValueError for a family
+        or a setting that has no native form.
+        """
+    def load(self, directory: str) -> list[str]:
+        """
+        Read the safetensors weights of a model directory, on this rank alone. Returns
+        sentences that the user should see. ValueError when they do not fit the config.
+        """
+    def read(self, ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]) -> torch.Tensor:
+        """
+        Read token ids (int64 [n], n >= 1) after those before. Returns the logits of the next
+        token, float32 [vocab_size] on the device. ValueError for an id outside the vocabulary.
+        """
+    def truncate(self, length: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Forget all but the first `length` tokens. ValueError when there are fewer.
+        """
+    @property
+    def length(self) -> int:
+        """
+        Number of tokens read.
+        """
 
 class CheckpointStaging:
     def __init__(self, engine: Engine) -> None: ...

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.model import CausalLM
-from fastsft.model.generation import generate
+from fastsft.model.generation import Continuation
 from fastsft.trainer import Trainer
 from saving_run import Conversations
 from tiny_models import CONFIGS, weights_of, write_model
@@ -51,4 +52,6 @@ def test_a_run_and_its_files(tmp_path: Path, kind: str, bf16: bool) -> None:
     assert not any(report.values()), report
     if not bf16:
         ids = opened.generate(torch.tensor([[1, 5, 9]]), max_new_tokens=8, do_sample=False, eos_token_id=None)
-        assert generate(whole.engine, [1, 5, 9], max_new_tokens=8) == ids[0, 3:].tolist()
+        decoder = _C.TextDecoder((tmp_path / "whole" / "config.json").read_text())
+        decoder.load(str(tmp_path / "whole"))
+        assert list(Continuation(decoder).tokens([1, 5, 9], max_new_tokens=8)) == ids[0, 3:].tolist()

@@ -1,4 +1,4 @@
-"""Generation over a scripted engine: what is chosen, where it stops, what is refused."""
+"""Generation over a scripted reader: what is chosen, where it stops, what is read again, what is refused."""
 
 from __future__ import annotations
 
@@ -6,50 +6,86 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft.model.generation import generate
+from fastsft.model.generation import Continuation
+from fastsft.model.sampling import Sampling
 
 
-class CountingEngine:
+class CountingReader:
     """The most likely token is always the last one plus one; the one after it is a little less likely."""
 
     def __init__(self) -> None:
-        self.lengths: list[int] = []
+        self.read_ids: list[int] = []
+        self.sizes: list[int] = []
 
-    def logits(self, input_ids: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
-        assert (input_ids.dtype, lengths.tolist()) == (np.int64, [len(input_ids)])
-        self.lengths.append(len(input_ids))
-        result = torch.zeros(len(input_ids), 10)
-        result[-1, (input_ids[-1] + 1) % 10] = 3.0
-        result[-1, (input_ids[-1] + 2) % 10] = 2.0
+    def truncate(self, length: int) -> None:
+        assert length <= len(self.read_ids)
+        self.read_ids = self.read_ids[:length]
+
+    def read(self, ids: np.ndarray) -> torch.Tensor:
+        assert ids.dtype == np.int64 and len(ids) > 0
+        self.sizes.append(len(ids))
+        self.read_ids += ids.tolist()
+        result = torch.zeros(10)
+        result[(ids[-1] + 1) % 10] = 3.0
+        result[(ids[-1] + 2) % 10] = 2.0
         return result
 
 
-def test_greedy_takes_the_most_likely_and_reads_everything() -> None:
-    engine = CountingEngine()
-    assert generate(engine, [1, 2], max_new_tokens=3) == [3, 4, 5]
-    assert engine.lengths == [2, 3, 4]
+def new_tokens(prompt: list[int], **options: object) -> list[int]:
+    return list(Continuation(CountingReader()).tokens(prompt, **options))  # type: ignore[arg-type]
+
+
+def test_greedy_takes_the_most_likely_and_reads_each_token_once() -> None:
+    reader = CountingReader()
+    assert list(Continuation(reader).tokens([1, 2], max_new_tokens=3)) == [3, 4, 5]
+    assert reader.sizes == [2, 1, 1] and reader.read_ids == [1, 2, 3, 4]
+
+
+def test_what_two_prompts_share_is_read_once() -> None:
+    reader = CountingReader()
+    continuation = Continuation(reader)
+    assert list(continuation.tokens([1, 2], max_new_tokens=2)) == [3, 4]
+    assert list(continuation.tokens([1, 2, 3, 9], max_new_tokens=1)) == [0]
+    assert reader.sizes == [2, 1, 1] and reader.read_ids == [1, 2, 3, 9]
+    assert list(continuation.tokens([1, 2, 3, 9], max_new_tokens=1)) == [0]  # its last token is read again
+    assert list(continuation.tokens([5], max_new_tokens=1)) == [6] and reader.read_ids == [5]
 
 
 def test_stop_token_ends_the_reply_and_is_not_in_it() -> None:
-    assert generate(CountingEngine(), [2], max_new_tokens=50, stop={5}) == [3, 4]
-    assert generate(CountingEngine(), [4], stop={5}) == []
+    assert new_tokens([2], max_new_tokens=50, stop={5}) == [3, 4]
+    assert new_tokens([4], stop={5}) == []
 
 
 def test_temperature_draws_from_the_softmax_and_the_seed_decides() -> None:
-    draws = [
-        generate(CountingEngine(), [1], max_new_tokens=1, temperature=1.0, seed=s)[0] for s in range(400)
-    ]
+    warm = Sampling(temperature=1.0)
+    draws = [new_tokens([1], max_new_tokens=1, sampling=warm, seed=seed)[0] for seed in range(400)]
     expected = torch.tensor([0.0] * 2 + [3.0, 2.0] + [0.0] * 6).softmax(0)[2].item()
     assert draws.count(2) / 400 == pytest.approx(expected, abs=0.1)
-    again = [generate(CountingEngine(), [1], max_new_tokens=20, temperature=2.0, seed=7) for _ in range(2)]
+    hot = Sampling(temperature=2.0)
+    again = [new_tokens([1], max_new_tokens=20, sampling=hot, seed=7) for _ in range(2)]
     assert again[0] == again[1]
 
 
 def test_nearly_zero_temperature_is_greedy() -> None:
-    assert generate(CountingEngine(), [1], max_new_tokens=4, temperature=1e-3) == [2, 3, 4, 5]
+    assert new_tokens([1], max_new_tokens=4, sampling=Sampling(temperature=1e-3)) == [2, 3, 4, 5]
 
 
-@pytest.mark.parametrize(("prompt", "temperature"), [([], 0.0), ([1], -0.5)])
-def test_what_makes_no_sense_is_refused(prompt: list[int], temperature: float) -> None:
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.8, 0.95, 1.0])
+def test_top_p_draws_from_the_tokens_that_transformers_keeps(top_p: float) -> None:
+    from transformers import TopPLogitsWarper
+
+    logits = torch.randn(12)
+    kept = TopPLogitsWarper(top_p)(torch.zeros(1, 1), logits.clone().unsqueeze(0)).softmax(-1)[0]
+    sampling, generator = Sampling(temperature=1.0, top_p=top_p), torch.Generator().manual_seed(0)
+    drawn = torch.tensor([sampling.choose(logits, generator) for _ in range(4000)])
+    shares = torch.bincount(drawn, minlength=12) / 4000
+    assert shares[kept == 0].sum() == 0 and (shares - kept).abs().max() < 0.04
+
+
+def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a prompt"):
-        generate(CountingEngine(), prompt, temperature=temperature)
+        new_tokens([])
+    with pytest.raises(ValueError, match=r"temperature: expected at least 0, got -0\.5"):
+        Sampling(temperature=-0.5)
+    with pytest.raises(ValueError, match="top_p: expected above 0 and at most 1, got 0"):
+        Sampling(top_p=0)

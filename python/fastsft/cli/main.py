@@ -14,6 +14,7 @@ COMMANDS = {
     "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
     "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
+    "chat": ("fastsft.cli.chat", "talk to a model that was trained"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
     "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),

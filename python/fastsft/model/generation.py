@@ -1,8 +1,8 @@
-"""One-shot replies from a trained model, to see what it learned; serving belongs to other tools."""
+"""Replies of a trained model, natively: a look at what it learned. Serving many users is for other tools."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,90 +10,152 @@ import numpy as np
 import torch
 
 from fastsft import _C
-from fastsft.model.weights import load_weights
-from fastsft.runtime.regular_files import file_inside, read_text
+from fastsft.data.chat.prompt import Prompts
+from fastsft.model.config import has_safetensors, read_generation_config
+from fastsft.model.sampling import Sampling
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
 from fastsft.tokenizer.tokenizer import Tokenizer
 
-
-def first_prompt(message: str, chat_template: str = "vicuna_v1.1") -> str:
-    """The text of a named template around a first question, up to where the answer begins to be learned."""
-    template = _C.find_chat_template(chat_template)
-    before = template.before_assistant[: len(template.before_assistant) - template.learned_lead]
-    system = template.system and f"{template.before_system}{template.system}{template.after_system}"
-    user = f"{template.before_user}{system}" if template.system_in_user else f"{system}{template.before_user}"
-    return f"{user}{message}{template.after_user}{before}"
+_INCOMPLETE = "\ufffd"  # an incomplete character decodes to it
+_DEFAULT_POSITIONS = 2048
 
 
-class Scorer(Protocol):
-    """The part of an engine that `generate` needs."""
+class Reader(Protocol):
+    """The part of _C.TextDecoder that generation needs."""
 
-    def logits(self, input_ids: Any, lengths: Any) -> torch.Tensor:
-        """input_ids int64 [T] of examples laid end to end, and their lengths -> float32 [T, V]."""
+    def read(self, ids: Any) -> torch.Tensor:
+        """ids int64 [n] after those before -> logits of the next token, float32 [V]."""
 
-
-def generate(
-    engine: Scorer,
-    prompt: Sequence[int],
-    *,
-    max_new_tokens: int = 64,
-    stop: Collection[int] = (),
-    temperature: float = 0.0,
-    seed: int = 0,
-) -> list[int]:
-    """Continues `prompt` (token ids) token by token; returns the new ids, without the stop token.
-
-    temperature 0 takes the most likely token, otherwise tokens are drawn from softmax(logits / temperature).
-    The whole text is read again for every token: meant for short replies of small models.
-    Raises ValueError for an empty prompt or a negative temperature.
-    """
-    if not prompt or temperature < 0:
-        raise ValueError(f"expected a prompt and temperature >= 0, got {len(prompt)} ids and {temperature}")
-    generator = torch.Generator().manual_seed(seed)
-    ids = list(prompt)
-    while len(ids) < len(prompt) + max_new_tokens:
-        last = engine.logits(np.array(ids), np.array([len(ids)]))[-1]
-        token = choose(last, temperature, generator)
-        if token in stop:
-            break
-        ids.append(token)
-    return ids[len(prompt) :]
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
 
 
-def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> int:
-    """One token id for float32 logits [V]; ties go to the lowest id."""
-    if temperature == 0:
-        return int(logits.argmax())
-    probabilities = torch.softmax(logits / temperature, dim=-1)
-    return int(torch.multinomial(probabilities, 1, generator=generator))
+class Continuation:
+    """Continues prompts token by token; what a prompt shares with the text before it is not read again."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._read: list[int] = []
+
+    def tokens(
+        self,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int = 64,
+        stop: Collection[int] = (),
+        sampling: Sampling | None = None,
+        seed: int = 0,
+    ) -> Iterator[int]:
+        """The ids after `prompt`, one by one, without the one of `stop` that ends them.
+
+        ValueError for an empty prompt.
+        """
+        if not prompt:
+            raise ValueError("expected a prompt of at least one token, got none")
+        chosen, generator = sampling or Sampling(), torch.Generator().manual_seed(seed)
+        rest = list(prompt)[self._keep(prompt) :]
+        for _ in range(max_new_tokens):
+            logits = self._reader.read(np.array(rest, dtype=np.int64))
+            self._read += rest
+            token = chosen.choose(logits.cpu(), generator)
+            if token in stop:
+                return
+            yield token
+            rest = [token]
+
+    def _keep(self, prompt: Sequence[int]) -> int:
+        """Number of tokens of `prompt` that are read already; its last one is read again."""
+        pairs = zip(prompt[:-1], self._read, strict=False)
+        shared = next((i for i, (new, old) in enumerate(pairs) if new != old), None)
+        shared = min(len(prompt) - 1, len(self._read)) if shared is None else shared
+        self._reader.truncate(shared)
+        self._read = self._read[:shared]
+        return shared
 
 
 class ChatModel:
-    """A Hugging Face model directory that answers questions in the vicuna_v1.1 format, on the CPU."""
+    """A model directory, or a checkpoint, of a native family that answers questions.
 
-    def __init__(self, directory: str | Path, max_positions: int = 512) -> None:
-        self.tokenizer = Tokenizer.from_pretrained(str(directory))
+    max_positions: tokens of prompt and reply together; by default those of config.json. template: a named
+    chat template; by default the model's own, or vicuna_v1.1 for one without. dtype: "float32" or "bfloat16";
+    "auto" is float32 on a CPU and bfloat16 on a GPU. ValueError for files that do not fit together.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        max_positions: int | None = None,
+        *,
+        template: str | None = None,
+        device: str = "cpu",
+        dtype: str = "auto",
+    ) -> None:
         path = file_inside(directory, "config.json")
         if path is None:
             raise ValueError(f"{directory}: expected a model directory, found no config.json")
-        config = read_text(path)
-        self.engine = _C.Engine(config, max_positions=max_positions)
-        self.max_positions = max_positions
-        load_weights(self.engine, str(directory))
+        if not has_safetensors(Path(directory)):
+            raise ValueError(f"{directory}: expected weights in safetensors, found none")
+        self.tokenizer = Tokenizer.from_pretrained(str(directory))
+        self.prompts = Prompts(self.tokenizer, template)
+        width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
+        decoder = _C.TextDecoder(read_text(path), dtype=width, device=device)
+        for note in decoder.load(str(directory)):
+            warn_once(note)
+        self.max_positions = max_positions or _positions(directory)
+        self._continuation = Continuation(decoder)
+        self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
 
-    def reply(
-        self, message: str, *, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0
-    ) -> str:
-        """The answer to one message. Raises ValueError when it does not fit into `max_positions`."""
-        prompt = self.tokenizer.encode(first_prompt(message), add_special_tokens=True)
+    def reply(self, message: str, **options: Any) -> str:
+        """The answer to one message; `options` are those of `stream`."""
+        return "".join(self.stream([{"role": "user", "content": message}], **options)).strip()
+
+    def stream(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[str]:
+        """The reply to a conversation ({"role", "content"}; the last one the user's), text by text.
+
+        ValueError when prompt and reply do not fit into `max_positions`.
+        """
+        prompt = self.prompts.ids(messages)
         if len(prompt) + max_new_tokens > self.max_positions:
-            raise ValueError(f"{len(prompt)} + {max_new_tokens} tokens, at most {self.max_positions}")
-        end = self.tokenizer.eos_token_id
-        ids = generate(
-            self.engine,
+            raise ValueError(
+                f"{len(prompt)} tokens of prompt and {max_new_tokens} new ones, at most {self.max_positions}"
+            )
+        tokens = self._continuation.tokens(
             prompt,
             max_new_tokens=max_new_tokens,
-            stop=() if end is None else (end,),
-            temperature=temperature,
+            stop=self._stop,
+            sampling=Sampling(temperature, top_p),
             seed=seed,
         )
-        return str(self.tokenizer.decode(ids)).strip()
+        ids: list[int] = []
+        said = ""
+        for token in tokens:
+            ids.append(token)
+            text = self.tokenizer.decode(ids).lstrip()
+            if text.startswith(said) and not text.endswith(_INCOMPLETE):
+                yield text[len(said) :]
+                said = text
+        text = self.tokenizer.decode(ids).lstrip()
+        if len(text) > len(said):
+            yield text[len(said) :]
+
+
+def _positions(directory: str | Path) -> int:
+    path = file_inside(directory, "config.json")
+    positions = None if path is None else read_json_object(path).get("max_position_embeddings")
+    return positions if isinstance(positions, int) and positions > 0 else _DEFAULT_POSITIONS
+
+
+def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:
+    """The ids after which a reply is over: of generation_config.json, the tokenizer and the template."""
+    eos = (read_generation_config(directory) or {}).get("eos_token_id")
+    ids = [*(eos if isinstance(eos, list) else [eos]), tokenizer.eos_token_id, prompts.stop_id]
+    return frozenset(token for token in ids if token is not None)

@@ -1,0 +1,58 @@
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/arrays.h"
+#include "bindings/bind.h"
+#include "bindings/dtype_names.h"
+#include "checkpoint/load_model.h"
+#include "core/error.h"
+#include "model/text_decoder.h"
+
+namespace fastsft::bindings {
+namespace {
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+std::unique_ptr<TextDecoder> make_decoder(const std::string& config_json, const std::string& dtype,
+                                          const std::string& device) {
+  return std::make_unique<TextDecoder>(parse_model_config(config_json), float_dtype("dtype", dtype),
+                                       at::Device(device));
+}
+
+at::Tensor read(TextDecoder& self, const IntArray& ids) {
+  const auto tokens = view(ids);
+  const py::gil_scoped_release unlocked;
+  return self.read(tokens);
+}
+
+}  // namespace
+
+void bind_model_decoder(py::module_& module) {
+  py::class_<TextDecoder>(
+      module, "TextDecoder",
+      "A model of a native family that continues one text; keys and values are kept.")
+      .def(py::init(&make_decoder), "config_json"_a, py::kw_only(), "dtype"_a = "float32",
+           "device"_a = "cpu", Unlocked(),
+           "config_json: text of config.json. dtype: float32 or bfloat16. ValueError for a family\n"
+           "or a setting that has no native form.")
+      .def(
+          "load",
+          [](TextDecoder& self, const std::string& directory) {
+            return read_model(self.states(), directory);
+          },
+          "directory"_a, Unlocked(),
+          "Read the safetensors weights of a model directory, on this rank alone. Returns\n"
+          "sentences that the user should see. ValueError when they do not fit the config.")
+      .def(
+          "read", &read, "ids"_a,
+          "Read token ids (int64 [n], n >= 1) after those before. Returns the logits of the next\n"
+          "token, float32 [vocab_size] on the device. ValueError for an id outside the vocabulary.")
+      .def("truncate", &TextDecoder::truncate, "length"_a,
+           "Forget all but the first `length` tokens. ValueError when there are fewer.")
+      .def_property_readonly("length", &TextDecoder::length, "Number of tokens read.");
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,179 @@
+#include "model/text_decoder.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/error.h"
+#include "ops/bias/bias.h"
+#include "ops/embedding/embedding.h"
+#include "ops/gemm/gemm.h"
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rope/rope.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace fastsft {
+namespace {
+
+constexpr int64_t kPiece = 512;           // tokens of a prompt that are read together
+constexpr int64_t kFirstCapacity = 1024;  // tokens; doubles when it is full
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
+                   const std::optional<ParamRef>& bias, const at::Tensor& flat) {
+  const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
+  gemm(x, weight, out, false, true, 0.0);
+  if (bias) add_bias(out, bias->view(flat));
+  return out;
+}
+
+// Which of the keys [first, first + keys) the queries [begin, begin + queries) see.
+at::Tensor visible(int64_t begin, int64_t queries, int64_t first, int64_t keys, int64_t window,
+                   at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  const at::Tensor query = at::arange(begin, begin + queries, options).unsqueeze(1);
+  const at::Tensor key = at::arange(first, first + keys, options).unsqueeze(0);
+  const at::Tensor causal = key.le(query);
+  return window == 0 ? causal : causal.logical_and(key.gt(query.sub(window)));
+}
+
+}  // namespace
+
+TextDecoder::TextDecoder(const ModelConfig& config, at::ScalarType dtype, at::Device device)
+    : config_(config),
+      dtype_(dtype),
+      device_(device),
+      layout_(config),
+      head_(head_refs(config, layout_)),
+      caches_(static_cast<size_t>(config.num_layers)) {
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  for (const ParamUnit& unit : layout_.units()) {
+    const at::Tensor weights = at::empty({unit.numel()}, options);
+    states_.push_back({.unit = &unit, .begin = 0, .end = unit.numel(), .master = weights});
+  }
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    blocks_.push_back(block_refs(config, layout_.units()[layout_.block_unit(layer)]));
+  }
+}
+
+void TextDecoder::truncate(int64_t length) {
+  require(length >= 0 && length <= length_, "expected a length from 0 to ", length_, ", got ",
+          length);
+  length_ = length;
+}
+
+at::Tensor TextDecoder::read(std::span<const int64_t> ids) {
+  require(!ids.empty(), "expected at least one token, got none");
+  for (const int64_t id : ids) {
+    require(id >= 0 && id < config_.vocab_size, "token ", id, " is not in a vocabulary of ",
+            config_.vocab_size);
+  }
+  reserve(length_ + static_cast<int64_t>(ids.size()));
+  at::Tensor last;
+  for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
+    last = read_piece(ids.subspan(begin, std::min<size_t>(kPiece, ids.size() - begin)));
+  }
+  const at::Tensor& weights = states_[layout_.head_unit()].master;
+  const at::Tensor normed = norm(last, head_.norm.view(weights));
+  const at::Tensor logits = at::empty({1, config_.vocab_size}, last.options().dtype(at::kFloat));
+  gemm(normed, head_.head.view(weights), logits, false, true, 0.0);
+  return logits.view({-1});
+}
+
+void TextDecoder::reserve(int64_t positions) {
+  if (positions <= capacity_) return;
+  const int64_t capacity = std::max({positions, 2 * capacity_, kFirstCapacity});
+  const auto options = at::TensorOptions().dtype(dtype_).device(device_);
+  for (Cache& cache : caches_) {
+    for (at::Tensor* kept : {&cache.keys, &cache.values}) {
+      const at::Tensor grown =
+          at::zeros({config_.num_key_value_heads, capacity, config_.head_dim}, options);
+      if (length_ > 0) grown.narrow(1, 0, length_).copy_(kept->narrow(1, 0, length_));
+      *kept = grown;
+    }
+  }
+  rope_ = make_rope_table(config_, capacity);
+  rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
+  capacity_ = capacity;
+}
+
+// The residual stream [1, hidden] of the last token after the last block.
+at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
+  const auto count = static_cast<int64_t>(ids.size());
+  const auto whole = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor tokens = at::tensor(at::IntArrayRef(ids.data(), ids.size()), whole).to(device_);
+  const at::Tensor positions =
+      at::arange(length_, length_ + count, at::TensorOptions().dtype(at::kInt).device(device_));
+  const at::Tensor stream =
+      at::empty({count, config_.hidden_size}, at::TensorOptions().dtype(dtype_).device(device_));
+  embedding(head_.embedding.view(states_[layout_.embedding_unit()].master), tokens, stream);
+  for (int64_t layer = 0; layer < config_.num_layers; ++layer) block(layer, stream, positions);
+  length_ += count;
+  return stream.narrow(0, count - 1, 1);
+}
+
+// In place; the same sums as block_forward (decoder_block.h) has.
+void TextDecoder::block(int64_t layer, const at::Tensor& stream, const at::Tensor& positions) {
+  const BlockRefs& refs = blocks_[static_cast<size_t>(layer)];
+  const at::Tensor& weights = states_[layout_.block_unit(layer)].master;
+  const int64_t rotated = config_.num_heads + config_.num_key_value_heads;
+  const at::Tensor qkv = product(norm(stream, refs.input_norm.view(weights)),
+                                 refs.qkv.view(weights), refs.qkv_bias, weights);
+  if (refs.qk_norm) {
+    const at::Tensor rstd =
+        at::empty({stream.size(0), rotated}, stream.options().dtype(at::kFloat));
+    qk_norm(qkv, refs.qk_norm->view(weights), config_.num_heads, config_.num_key_value_heads,
+            config_.rms_norm_eps, qkv, rstd);
+  }
+  rope(qkv, rope_.cos, rope_.sin, positions, rotated, false);
+  const at::Tensor context = attend(layer, refs, qkv);
+  stream.add_(product(context, refs.output.view(weights), refs.output_bias, weights));
+  mlp(refs, weights, stream);
+}
+
+void TextDecoder::mlp(const BlockRefs& refs, const at::Tensor& weights, const at::Tensor& stream) {
+  const at::Tensor gate_up = product(norm(stream, refs.post_norm.view(weights)),
+                                     refs.gate_up.view(weights), refs.gate_up_bias, weights);
+  const at::Tensor activated =
+      at::empty({stream.size(0), config_.intermediate_size}, stream.options());
+  swiglu(gate_up, activated);
+  stream.add_(product(activated, refs.down.view(weights), refs.down_bias, weights));
+}
+
+// Keeps keys and values of `qkv` [tokens, qkv_size]; returns the context [tokens, query_size].
+at::Tensor TextDecoder::attend(int64_t layer, const BlockRefs& refs, const at::Tensor& qkv) {
+  const int64_t tokens = qkv.size(0), end = length_ + tokens;
+  const int64_t heads = config_.num_heads, kv_heads = config_.num_key_value_heads;
+  const at::Tensor parts = qkv.view({tokens, heads + 2 * kv_heads, config_.head_dim});
+  const Cache& cache = caches_[static_cast<size_t>(layer)];
+  cache.keys.narrow(1, length_, tokens).copy_(parts.narrow(1, heads, kv_heads).transpose(0, 1));
+  cache.values.narrow(1, length_, tokens)
+      .copy_(parts.narrow(1, heads + kv_heads, kv_heads).transpose(0, 1));
+
+  const int64_t first = refs.window == 0 ? 0 : std::max<int64_t>(0, length_ + 1 - refs.window);
+  const at::Tensor query = parts.narrow(1, 0, heads).transpose(0, 1).unsqueeze(0);
+  const auto seen = [&](const at::Tensor& kept) {
+    return kept.narrow(1, first, end - first).unsqueeze(0);
+  };
+  std::optional<at::Tensor> mask;  // a single token sees all that is left of the window
+  if (tokens > 1) mask = visible(length_, tokens, first, end - first, refs.window, device_);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
+  const at::Tensor context = at::scaled_dot_product_attention(
+      query, seen(cache.keys), seen(cache.values), mask, 0.0, false, scale, heads != kv_heads);
+  return context.squeeze(0).transpose(0, 1).reshape({tokens, config_.query_size()});
+}
+
+at::Tensor TextDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
+  const at::Tensor out = at::empty(x.sizes(), x.options());
+  const at::Tensor rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+  rms_norm(x, std::nullopt, weight, config_.rms_norm_eps, std::nullopt, out, rstd);
+  return out;
+}
+
+}  // namespace fastsft

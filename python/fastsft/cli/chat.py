@@ -1,0 +1,138 @@
+"""`fastsft chat DIR`: talk to a trained model, in the terminal or through a pipe."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fastsft import _C
+from fastsft.runtime.terminal_text import visible
+
+_HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Loads the model and answers until the input ends; returns the exit status."""
+    from fastsft.model.generation import ChatModel
+
+    args = parse(arguments)
+    try:
+        started = time.perf_counter()
+        model = ChatModel(args.model, template=args.template, device=args.device, dtype=args.dtype)
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if args.message is not None:
+        questions: Iterable[str] = [args.message]
+    else:
+        questions = _typed() if sys.stdin.isatty() else (line.rstrip("\n") for line in sys.stdin)
+        if sys.stdin.isatty():
+            seconds = time.perf_counter() - started
+            print(f"{args.model}: template {model.prompts.name}, loaded in {seconds:.1f} s\n{_HELP}")
+    return Talk(model, args).run(questions)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="fastsft chat", description=__doc__, epilog=_HELP)
+    parser.add_argument("model", metavar="DIR", help="a model directory or a checkpoint")
+    parser.add_argument("--message", help="answer this one message and leave")
+    parser.add_argument("--system", help="system prompt; default that of the template")
+    parser.add_argument(
+        "--template", help="named chat template; default the model's own, vicuna_v1.1 without one"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=0.7, help="0 takes the most likely token; default 0.7"
+    )
+    parser.add_argument(
+        "--top_p", "--top-p", type=float, default=1.0, help="draw from the likeliest that add up to it"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draws; default 0")
+    parser.add_argument(
+        "--max_new_tokens", "--max-new-tokens", type=int, default=512, help="of a reply; default 512"
+    )
+    parser.add_argument("--device", default="cuda" if _C.with_cuda and _has_gpu() else "cpu")
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    args = parser.parse_args(arguments)
+    for name, fits in (("temperature", args.temperature >= 0), ("top_p", 0 < args.top_p <= 1)):
+        if not fits:
+            parser.error(f"--{name}: got {getattr(args, name)}")
+    if args.max_new_tokens < 1:
+        parser.error(f"--max_new_tokens: expected at least 1, got {args.max_new_tokens}")
+    return args
+
+
+class Talk:
+    """A conversation in the terminal; `/reset` begins another one."""
+
+    def __init__(self, model: Any, args: argparse.Namespace) -> None:
+        self._model, self._args = model, args
+        self._messages: list[dict[str, str]] = []
+        self._reset()
+
+    def run(self, questions: Iterable[str]) -> int:
+        """Answer each; 1 when one had no answer."""
+        status = 0
+        for question in questions:
+            if question.strip() == "/exit":
+                break
+            if question.strip() == "/reset":
+                self._reset()
+            elif question.strip():
+                status = max(status, self._answer(question))
+        return status
+
+    def _reset(self) -> None:
+        system = self._args.system
+        self._messages = [] if system is None else [{"role": "system", "content": system}]
+
+    def _answer(self, question: str) -> int:
+        self._messages.append({"role": "user", "content": question})
+        said, started, count = "", time.perf_counter(), 0
+        try:
+            for text in self._pieces():
+                print(visible(text, keep="\n\t"), end="", flush=True)
+                said, count = said + text, count + 1
+        except ValueError as error:
+            self._messages.pop()
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print(" ...", end="")
+        print()
+        if sys.stdout.isatty():
+            rate = count / max(time.perf_counter() - started, 1e-9)
+            print(f"\033[2m[{rate:.1f} tokens/s]\033[0m")
+        self._messages.append({"role": "assistant", "content": said.strip()})
+        return 0
+
+    def _pieces(self) -> Iterator[str]:
+        args = self._args
+        options = {"temperature": args.temperature, "top_p": args.top_p, "seed": args.seed}
+        pieces: Iterator[str] = self._model.stream(
+            self._messages, max_new_tokens=args.max_new_tokens, **options
+        )
+        return pieces
+
+
+def _typed() -> Iterator[str]:
+    """Lines of the terminal, with its editing and history."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401
+    while True:
+        try:
+            yield input("> ")
+        except KeyboardInterrupt:
+            print()
+        except EOFError:
+            print()
+            return
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
