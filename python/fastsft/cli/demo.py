@@ -149,8 +149,12 @@ def indented(label: str, reply: str) -> str:
 
 
 def how_to_open(directory: Path) -> str:
-    """Three lines of Python that open the result with transformers."""
+    """The command that talks to the result, and three lines of Python that open it with transformers."""
     return f"""
+To talk to it:
+
+  fastsft chat {shlex.quote(str(directory))}
+
 The trained model is a Hugging Face directory. To open it elsewhere:
 
   from transformers import AutoModelForCausalLM, AutoTokenizer

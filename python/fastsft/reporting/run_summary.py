@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,8 @@ def end_page(trainer: Any) -> str:
     directory = Path(trainer.args.output_dir)
     rows = [("trained", text) for text in _totals(trainer)]
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
-    code = [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
+    code = [("talk", f"fastsft chat {shlex.quote(str(directory))}")]
+    code += [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
     return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
 
 

@@ -12,7 +12,7 @@ from fastsft.data.chat.template_choice import template_source
 
 _LENGTH = 1 << 24
 _NAMES = {"user": "human", "assistant": "gpt"}
-_REPLY = "x"  # stands for what is not written yet
+_REPLY = "x"  # in the place of what is not written yet
 
 
 class Prompts:
