@@ -19,13 +19,16 @@ COMMANDS = {
     "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
     "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
     "verify": ("fastsft.cli.verify", "check a model directory or a checkpoint, or compare two"),
-    "convert": ("fastsft.cli.convert", "a model or checkpoint to a model directory of another dtype or split"),
+    "convert": (
+        "fastsft.cli.convert",
+        "a model or checkpoint to a model directory of another dtype or split",
+    ),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage."""
+    """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = _parser()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
@@ -35,7 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
     module = importlib.import_module(COMMANDS[parsed.command][0])
-    return int(module.main(parsed.rest))
+    try:
+        return int(module.main(parsed.rest))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
