@@ -25,6 +25,7 @@ ROOMS = (
     *("runtime", "ranks", "originals", "script_names", "sources", "callbacks", "trackers", "arguments"),
     *("tokenizer", "data", "planning", "model", "reporting", "checkpoint", "trainer", "saving"),
     *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "verification", "cli"),
+    "__main__",
 )
 
 

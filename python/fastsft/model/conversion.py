@@ -40,7 +40,7 @@ _ROOM_FOR_SMALL_FILES = 64 << 20
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written. left_out: tensors of the source that the model does not need."""
+    """Result of a conversion. left_out: tensors of the source that the model does not need."""
 
     directory: Path
     tensors: int
@@ -103,7 +103,7 @@ def _split(weights: StoredWeights) -> tuple[list[StoredTensor], list[str]]:
     if config.get("tie_word_embeddings") and HEAD in weights.tensors:
         if not weights.is_same(EMBEDDING, weights, HEAD):
             raise ValueError(
-                f"{weights.directory}: config.json ties {HEAD} to {EMBEDDING}, and they have other values; set "
+                f"{weights.directory}: config.json ties {HEAD} to {EMBEDDING}, and they differ; set "
                 "tie_word_embeddings as the model was trained, or remove the one that is not of it"
             )
         left_out.append(HEAD)

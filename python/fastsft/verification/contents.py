@@ -6,10 +6,15 @@ import json
 import math
 from typing import Any
 
+from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.conversation_labels import check_tokenizer as check_padding
 from fastsft.doctor.model_files import raise_weight_problems, weights_text
 from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.inspection.data_report import note_stop_token
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.stored_weights import DTYPES, EMBEDDING, HEAD, StoredWeights, extremes
+from fastsft.tokenizer.tokenizer import Tokenizer
 from fastsft.verification.files import named
 from fastsft.verification.subject import Subject
 
@@ -18,8 +23,6 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 def check_config(subject: Subject) -> str:
     """config.json describes a model of a known family."""
-    from fastsft import _C
-
     model = CausalLM.from_pretrained(str(subject.directory))
     subject.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
     subject.model = model
@@ -80,8 +83,6 @@ def check_tied(subject: Subject) -> str:
 
 def check_tokenizer(subject: Subject) -> str:
     """The tokenizer loads; the embedding has a row for each token, and config.json names the same ones."""
-    from fastsft.tokenizer.tokenizer import Tokenizer
-
     subject.tokenizer = tokenizer = Tokenizer.from_pretrained(str(subject.directory))
     config = subject.need("model", "a config.json of a known family").config
     rows = int(config.get("vocab_size", 0))
@@ -112,10 +113,6 @@ def _other_id(name: str, config: dict[str, Any], tokenizer: Any) -> str:
 
 def check_template(subject: Subject) -> str:
     """The chat template renders a conversation, whose replies end in a token that generation stops at."""
-    from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-    from fastsft.data.conversation_labels import check_tokenizer as check_padding
-    from fastsft.inspection.data_report import note_stop_token
-
     tokenizer = subject.need("tokenizer", "a tokenizer")
     if not tokenizer.chat_template:
         raise NotCheckedError("the tokenizer has no chat template; apply_chat_template needs one")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
@@ -24,8 +25,6 @@ _MOST_NAMED = 5
 
 def check_files(subject: Subject) -> str:
     """Every file of the manifest, or on record as written by fastsft, is there with its checksum."""
-    from fastsft import _C
-
     folder = subject.directory
     if (folder / "manifest.json").exists():
         problems = list(_C.verify_directory(str(folder)))
@@ -75,7 +74,7 @@ def _against_record(folder: Path) -> str:
 
 
 def _files_of_end(folder: Path) -> list[str]:
-    """What a run says that it left when it was over; nothing where no run says so."""
+    """Names that a run left when it was over, as it says itself."""
     try:
         files = read_json_object(folder / RECORD_NAME).get("files")
     except ValueError:
@@ -84,7 +83,7 @@ def _files_of_end(folder: Path) -> list[str]:
 
 
 def check_state(subject: Subject) -> str:
-    """What a run needs to resume: progress, optimizer, generators."""
+    """Progress, optimizer and generators, which a run needs to resume."""
     folder = subject.directory
     if not subject.is_checkpoint:
         return "a model, no checkpoint: there is no state of a run"
@@ -104,8 +103,6 @@ def check_state(subject: Subject) -> str:
 
 def _faults(path: Path) -> Iterator[str]:
     """Values of the optimizer that are not finite; a unit is in memory at a time."""
-    from fastsft import _C
-
     reader = _C.SafetensorsReader(str(path))
     for entry in reader.tensors:
         if entry.dtype in DTYPES:

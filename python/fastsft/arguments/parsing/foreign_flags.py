@@ -280,7 +280,7 @@ def is_of_lora(name: str) -> bool:
 
 
 def about_foreign(name: str) -> str | None:
-    """What to write instead of a flag of another trainer, or why it is not here; None for other names.
+    """The flag to write instead of one of another trainer, or why there is none; None for other names.
 
     name: without dashes in front, words joined by `_`.
     """
