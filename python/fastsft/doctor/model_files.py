@@ -12,6 +12,7 @@ from fastsft.model.causal_lm import CausalLM, model_directory, stretch_positions
 from fastsft.model.config import has_safetensors
 from fastsft.model.stored_weights import StoredWeights, differences
 from fastsft.model.weights import pickled_files
+from fastsft.runtime.messages import warn_once
 
 _MOST_NAMED = 5
 
@@ -24,15 +25,16 @@ def check_model(run: Run) -> str:
     name = run.need("model_args", "the configuration").model_name_or_path or ""
     model = CausalLM.from_pretrained(str(local_directory(name, args.cache_dir)))
     stretched = stretch_positions(model.config, args.model_max_length)
+    if stretched:
+        warn_once(stretched)
     run.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
     run.model = model
     count = sum(math.prod(shape) for _, shape in run.shapes)
-    longer = f"; {stretched}" if stretched else ""
-    return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters{longer}"
+    return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters"
 
 
 def local_directory(name: str, cache_dir: str | None) -> Path:
-    """Of a model on this machine. Nothing is fetched: NotCheckedError for a hub model that is not here."""
+    """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
     path = Path(name).expanduser()
     if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return model_directory(name)
@@ -44,8 +46,10 @@ def local_directory(name: str, cache_dir: str | None) -> Path:
     except errors.HFValidationError as error:
         raise ValueError(f"--model_name_or_path: {name} is no directory and no hub name: {error}") from None
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError):
-        raise NotCheckedError(
-            f"{name} is no directory here; the run would fetch it from the hub, the doctor fetches nothing"
+        raise ProblemError(
+            f"no directory {path.absolute()}, and no model {name} of the hub on this machine; the doctor "
+            "fetches nothing",
+            f"correct the path; of a hub model: hf download {name}",
         ) from None
 
 
