@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.near_flags import hints
-from fastsft.arguments.parsing.parser_options import SHORT_NAMES
 from fastsft.arguments.table import ArgumentRow, argument_rows, as_json, as_markdown, as_text
 
 PAGE_HEAD = """# Arguments

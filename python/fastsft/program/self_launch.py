@@ -43,7 +43,8 @@ def ranks_to_start(
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
-    return any(word == "-h" or (len(word) > 3 and "--help".startswith(word)) for word in words)
+    flags = [word.partition("=")[0] for word in words]
+    return any(flag == "-h" or (len(flag) > 3 and "--help".startswith(flag)) for flag in flags)
 
 
 def start_ranks(count: int) -> None:

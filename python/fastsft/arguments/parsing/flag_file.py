@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from fastsft.arguments.parsing import near_flags
-from fastsft.arguments.parsing.parser_options import SHORT_NAMES
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.runtime.regular_files import read_json, read_text
 
 

@@ -6,6 +6,9 @@ import re
 
 _LORA = re.compile(r"(^|_)(q?lora|peft|pissa|loftq|adapters?|galore|badam)(_|$)")
 
+# Flags that have a second, short name in every command.
+SHORT_NAMES = {"model": "model_name_or_path", "data": "data_path"}
+
 # What to write instead, and what others call it.
 _WRITE: tuple[tuple[str, str], ...] = (
     (
@@ -257,7 +260,7 @@ _ABSENT: tuple[tuple[str, str], ...] = (
     (
         "all weights are trained; leave it out",
         "finetuning_type finetune_type freeze freeze_layers freeze_trainable_layers unfrozen_parameters "
-        "trainable_params full_finetuning freeze_vision_tower freeze_backbone tune_mm_mlp_adapter "
+        "trainable_params full_finetuning freeze_vision_tower freeze_backbone "
         "use_llama_pro",
     ),
     (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fastsft.arguments.parsing.foreign_flags import about_foreign, is_of_lora
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, is_of_lora
 
-_LETTERS_PER_SLIP = 6  # of a flag: --lr has no slip, --learnig_rate may have two
+_LETTERS_PER_SLIP = 5  # of a flag: --lr has no slip, --learnig_rate may have two
 _MOST_SLIPS = 3
 _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
 
@@ -47,6 +47,7 @@ def slips(given: str, known: str, limit: int) -> int:
 def hints(flags: Sequence[str], known: Iterable[str]) -> list[str]:
     """A hint for each of `flags`, as they were written; `known` with two dashes in front."""
     names = [flag.lstrip("-") for flag in known if flag.startswith("--")]
+    names += [short for short, full in SHORT_NAMES.items() if full in names]
     lora = [flag for flag in flags if is_of_lora(_name(flag))]
     said = [about_lora(lora)] if lora else []
     return said + [f"{flag}: {_hint(_name(flag), names)}" for flag in flags if flag not in lora]
@@ -76,6 +77,8 @@ def clearer(message: str) -> str:
     if found is None:
         return message
     flag, matches = found[1], found[2].split(", ")
+    if is_of_lora(_name(flag)):
+        return about_lora([flag])
     foreign = about_foreign(_name(flag))
     if foreign is not None:
         return f"{flag}: {foreign}"

@@ -16,10 +16,10 @@ from typing import Any, NoReturn, get_type_hints
 
 import fastsft
 from fastsft.arguments.parsing.flag_file import flag_defaults, read_flag_file
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.help_text import HelpAction
 from fastsft.arguments.parsing.near_flags import clearer
 from fastsft.arguments.parsing.parser_options import (
-    SHORT_NAMES,
     options_of,
     spellings,
     unknown_words,

@@ -11,8 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from fastsft.arguments.parsing.near_flags import hints
 
-# These flags in short, in every command.
-SHORT_NAMES = {"model": "model_name_or_path", "data": "data_path"}
+# As every command takes them.
 MODEL_NAMES, DATA_NAMES = ("--model_name_or_path", "--model"), ("--data_path", "--data")
 
 _TRUE = ("yes", "true", "t", "y", "1")
