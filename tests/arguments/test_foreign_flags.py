@@ -77,8 +77,9 @@ def test_what_is_to_be_written_is_known_here() -> None:
 @pytest.mark.parametrize(
     ("flag", "near"),
     [
-        ("learnig_rate", "learning_rate"), ("lerning_rate", "learning_rate"), ("sede", None), ("recomptue", "recompute"),
-        ("learning_rte", "learning_rate"), ("gradient_acumulation_step", "gradient_accumulation_steps"),
+        ("learnig_rate", "learning_rate"), ("lerning_rate", "learning_rate"), ("sede", None),
+        ("learning_rte", "learning_rate"), ("recomptue", "recompute"),
+        ("gradient_acumulation_step", "gradient_accumulation_steps"),
         ("save_stpes", "save_steps"), ("bf_16", "bf16"), ("scheduler_kwargs", "lr_scheduler_kwargs"),
         ("model_max_lenght", "model_max_length"), ("eval_data_pth", "eval_data_path"),
         ("vision_tower", None), ("use_peft", None), ("packing", None), ("loading_in_4bit", None),
