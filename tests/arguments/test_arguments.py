@@ -289,3 +289,12 @@ def test_several_flags_of_lora_are_told_at_once():
     assert "--conv_template: write --template" in str(error.value)
     assert "--vision_tower: not in; conversations are of text" in str(error.value)
     assert "local_rank" not in str(error.value).split(";", 1)[1]
+
+
+def test_the_own_default_of_transformers_5_is_no_news(caplog, monkeypatch):
+    """Its TrainingArguments have None where the field of 4.57 has `trackio`."""
+    monkeypatch.setattr(notices, "_said", set())
+    TrainingArguments(trackio_space_id=None, use_cpu=True)
+    assert not caplog.records
+    TrainingArguments(project="mine", use_cpu=True)
+    assert [record.message.split(" has")[0] for record in caplog.records] == ["--project"]
