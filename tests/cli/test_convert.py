@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -69,6 +70,49 @@ def test_a_checkpoint_and_its_tokenizer(models, tmp_path: Path, capsys) -> None:
     assert not [path for path in target.iterdir() if "state" in path.name or "optimizer" in path.name]
     assert cli.main(["verify", str(target), "--against", str(checkpoint)]) == 0
     assert f"{len(written)} tensors are equal" in capsys.readouterr().out
+
+
+def split_in_two(checkpoint: Path) -> None:
+    """The optimizer's file as two ranks would have written it, each a part of every unit."""
+    file = checkpoint / "optimizer-rank-00000-of-00001.safetensors"
+    tensors = load_file(file)
+    with safe_open(file, "pt") as opened:
+        layout = json.loads(opened.metadata()["fastsft"])
+    for rank in range(2):
+        parts, units = {}, []
+        for unit in layout["units"]:
+            begin, end = (0, 1000) if rank == 0 else (1000, unit["end"])
+            units.append({**unit, "begin": begin, "end": end})
+            for kind in ("master", "exp_avg", "exp_avg_sq"):
+                parts[f"{unit['name']}.{kind}"] = tensors[f"{unit['name']}.{kind}"][begin:end].clone()
+        text = json.dumps({**layout, "rank": rank, "world_size": 2, "units": units})
+        name = f"optimizer-rank-{rank:05d}-of-00002.safetensors"
+        save_file(parts, checkpoint / name, metadata={"format": "pt", "fastsft": text})
+    file.unlink()
+    (checkpoint / "manifest.json").unlink()
+
+
+def test_a_narrow_checkpoint_is_rounded_once_from_its_float32_weights(models, tmp_path: Path, capsys) -> None:
+    """The same run that saves float32 has them as its model: steps on equal weights are equal."""
+    for dtype in ("float32", "bfloat16"):
+        run = make_trainer(models["tied"], tmp_path / dtype, max_steps=2, save_dtype=dtype)
+        run.train()
+    whole, narrow = (tmp_path / dtype / "checkpoint-2" for dtype in ("float32", "bfloat16"))
+    values = weights_of(whole)
+    split_in_two(narrow)
+    for dtype in ("float32", "float16"):
+        assert convert(narrow, tmp_path / f"made-{dtype}", "--dtype", dtype) == 0
+        made = weights_of(tmp_path / f"made-{dtype}")
+        assert made.keys() == values.keys()
+        assert all(torch.equal(made[name], value.to(getattr(torch, dtype))) for name, value in values.items())
+    file = narrow / "model.safetensors"
+    tensors = load_file(file)
+    save_file({**tensors, "model.norm.weight": tensors["model.norm.weight"] + 1}, file)
+    assert convert(narrow, tmp_path / "other", "--dtype", "float32") == 1
+    assert "model.norm.weight is not what the optimizer's files hold" in capsys.readouterr().err
+    (narrow / "optimizer-rank-00001-of-00002.safetensors").unlink()
+    assert convert(narrow, tmp_path / "other", "--dtype", "float32") == 1
+    assert "a file is missing or damaged" in capsys.readouterr().err
 
 
 def test_pickled_weights_become_safetensors(models, tmp_path: Path) -> None:

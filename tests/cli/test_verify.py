@@ -157,6 +157,30 @@ def test_a_damaged_model(name: str, sound: Path, tmp_path: Path, capsys) -> None
     assert mark == "not checked" or "-> " in found[check][1]
 
 
+def test_an_index_that_names_another_file(tmp_path: Path, capsys) -> None:
+    folder = write_model(tmp_path / "model", "untied", max_shard_size="20KB")
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    last = max(index["weight_map"].values())
+    index["weight_map"][EMBEDDING] = last
+    path.write_text(json.dumps(index))
+    found = verify(folder, capsys)[1]["tensors"]
+    assert found[0] == "failed" and f"{EMBEDDING}: the index says {last}, it is in model-00001" in found[1]
+
+
+def test_a_snapshot_of_the_hub_is_links(tmp_path: Path, capsys) -> None:
+    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "c0ffee"
+    write_model(blobs, "untied", max_shard_size="20KB")
+    snapshot.mkdir(parents=True)
+    for number, path in enumerate(sorted(blobs.iterdir())):
+        os.rename(path, blobs / f"{number:040x}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{number:040x}")
+    found = verify(snapshot, capsys)[1]
+    assert found["tensors"][0] == found["values"][0] == "ok", found
+    assert cli.main(["convert", str(snapshot), str(tmp_path / "made")]) == 0
+    assert cli.main(["verify", str(snapshot), "--against", str(tmp_path / "made")]) == 0
+
+
 def _flip(name: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         path = folder / name

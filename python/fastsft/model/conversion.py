@@ -11,6 +11,7 @@ from typing import Any
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config import json_text
 from fastsft.model.directory import check_free_space, digest_durably
+from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.stored_weights import (
     DTYPES,
     EMBEDDING,
@@ -52,8 +53,9 @@ class Converted:
 def convert_model(source: Path, target: Path, dtype: str | None, max_shard_size: int) -> Converted:
     """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
 
-    dtype: float32, bfloat16 or float16, rounded to nearest even from what is stored; None keeps each tensor's
-    own. max_shard_size: bytes of a weight file. One tensor is in memory at a time. `target` appears whole or
+    dtype: float32, bfloat16 or float16, rounded to nearest even once: from the float32 weights of a
+    checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
+    max_shard_size: bytes of a weight file. One unit is in memory at a time. `target` appears whole or
     not at all. ValueError for a source that is not a whole model of a known family, a target that is there,
     and a value that the dtype cannot hold.
     """
@@ -70,7 +72,8 @@ def convert_model(source: Path, target: Path, dtype: str | None, max_shard_size:
     check_free_space(parent, size + _ROOM_FOR_SMALL_FILES)
     staging = _C.AtomicDirectory(str(parent), target.name)
     try:
-        files = _write_weights(staging.path, weights, kept, stored, max_shard_size)
+        values = _Values(weights, stored)
+        files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
         files += _write_small_files(Path(staging.path), source, dtype)
         staging.commit(target.name, _C.Manifest(0, 1, "", files))
@@ -110,8 +113,33 @@ def _split(weights: StoredWeights) -> tuple[list[StoredTensor], list[str]]:
     return [each for name, each in weights.tensors.items() if name not in left_out], left_out
 
 
+class _Values:
+    """Tensors as they are to be written. stored: dtypes by name."""
+
+    def __init__(self, weights: StoredWeights, stored: dict[str, str]) -> None:
+        self._weights, self._stored = weights, stored
+        self._masters: MasterWeights | None = None
+        others = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
+        if others and has_master_weights(weights.directory):
+            config = CausalLM.from_pretrained(str(weights.directory)).config.to_json_string()
+            self._masters = MasterWeights(weights.directory, config)
+
+    def read(self, name: str) -> Any:
+        """ValueError where a checkpoint's model is not its float32 weights, rounded."""
+        value, entry, dtype = self._weights.read(name), self._weights.tensors[name], self._stored[name]
+        if entry.dtype == dtype or self._masters is None:
+            return _rounded(value, DTYPES[dtype], name)
+        master = self._masters.read(name)
+        if bits_of(_rounded(master, DTYPES[entry.dtype], name)) != bits_of(value):
+            raise ValueError(
+                f"{entry.file}: {name} is not what the optimizer's files hold, rounded to {entry.dtype}; "
+                "take another checkpoint, or leave out --dtype"
+            )
+        return _rounded(master, DTYPES[dtype], name)
+
+
 def _write_weights(
-    path: str, weights: StoredWeights, kept: list[StoredTensor], stored: dict[str, str], max_shard_size: int
+    path: str, values: _Values, kept: list[StoredTensor], stored: dict[str, str], max_shard_size: int
 ) -> list[Any]:
     """The digests of the files."""
     from fastsft import _C
@@ -122,8 +150,7 @@ def _write_weights(
     files = _C.WeightFiles(path, specs, order, max_shard_size)
     try:
         for number in order:
-            name = kept[number].name
-            files.write(bits_of(_rounded(weights.read(name), DTYPES[stored[name]], name)))
+            files.write(bits_of(values.read(kept[number].name)))
         return list(files.commit(sum(each.count for each in kept)))
     except BaseException:
         files.discard()

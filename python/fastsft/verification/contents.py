@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import Any
 
 from fastsft import _C
@@ -35,6 +36,7 @@ def check_tensors(subject: Subject) -> str:
     subject.weights = StoredWeights(subject.directory)
     config = subject.need("model", "a config.json of a known family").config
     raise_weight_problems(subject.weights, subject.shapes)
+    _check_index(subject.weights)
     named_type = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
     found = {DTYPES[each.dtype] for each in subject.weights.tensors.values() if each.dtype in DTYPES}
     if named_type and named_type not in found:
@@ -44,6 +46,23 @@ def check_tensors(subject: Subject) -> str:
             WARNING,
         )
     return weights_text(subject.weights)
+
+
+def _check_index(weights: StoredWeights) -> None:
+    """ProblemError unless the index names the file that each tensor is in."""
+    folder = weights.directory
+    if weights.is_pickled or os.path.lexists(folder / "model.safetensors"):
+        return
+    index = _C.read_weight_map(str(folder))
+    faults = [f"{name}: not in the index" for name in weights.tensors if name not in index]
+    for name, file in index.items():
+        found = weights.tensors.get(name)
+        if found is None:
+            faults.append(f"{name}: the index says {file}, no file has it")
+        elif found.file.resolve() != (folder / file).resolve():  # of the hub's cache they are links
+            faults.append(f"{name}: the index says {file}, it is in {found.file.name}")
+    if faults:
+        raise ProblemError(named(faults), "fastsft convert writes files and index alike")
 
 
 def check_values(subject: Subject) -> str:
