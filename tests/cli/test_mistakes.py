@@ -51,6 +51,10 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "verify against nothing": ("verify model --against nope", 2, "got nothing of that name"),
     "verify against no model": ("verify model --against empty", 1, "empty"),
     "verify of an empty directory": ("verify empty", 1, "failed"),
+    "verify of a header that lies": ("verify huge", 1, "the tensors end at byte 4398046511104"),
+    "verify of a deep config": ("verify deep", 1, "expected a JSON object, this is nested too deep"),
+    "convert of a header that lies": ("convert huge made", 1, "the file was cut; fastsft verify huge says"),
+    "convert of a deep config": ("convert deep made", 1, "expected a JSON object, this is nested too deep"),
     "convert of nothing": ("convert nope made", 1, "expected a model directory or a checkpoint"),
     "convert onto something": ("convert model empty", 1, "nothing is overwritten"),
     "convert to a dtype of no kind": ("convert model made --dtype int8", 2, "invalid choice: 'int8'"),
@@ -106,6 +110,13 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     shutil.copytree(MODEL, folder / "model")
     shutil.copy(DATA, folder / "data.json")
     (folder / "empty").mkdir()
+    for name in ("huge", "deep"):
+        shutil.copytree(MODEL, folder / name)
+    for path in (folder / "huge").glob("model*"):
+        path.unlink()
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+    (folder / "huge" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(9))
+    (folder / "deep" / "config.json").write_bytes(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
     (folder / "none.json").write_text("[]")
     (folder / "b.yaml").write_text("lr: 1\n")
     record = [{"id": "1", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "x"}]}]

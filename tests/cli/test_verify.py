@@ -16,6 +16,7 @@ from doctor_patient import checks_of
 from fastsft import saving
 from fastsft.cli import main as cli
 from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.model import stored_weights
 from inspected_models import LLAMA
 from read_tensors import most_alive
 from saving_run import make_trainer
@@ -63,11 +64,12 @@ def verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[
 
 
 def test_a_sound_model(sound: Path, capsys, monkeypatch) -> None:
-    alive = most_alive(monkeypatch)
+    whole = most_alive(monkeypatch)
+    monkeypatch.setattr(stored_weights, "BLOCK", 1000)
     status, found = verify(sound, capsys)
     assert status == 0 and {mark for mark, _ in found.values()} == {"ok"}
     assert "12 tensors, F32" in found["tensors"][1] and "32,000 rows" in found["tokenizer"][1]
-    assert "replies end with </s>" in found["template"][1] and max(alive) <= 2
+    assert "replies end with </s>" in found["template"][1] and not whole  # blocks alone are read
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -132,6 +134,7 @@ DAMAGES = {
     "type": (_edit(NORM, lambda t: t.to(torch.int32)), "tensors", "failed", "got I32"),
     "dtype of config": (_set(torch_dtype="bfloat16"), "tensors", "warning", "config.json says bfloat16"),
     "torn": (_tear, "tensors", "failed", "model.safetensors"),
+    "unread": (_tear, "values", "not checked", "needs weight files that can be read"),
     "fifo": (_fifo, "tensors", "failed", "FIFO"),
     "family": (_set(model_type="mamba"), "config", "failed", "mamba"),
     "ties": (_set(tie_word_embeddings=True), "tied weights", "failed", "stored with other values"),
@@ -153,7 +156,7 @@ def test_a_damaged_model(name: str, sound: Path, tmp_path: Path, capsys) -> None
     damage(folder)
     status, found = verify(folder, capsys)
     assert found[check][0] == mark and said in found[check][1], found
-    assert status == (1 if mark == "failed" else 0)
+    assert status == (1 if mark == "failed" or name == "unread" else 0)
     assert mark == "not checked" or "-> " in found[check][1]
 
 
@@ -222,14 +225,13 @@ def test_two_models_by_tensor(sound: Path, tmp_path: Path, capsys, monkeypatch) 
     tensors["model.norm.weight"] = tensors["model.norm.weight"].to(torch.float64)  # the same values
     tensors["extra"], _ = torch.zeros(1), tensors.pop(HEAD)
     save_file(tensors, other / "model.safetensors")
-    alive = most_alive(monkeypatch)
+    monkeypatch.setattr(stored_weights, "BLOCK", 1000)
     assert cli.main(["verify", str(sound), "--against", str(other)]) == 1
     said = capsys.readouterr().out
     assert f"{NORM}: max abs difference 0.25, 1 of 16 values, F32\n" in said
     assert f"{EMBEDDING}: max abs difference inf, 1 of 512,000 values, F32\n" in said
     assert f"{HEAD}: not in {other}\n" in said and f"extra: not in {sound}\n" in said
     assert f"9 tensors are equal, 2 differ (at most inf, in {EMBEDDING}), 2 are in one alone\n" in said
-    assert max(alive) <= 4  # two, while the names of the two before live
     assert cli.main(["verify", str(other), "--against", str(other)]) == 0  # not a number is itself
 
 

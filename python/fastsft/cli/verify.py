@@ -55,7 +55,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="fastsft verify",
         description=__doc__,
-        epilog="Every byte is read; one tensor is in memory at a time. Nothing is written.",
+        epilog="Every byte is read, in blocks. Nothing is written.",
     )
     parser.add_argument(
         "directory", metavar="DIR", type=Path, help="a model directory, or output/checkpoint-N"

@@ -95,7 +95,7 @@ def _whole_weights(source: Path) -> StoredWeights:
     problems = weights.problems or [f"{source}: {line}" for line in differences(shapes, weights)]
     if problems:
         more = f" (and {len(problems) - 1} more faults)" if len(problems) > 1 else ""
-        raise ValueError(f"{problems[0]}{more}; fastsft verify {source} lists them")
+        raise ValueError(f"{problems[0]}{more}; fastsft verify {source} says more")
     return weights
 
 

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastsft.model.config import has_safetensors
 from fastsft.model.weights import pickled_files, pickled_tensors
+from fastsft.runtime.regular_files import open_regular
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # that are read
-_CHUNK = 1 << 22  # elements that are looked at together
+BLOCK = 1 << 22  # elements that are looked at together
+WIDTHS = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}  # bytes of an element
 _OF_TORCH = {f"torch.{name}": stored for stored, name in DTYPES.items()}
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as the header of its file has it. dtype: in the words of safetensors, BF16."""
+    """A tensor as the header of its file has it.
+
+    dtype: in the words of safetensors, BF16. begin: its first byte in the data of a safetensors file.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     file: Path
+    begin: int = 0
 
     @property
     def count(self) -> int:
@@ -72,7 +78,10 @@ class StoredWeights:
                 StoredTensor(name, _OF_TORCH.get(str(each.dtype), str(each.dtype)), tuple(each.shape), file)
                 for name, each in content.items()
             ]
-        return [StoredTensor(each.name, each.dtype, tuple(each.shape), file) for each in content.tensors]
+        return [
+            StoredTensor(each.name, each.dtype, tuple(each.shape), file, int(each.begin))
+            for each in content.tensors
+        ]
 
     def _content(self, file: Path) -> Any:
         """One file is open at a time: tensors of a file follow each other."""
@@ -98,12 +107,32 @@ class StoredWeights:
             return content[name].detach().contiguous()
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
 
+    def blocks(self, name: str) -> Iterator[Any]:
+        """The values of one tensor, flat, in parts of at most BLOCK elements: memory does not depend on it.
+
+        ValueError for a type that no weight has, and for a file that became shorter.
+        """
+        entry = self.tensors[name]
+        if entry.dtype not in DTYPES or self.is_pickled:
+            yield from self.read(name).reshape(-1).split(BLOCK)
+            return
+        size = WIDTHS[entry.dtype]
+        with open_regular(entry.file, "a file of weights") as file:
+            file.seek(8 + int.from_bytes(file.read(8), "little") + entry.begin)
+            for first in range(0, entry.count, BLOCK):
+                wanted = min(BLOCK, entry.count - first) * size
+                data = file.read(wanted)
+                if len(data) != wanted:
+                    raise ValueError(f"{entry.file}: {name}: the file became shorter while it was read")
+                yield as_tensor(data, entry.dtype)
+
     def is_same(self, name: str, other: StoredWeights, other_name: str) -> bool:
         """True if two tensors have the same shape, type and bits."""
         ours, theirs = self.tensors[name], other.tensors[other_name]
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             return False
-        return bits_of(self.read(name)) == bits_of(other.read(other_name))
+        pairs = zip(self.blocks(name), other.blocks(other_name), strict=True)
+        return all(bits_of(mine) == bits_of(yours) for mine, yours in pairs)
 
 
 def as_tensor(data: bytes, dtype: str) -> Any:
@@ -124,10 +153,10 @@ def bits_of(tensor: Any) -> memoryview:
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
 
 
-def extremes(tensor: Any) -> tuple[int, float]:
-    """Values that are not finite, and the largest magnitude of the others."""
+def extremes(parts: Iterable[Any]) -> tuple[int, float]:
+    """Values of the parts of a tensor that are not finite, and the largest magnitude of the others."""
     bad, most = 0, 0.0
-    for part in tensor.reshape(-1).split(_CHUNK):
+    for part in parts:
         finite = part.isfinite()
         bad += int(part.numel() - int(finite.sum()))
         if bool(finite.any()):

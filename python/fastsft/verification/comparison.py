@@ -1,4 +1,4 @@
-"""Two model directories, tensor by tensor; one tensor of each is in memory at a time."""
+"""Two model directories, tensor by tensor; a few million values of each are in memory at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.model.stored_weights import DTYPES, StoredWeights, bits_of
-
-_CHUNK = 1 << 22  # elements that are compared together
 
 
 @dataclass(frozen=True)
@@ -58,18 +56,21 @@ def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference 
         elif entry.dtype not in DTYPES or other.dtype not in DTYPES:
             yield Difference(name, f"type {entry.dtype} and {other.dtype}", math.inf)
         else:
-            yield _of_values(name, entry, other, first.read(name), second.read(name)) or 1
+            yield _of_values(name, first, second) or 1
     for name in second.tensors:
         if name not in first.tensors:
             yield Difference(name, f"not in {first.directory}")
 
 
-def _of_values(name: str, entry: Any, other: Any, mine: Any, theirs: Any) -> Difference | None:
-    if entry.dtype == other.dtype and bits_of(mine) == bits_of(theirs):
-        return None
-    count, largest = _distance(mine, theirs)
+def _of_values(name: str, first: StoredWeights, second: StoredWeights) -> Difference | None:
+    count, largest = 0, 0.0
+    for mine, theirs in zip(first.blocks(name), second.blocks(name), strict=True):
+        if mine.dtype != theirs.dtype or bits_of(mine) != bits_of(theirs):
+            others, apart = _distance(mine.double(), theirs.double())
+            count, largest = count + others, max(largest, apart)
     if not count:
         return None
+    entry, other = first.tensors[name], second.tensors[name]
     types = entry.dtype if entry.dtype == other.dtype else f"{entry.dtype} and {other.dtype}"
     text = f"max abs difference {largest:.3g}, {count:,} of {entry.count:,} values, {types}"
     return Difference(name, text, largest)
@@ -77,15 +78,11 @@ def _of_values(name: str, entry: Any, other: Any, mine: Any, theirs: Any) -> Dif
 
 def _distance(mine: Any, theirs: Any) -> tuple[int, float]:
     """Values that differ, and the largest difference; not a number equals not a number."""
-    count, largest = 0, 0.0
-    for a, b in zip(mine.reshape(-1).split(_CHUNK), theirs.reshape(-1).split(_CHUNK), strict=True):
-        x, y = a.double(), b.double()
-        other = (x != y) & ~(x.isnan() & y.isnan())
-        count += int(other.sum())
-        if bool(other.any()):
-            apart = (x - y)[other].abs().nan_to_num(nan=math.inf)
-            largest = max(largest, float(apart.max()))
-    return count, largest
+    other = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
+    if not bool(other.any()):
+        return 0, 0.0
+    apart = (mine - theirs)[other].abs().nan_to_num(nan=math.inf)
+    return int(other.sum()), float(apart.max())
 
 
 def summed(found: Iterator[Difference | int], say: Any) -> Comparison:

@@ -12,7 +12,7 @@ from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.doctor.result import WARNING, ProblemError
-from fastsft.model.stored_weights import DTYPES, as_tensor, extremes
+from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
 from fastsft.runtime.written_files import digest_of_file, written_in
@@ -106,7 +106,7 @@ def _faults(path: Path) -> Iterator[str]:
     reader = _C.SafetensorsReader(str(path))
     for entry in reader.tensors:
         if entry.dtype in DTYPES:
-            bad, _ = extremes(as_tensor(reader.bytes(entry.name), entry.dtype))
+            bad, _ = extremes(as_tensor(reader.bytes(entry.name), entry.dtype).split(BLOCK))
             if bad:
                 yield f"{path.name}: {entry.name}: {bad:,} values are not finite"
 
