@@ -24,7 +24,8 @@ NATIVE = "_C"  # the core loads torch
 ROOMS = (
     *("runtime", "ranks", "originals", "script_names", "sources", "callbacks", "trackers", "arguments"),
     *("tokenizer", "data", "planning", "model", "reporting", "checkpoint", "trainer", "saving"),
-    *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "cli"),
+    *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "verification", "cli"),
+    "__main__",
 )
 
 

@@ -23,7 +23,7 @@ def words_of(program: str) -> list[str]:
 def test_the_example_is_inspected_and_trained_with_the_same_labels() -> None:
     classes = (ModelArguments, DataArguments, TrainingArguments)
     model, data, training = HfArgumentParser(classes).parse_args_into_dataclasses(  # type: ignore[arg-type]
-        words_of("python -m fastsft.train")
+        words_of("fastsft train")
     )
     seen = inspect.parse(words_of("fastsft inspect"))
     assert (model.model_name_or_path, data.data_path) == (str(seen.model), str(seen.data))

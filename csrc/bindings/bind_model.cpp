@@ -33,6 +33,21 @@ std::vector<NamedShape> parameter_shapes(const std::string& config_json) {
   return shapes;
 }
 
+using NamedPlace = std::tuple<std::string, std::vector<int64_t>, int64_t>;
+using Unit = std::tuple<std::string, std::string, int64_t, std::vector<NamedPlace>>;
+
+// Of each unit its name, hash, elements, and the tensors in it with shape and first element.
+std::vector<Unit> unit_layouts(const std::string& config_json) {
+  const DecoderLayout layout(parse_model_config(config_json));
+  std::vector<Unit> units;
+  for (const auto& unit : layout.units()) {
+    std::vector<NamedPlace> places;
+    for (const auto& slot : unit.slots()) places.emplace_back(slot.name, slot.shape, slot.offset);
+    units.emplace_back(unit.name(), unit.hash(), unit.numel(), std::move(places));
+  }
+  return units;
+}
+
 }  // namespace
 
 void bind_model(py::module_& module) {
@@ -40,6 +55,8 @@ void bind_model(py::module_& module) {
   module.def("count_parameters", &count_parameters, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>());
   module.def("parameter_shapes", &parameter_shapes, py::arg("config_json"),
+             py::call_guard<py::gil_scoped_release>());
+  module.def("unit_layouts", &unit_layouts, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>());
 }
 

@@ -119,7 +119,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     with run_lock(args.output_dir or "."):
         stretched = stretch_positions(model.config, args.model_max_length)
         if stretched:
-            rank0_print(stretched)
+            rank0_print(f"warning: {stretched}")
         model.config.use_cache = False
         tokenizer = run_tokenizer(
             str(model.source_directory),

@@ -207,15 +207,15 @@ class TestFilesAndRest:
     ],
 )
 def test_words_that_no_option_takes(words, hints):
-    with pytest.raises(ValueError, match="Some specified arguments are not used") as caught:
+    with pytest.raises(ValueError) as caught:
         DataclassParser(TrainingArguments).parse_args_into_dataclasses(words, look_for_args_file=False)
     assert all(hint in str(caught.value) for hint in hints)
-    assert "'1e-3'" not in str(caught.value).partition("]")[2]
+    assert "1e-3" not in str(caught.value) and "HfArgumentParser" not in str(caught.value)
 
 
 def test_a_mistake_is_one_line(capsys):
     with pytest.raises(SystemExit) as left:
         DataclassParser(TrainingArguments, prog="train.py").parse_args_into_dataclasses(["--seed", "x"])
     assert left.value.code == 2
-    line = "train.py: error: argument --seed: invalid int value: 'x'; train.py --help lists all flags\n"
+    line = "train.py: error: argument --seed: invalid int value: 'x'; train.py --help all lists all flags\n"
     assert capsys.readouterr().err == line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -45,3 +46,43 @@ def test_the_dispatcher_imports_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
+
+
+def test_train_becomes_the_training_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by `python -m fastsft` too: what it says is the program's own."""
+    seen: list[Any] = []
+
+    def execve(*call: object) -> None:
+        seen.append(call)
+        raise SystemExit
+
+    monkeypatch.setattr("os.execve", execve)
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--seed", "1", "--data", "a b.json"])
+    ((path, command, environment),) = seen
+    assert path == sys.executable
+    assert command == [path, "-P", "-m", "fastsft.train", "--seed", "1", "--data", "a b.json"]
+    words = [sys.executable, "-m", "fastsft", "train", "--seed", "x"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and "argument --seed: invalid int value: 'x'" in done.stderr
+    assert done.stderr.startswith("python -m fastsft.train: error: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_an_interrupt_and_a_reader_that_went_away_are_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastsft.cli.path.main", interrupted)
+    assert cli.main(["path", "train"]) == 130
+    assert capfd.readouterr().err == "interrupted\n"
+    code = "import sys; from fastsft.cli.main import main; sys.exit(main(['args']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.read(10)
+        run.stdout.close()
+        assert run.stderr.read() == b""
+    assert run.returncode == 0

@@ -243,4 +243,4 @@ def test_longer_examples_stretch_the_positions(warm: WarmRanks, tmp_path):
     printed = warm.train(flags, tmp_path / "out")
     scaling = {"type": "linear", "factor": 2.0}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["rope_scaling"] == scaling
-    assert "for 4096 tokens on 2048 positions" in printed
+    assert "warning: --model_max_length 4096 is above the model's 2048 positions" in printed

@@ -212,7 +212,7 @@ def test_the_traceback_of_the_guilty_rank_and_an_end_for_the_others(tmp_path, ca
         (
             {"lerning_rate": 1},
             {},
-            r"\['lerning_rate'\]; lerning_rate: the nearest known name is learning_rate",
+            "unknown name lerning_rate: the nearest known name is learning_rate",
         ),
     ],
 )

@@ -97,6 +97,7 @@ def test_a_thousand_records_are_drawn_when_they_are_opened() -> None:
 
 def test_a_notebook_gets_the_same_page() -> None:
     seen = inspect({"conversations": human_gpt("Hi", "<b>")})
+    assert re.fullmatch(r"<Inspection of .*: [\d,]+ records, .* learned, \d+ faults>", repr(seen))
     frame = Page(seen._repr_html_())
     assert frame.elements == ["iframe"]
     assert dict(frame.attributes)["srcdoc"] == seen.html()

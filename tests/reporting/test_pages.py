@@ -59,6 +59,21 @@ def test_start_page(trainer):
     assert "no loss" not in reports_line(shown, 500)
 
 
+def test_the_page_promises_a_loss_page_where_there_will_be_one(trainer):
+    shown = TrainingArguments(output_dir="o", logging_steps=500)
+    assert "loss.html" in reports_line(shown, 500) and "loss.html" not in reports_line(shown, 499)
+    shown.eval_strategy = "steps"
+    assert "loss.html" in reports_line(shown, 499)
+    assert "learning rate 2e-05, linear, " in " ".join(start_page(trainer).split())
+
+
+def test_a_step_of_more_conversations_than_there_are_is_a_warning(trainer):
+    assert "warning" not in start_page(trainer)
+    trainer.args.gradient_accumulation_steps = 1000
+    page = " ".join(start_page(trainer).split())
+    assert f"warning a step takes 2,000 conversations, and {len(trainer.train_rows)} are there" in page
+
+
 def test_end_page(trainer, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(bytes(3 << 20))
     (tmp_path / ".fastsft-lock").write_bytes(b"")

@@ -35,7 +35,7 @@ class ReportArguments:
         None, "event files of tensorboard; default <output_dir>/runs/<date>_<host>"
     )
     project: str = inert("huggingface", "project of Trackio", _TRACKIO)
-    trackio_space_id: str | None = inert("trackio", "space of Trackio", _TRACKIO)
+    trackio_space_id: str | None = inert("trackio", "space of Trackio", _TRACKIO, quiet=True)
     trackio_bucket_id: str | None = inert(None, "bucket of Trackio", _TRACKIO)
     trackio_static_space_id: str | None = inert(None, "static space of Trackio", _TRACKIO)
     include_tokens_per_second: bool | None = used(False, "report train_tokens_per_second at the end")

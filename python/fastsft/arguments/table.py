@@ -6,6 +6,7 @@ import dataclasses
 import json
 import types
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.data import DataArguments
@@ -35,6 +36,12 @@ class ArgumentRow:
 def argument_rows() -> list[ArgumentRow]:
     """All arguments: ModelArguments, DataArguments, then TrainingArguments subject by subject."""
     return [row for kind in _subjects() for row in _rows_of(kind)]
+
+
+@cache
+def class_of_fields() -> dict[str, str]:
+    """Name of each field -> that of the class that declares it."""
+    return {field.name: kind.__name__ for kind in _subjects() for field in dataclasses.fields(kind)}
 
 
 def _subjects() -> list[type]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
+from fastsft.arguments.parsing.near_flags import hints
 from fastsft.arguments.table import ArgumentRow, argument_rows, as_json, as_markdown, as_text
 
 PAGE_HEAD = """# Arguments
@@ -29,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     form.add_argument("--markdown", action="store_true", help="tables in Markdown")
     form.add_argument("--json", action="store_true", help="a list of objects")
     form.add_argument("--page", action="store_true", help="docs/arguments.md")
-    parsed = parser.parse_args(arguments)
+    parsed, flags = parser.parse_known_args(arguments)
+    if len(flags) > 1 or (flags and (parsed.name or not flags[0].startswith("--"))):
+        parser.error(f"expected one NAME, got {' '.join([*filter(None, [parsed.name]), *flags])}")
+    parsed.name = flags[0] if flags else parsed.name
     rows = argument_rows()
     if parsed.name is not None:
         rows = _named(rows, parsed.name)
@@ -45,9 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _named(rows: list[ArgumentRow], name: str) -> list[ArgumentRow]:
-    wanted = name.lstrip("-").replace("-", "_")
+    wanted = name.lstrip("-").partition("=")[0].replace("-", "_")
+    wanted = SHORT_NAMES.get(wanted, wanted)
     found = [row for row in rows if row.name == wanted]
     if not found:
-        near = difflib.get_close_matches(wanted, [row.name for row in rows], 1, 0.0)
-        print(f"error: no argument {name!r}; the nearest is {near[0]}", file=sys.stderr)
+        hint = hints([f"--{wanted}"], [row.flag for row in rows])[0]
+        print(f"fastsft args: unknown flag {hint}", file=sys.stderr)
     return found

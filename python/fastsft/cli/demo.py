@@ -62,7 +62,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--output_dir", type=Path, default=Path("fastsft-demo"), help="default: ./fastsft-demo"
     )
-    parser.add_argument("--steps", type=int, default=260, help="optimizer steps; default 260")
+    parser.add_argument(
+        "--max_steps", "--steps", dest="steps", type=int, default=260, help="optimizer steps; default 260"
+    )
     parser.add_argument(
         "--model_type", choices=list(_C.model_families()), default="llama", help="model family; default llama"
     )

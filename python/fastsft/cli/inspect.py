@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.arguments.parsing.parser_options import DATA_NAMES
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import write_for_flag
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fastsft inspect", description=__doc__)
-    parser.add_argument("--data", required=True, help="as --data_path: files, patterns, weights, - for stdin")
+    parser.add_argument(
+        *DATA_NAMES, dest="data", metavar="FILE", required=True,
+        help="files, patterns, weights, - for stdin",
+    )  # fmt: skip
     add_label_arguments(parser)
     parser.add_argument("-n", type=int, default=5, help="how many records to show; default %(default)s")
     parser.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.data.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.sources.data_files import MAX_RECORD_BYTES
@@ -17,7 +18,8 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
         without = "; without it lengths are bytes and labels those of spans"
         policy, limit = ", without a model spans", ", without a model none"
     parser.add_argument(
-        "--model",
+        *MODEL_NAMES,
+        dest="model",
         required=needs_model,
         metavar="DIR",
         help=f"model directory; only its tokenizer is read{without}",
@@ -33,7 +35,10 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
     )
     parser.add_argument("--train_turns", choices=["all", "last"], default="all")
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
-    parser.add_argument("--role_aliases", action="store_true", help="accept user, assistant, ... too")
+    parser.add_argument(
+        "--role_aliases", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+        help="accept user, assistant, ... too",
+    )  # fmt: skip
     parser.add_argument("--on_bad_sample", choices=["error", "skip", "repair"])
     parser.add_argument(
         "--max_record_bytes",

@@ -3,43 +3,71 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
-    "doctor": ("fastsft.cli.doctor", "check flags, model, data, disk, memory and ranks before a run"),
-    "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
-    "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
+    "train": ("fastsft.cli.train", "fine-tune a model; the same as python -m fastsft.train"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
     "chat": ("fastsft.cli.chat", "talk to a model that was trained"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
     "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),
+    "doctor": ("fastsft.cli.doctor", "check flags, model, data, disk, memory and ranks before a run"),
+    "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
+    "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
+    "verify": ("fastsft.cli.verify", "check a model directory or a checkpoint, or compare two"),
+    "convert": (
+        "fastsft.cli.convert",
+        "a model or checkpoint to a model directory of another dtype or split",
+    ),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage."""
-    listing = "\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="fastsft",
-        description="Fine-tunes chat models. Training itself: python -m fastsft.train --help",
-        epilog=f"commands:\n{listing}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"fastsft {version()}")
-    parser.add_argument("command", choices=COMMANDS, metavar="command", help="one of the commands below")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="its arguments; fastsft <command> --help")
+    """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    parser = _parser()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         parser.print_help(sys.stderr)
         return 2
     parsed = parser.parse_args(words)
+    if parsed.command not in COMMANDS:
+        parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
     module = importlib.import_module(COMMANDS[parsed.command][0])
-    return int(module.main(parsed.rest))
+    try:
+        return int(module.main(parsed.rest))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # nobody reads on; the interpreter would write the rest again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    listing = "\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="fastsft",
+        description="Fine-tunes chat models. fastsft <command> --help says more.",
+        epilog=f"commands:\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"fastsft {version()}")
+    parser.add_argument("command", metavar="command", help="one of the commands below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="its arguments; fastsft <command> --help")
+    return parser
+
+
+def _unknown(command: str) -> str:
+    near = difflib.get_close_matches(command, COMMANDS, 1)
+    hint = f"the nearest is {near[0]}" if near else f"expected one of {', '.join(COMMANDS)}"
+    return f"no command {command!r}; {hint}"
 
 
 def version() -> str:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.causal_lm import model_config, stretch_positions
@@ -18,7 +19,10 @@ from fastsft.runtime.place import Launch
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fastsft plan", description=__doc__)
-    parser.add_argument("--model", required=True, help="model directory, its config.json or hub name")
+    parser.add_argument(
+        *MODEL_NAMES, dest="model", metavar="DIR", required=True,
+        help="model directory, its config.json or hub name",
+    )  # fmt: skip
     parser.add_argument("--world_size", type=int, default=1, help="ranks that train together")
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument("--memory", help="of one device, as 80GiB; default: this machine's free RAM by ranks")
@@ -26,7 +30,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda with --memory, else cpu")
     parser.add_argument("--fsdp", default="", help='as in training, such as "hybrid_shard offload"')
     parser.add_argument("--fsdp_config", help="as in training; hybrid_shard_size and cpu_offload count")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 compute over fp32 weights")
+    parser.add_argument(
+        "--bf16", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+        help="bfloat16 compute over fp32 weights",
+    )  # fmt: skip
     parser.add_argument(
         "--grad_dtype", choices=("float32", "bfloat16"), default="float32", help="as in training"
     )
@@ -87,7 +94,8 @@ def _setting(args: argparse.Namespace) -> Setting:
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
     config = model_config(args.model)
-    stretch_positions(config, args.model_max_length)
+    if stretched := stretch_positions(config, args.model_max_length):
+        print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     strategy = strategy_of(tokens) if args.world_size > 1 else "no_shard"
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
@@ -111,10 +119,18 @@ def _room(args: argparse.Namespace, device: str) -> Room:
     local = args.local_world_size
     free = _size("memory", args.memory) if args.memory else available_host_memory() / local
     host = usable_memory("cpu", _size("host_memory", args.host_memory) / local) if args.host_memory else None
-    return Room(usable_memory(device, free), host)
+    room = Room(usable_memory(device, free), host)
+    if args.memory and not room.device:
+        raise ValueError(
+            f'--memory: of "{args.memory}" nothing is left for a plan: of a GPU 3 GiB are kept for cuBLAS, '
+            "NCCL, evaluation and saving"
+        )
+    return room
 
 
 def _size(name: str, size: str) -> float:
+    if size.strip().replace(".", "").isdigit():
+        raise ValueError(f'--{name}: expected a size with its unit, like "{size.strip()}GiB", got "{size}"')
     try:
         return parse_size(size)
     except ValueError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -42,6 +44,23 @@ _KINDS: dict[str, type[DataError]] = {
 }
 
 
+def encoding_hint(message: str) -> str:
+    """The way out, to be added to a message about bytes that are not UTF-8; "" for other messages."""
+    return "; iconv -f ISO-8859-1 -t UTF-8 makes UTF-8 of Latin-1" if "invalid UTF-8" in message else ""
+
+
+@contextlib.contextmanager
+def hinted_encoding() -> Iterator[None]:
+    """Adds `encoding_hint` to what the native reader raises inside."""
+    try:
+        yield
+    except ValueError as error:
+        hint = encoding_hint(str(error))
+        if not hint:
+            raise
+        raise DataError(f"{error}{hint}") from None
+
+
 def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
     """Raise the fault that FastChat would meet first: it renders every text before it tokenises one.
 
@@ -53,6 +72,7 @@ def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
     fault = next((f for f in faults if f.kind != "RuntimeError"), faults[0])
     source = getattr(fault, "file", "")
     told = f"{source}: {fault}" if source else str(fault)
+    told += encoding_hint(told)
     if num_faults is not None:
         told += _ways_out(fault)
         if num_faults > 1:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.parsing.near_flags import clearer
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.arguments.parsing.parser_options import nearest
+from fastsft.arguments.parsing.parser_options import unknown_words
 from fastsft.arguments.support import default_of
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
@@ -34,15 +35,14 @@ def parse_words(words: Sequence[str]) -> dict[str, Any]:
     file = args_file()
     values, unknown = parser.parse_values(words, [file] if file is not None else [])
     if unknown:
-        close = nearest(unknown, parser._option_string_actions)
-        raise ValueError(f"no flag of training takes: {' '.join(unknown)}{close}")
+        raise ValueError(unknown_words(unknown, parser._option_string_actions))
     return vars(values)
 
 
 class _Parser(DataclassParser):
     def error(self, message: str) -> NoReturn:
         """Instead of the usage of all flags, and an exit."""
-        raise ValueError(message)
+        raise ValueError(clearer(message))
 
 
 def check_configuration(run: Run) -> str:

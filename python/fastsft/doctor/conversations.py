@@ -16,6 +16,7 @@ from fastsft.runtime.regular_files import open_regular
 from fastsft.sources.data_files import DataFile, data_files
 
 _SECONDS = 3.0
+_FILES = "files, patterns such as data/*.jsonl, several with commas between them"
 
 
 def check_data(run: Run) -> str:
@@ -44,7 +45,7 @@ def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
     try:
         files = data_files(path)
     except ValueError as error:
-        raise ValueError(f"--{flag}: {error}") from None
+        raise ProblemError(f"--{flag}: {error}", f"correct --{flag}: {_FILES}") from None
     if any(file.is_stream for file in files):
         raise NotCheckedError(f"--{flag} {path}: standard input and pipes can be read once, by the run")
     heads = _heads(files, run)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.model.causal_lm import CausalLM, model_directory, stretch_positions
 from fastsft.model.config import has_safetensors
+from fastsft.model.stored_weights import StoredWeights, differences
 from fastsft.model.weights import pickled_files
+from fastsft.runtime.messages import warn_once
 
-_READABLE = ("F32", "F16", "BF16", "F64")
 _MOST_NAMED = 5
 
 
@@ -25,15 +25,16 @@ def check_model(run: Run) -> str:
     name = run.need("model_args", "the configuration").model_name_or_path or ""
     model = CausalLM.from_pretrained(str(local_directory(name, args.cache_dir)))
     stretched = stretch_positions(model.config, args.model_max_length)
+    if stretched:
+        warn_once(stretched)
     run.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
     run.model = model
     count = sum(math.prod(shape) for _, shape in run.shapes)
-    longer = f"; {stretched}" if stretched else ""
-    return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters{longer}"
+    return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters"
 
 
 def local_directory(name: str, cache_dir: str | None) -> Path:
-    """Of a model on this machine. Nothing is fetched: NotCheckedError for a hub model that is not here."""
+    """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
     path = Path(name).expanduser()
     if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return model_directory(name)
@@ -45,54 +46,39 @@ def local_directory(name: str, cache_dir: str | None) -> Path:
     except errors.HFValidationError as error:
         raise ValueError(f"--model_name_or_path: {name} is no directory and no hub name: {error}") from None
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError):
-        raise NotCheckedError(
-            f"{name} is no directory here; the run would fetch it from the hub, the doctor fetches nothing"
+        raise ProblemError(
+            f"no directory {path.absolute()}, and no model {name} of the hub on this machine; the doctor "
+            "fetches nothing",
+            f"correct the path; of a hub model: hf download {name}",
         ) from None
 
 
 def check_weights(run: Run) -> str:
     """Every weight file is there, as long as its header says, and holds what config.json describes."""
-    from fastsft import _C
-
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
         _refuse_pickled(run, folder)
-    seen: dict[str, Any] = {}
-    problems: list[str] = []
-    files = [Path(path) for path in _C.weight_files(str(folder))]
-    for path in files:
-        try:
-            tensors = _C.SafetensorsReader(str(path)).tensors
-        except (ValueError, RuntimeError, OSError) as error:
-            problems.append(str(error))
-            continue
-        problems += [f"{path}: {each.name} is in two files" for each in tensors if each.name in seen]
-        seen.update({each.name: each for each in tensors})
-    if not problems:
-        problems = _differences(run, seen)
+    stored = StoredWeights(folder)
+    raise_weight_problems(stored, run.shapes)
+    run.weights_dtype = run.model.weights_dtype()
+    return f"{weights_text(stored)}; headers and lengths checked, values not read"
+
+
+def raise_weight_problems(stored: StoredWeights, shapes: list[tuple[str, list[int]]]) -> None:
+    """ProblemError unless every file can be read and together they hold what config.json describes."""
+    problems = stored.problems or differences(shapes, stored)
     if problems:
         raise ProblemError(
             _listed(problems),
-            f"copy or download the weights of {folder} again, whole, with their config.json",
+            f"copy or download the weights of {stored.directory} again, whole, with their config.json",
         )
-    run.weights_dtype = run.model.weights_dtype()
-    dtypes = ", ".join(sorted({each.dtype for each in seen.values()}))
-    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-    return f"{count}, {len(seen)} tensors, {dtypes}; headers and lengths checked, values not read"
 
 
-def _differences(run: Run, seen: dict[str, Any]) -> list[str]:
-    expected = dict(run.shapes)
-    problems = [f"missing: {name}" for name in expected if name not in seen]
-    for name, entry in seen.items():
-        if name not in expected:
-            if name != "lm_head.weight" and not name.endswith("rotary_emb.inv_freq"):
-                problems.append(f"config.json has no place for {name}")
-        elif list(entry.shape) != list(expected[name]):
-            problems.append(f"{name}: expected shape {list(expected[name])}, got {list(entry.shape)}")
-        elif entry.dtype not in _READABLE:
-            problems.append(f"{name}: expected one of {', '.join(_READABLE)}, got {entry.dtype}")
-    return problems
+def weights_text(stored: StoredWeights) -> str:
+    """Numbers and types: `2 files, 290 tensors, BF16`."""
+    dtypes = ", ".join(sorted({each.dtype for each in stored.tensors.values()}))
+    count = f"{len(stored.files)} file{'' if len(stored.files) == 1 else 's'}"
+    return f"{count}, {len(stored.tensors)} tensors, {dtypes}"
 
 
 def _refuse_pickled(run: Run, folder: Path) -> None:

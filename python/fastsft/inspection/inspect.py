@@ -15,6 +15,7 @@ from typing import Any
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
 from fastsft.data.conversation_labels import check_tokenizer
+from fastsft.data.errors import hinted_encoding
 from fastsft.data.label_progress import LabelProgress
 from fastsft.inspection.inspected_data import InspectedData
 from fastsft.inspection.inspected_record import InspectedRecord
@@ -28,7 +29,7 @@ from fastsft.tokenizer.tokenizer import Tokenizer
 DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection(InspectedData):
     """A data set as training would see it.
 
@@ -104,7 +105,8 @@ class InspectionSetup:
         name, inputs, size = _inputs(data, max_record_bytes)
         progress = LabelProgress(size, shown=show_progress)
         try:
-            seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
+            with hinted_encoding():
+                seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
         finally:
             progress.close()
         labelling = {**describe(self.labeller), "max_record_bytes": max_record_bytes}

@@ -10,7 +10,7 @@ from typing import Any
 from fastsft.inspection.inspected_record import InspectedRecord
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InspectedData:
     """The fields of `fastsft.inspection.inspect.Inspection`, which says what each is."""
 
@@ -26,6 +26,15 @@ class InspectedData:
     num_matching: int
     records: list[InspectedRecord]
     unit: str = "tokens"
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the records, and `summary` has the numbers."""
+        report = self.report
+        return (
+            f"<{type(self).__name__} of {self.data}: {report.num_records:,} records, {report.num_kept:,} "
+            f"kept, {report.num_learned:,} of {report.num_tokens:,} {self.unit} learned, {self.num_faults:,} "
+            "faults>"
+        )
 
     @property
     def is_learnable(self) -> bool:

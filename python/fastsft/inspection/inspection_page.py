@@ -101,7 +101,7 @@ def _reasons(inspection: InspectedData) -> str:
         for name, entry in entries
     )
     head = "<tr><th>remark</th><th>records</th><th></th><th>what became of them</th><th>first ids</th></tr>"
-    return f"<section><table>{head}{rows}</table></section>" if rows else ""
+    return f'<section class="reasons"><table>{head}{rows}</table></section>' if rows else ""
 
 
 def _chart(title: str, counts: dict[int, int]) -> str:

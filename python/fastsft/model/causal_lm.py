@@ -74,13 +74,23 @@ def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str
     try:
         return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, allow_patterns=list(files)))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
         raise ValueError(
-            f"model_name_or_path: {name}: no such directory ({path.absolute()}), and not found on the hub: "
-            f"{reason}"
+            f"--model_name_or_path {name}: no such directory ({path.absolute()}), and not found on the hub: "
+            f"{_hub_reason(error)}"
         ) from error
+
+
+def _hub_reason(error: Exception) -> str:
+    """A line, where the hub's library says several."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return "it is there for those only who accepted its terms and are logged in (hf auth login)"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "no model of this name is there, or it is private (hf auth login)"
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return "the hub cannot be reached, and no copy is in the cache"
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _read_config(path: Path) -> ModelConfig:
@@ -119,7 +129,11 @@ def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
         scaling = {**(before or {}), "rope_type": "linear", "factor": scaling["factor"]}
     config[key] = scaling
     replaced = f", in place of {json.dumps(before)}" if before else ""
-    return f"{key}: {json.dumps(scaling)} for {model_max_length} tokens on {positions} positions{replaced}"
+    return (
+        f"--model_max_length {model_max_length} is above the model's {positions} positions: they are "
+        f"stretched, as FastChat does ({key}: {json.dumps(scaling)}{replaced}); "
+        f"--model_max_length {positions} leaves the model's positions as they are"
+    )
 
 
 class CausalLM:

@@ -63,7 +63,7 @@ def _load_pickled(loader: Any, directory: Path) -> list[str]:
         stacklevel=4,
     )
     for path in files:
-        for name, tensor in _tensors(path):
+        for name, tensor in pickled_tensors(path):
             loader.set(name, tensor.detach().contiguous(), str(path))
     names: list[str] = loader.finish(str(directory))
     return names
@@ -93,7 +93,8 @@ def pickled_files(directory: Path) -> Iterator[Path]:
         yield Path(_C.path_inside(str(directory), name, str(index)))
 
 
-def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
+def pickled_tensors(path: Path) -> Iterator[tuple[str, Any]]:
+    """The tensors of a file of pickled weights, mapped; no code runs. ValueError for anything else."""
     import torch
 
     check_regular(path, "a file of weights")

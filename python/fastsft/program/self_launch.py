@@ -27,7 +27,7 @@ def ranks_to_start(
     --help. args_file: default the one next to this program. ValueError for a number below 1.
     """
     env = os.environ if environ is None else environ
-    if "RANK" in env or launch(env).world_size > 1 or _asks_for_help(words):
+    if "RANK" in env or launch(env).world_size > 1 or asks_for_help(words):
         return 1
     chosen = env.get(COUNT_VARIABLE)
     if chosen is not None:
@@ -42,8 +42,9 @@ def ranks_to_start(
     return 1 if on_cpu else _visible_gpus()
 
 
-def _asks_for_help(words: Sequence[str]) -> bool:
-    return any(word == "-h" or (len(word) > 3 and "--help".startswith(word)) for word in words)
+def asks_for_help(words: Sequence[str]) -> bool:
+    flags = [word.partition("=")[0] for word in words]
+    return any(flag == "-h" or (len(flag) > 3 and "--help".startswith(flag)) for flag in flags)
 
 
 def start_ranks(count: int) -> None:

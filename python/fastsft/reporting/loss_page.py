@@ -9,6 +9,7 @@ from importlib import resources
 
 from fastsft.reporting.loss_history import Curve, LossHistory
 from fastsft.reporting.loss_panels import drawing
+from fastsft.reporting.svg_chart import NARROW, WIDTH
 from fastsft.runtime.terminal_text import one_line
 
 
@@ -18,8 +19,12 @@ def loss_page(history: LossHistory, title: str, facts: Mapping[str, str], max_st
         f'<div class="card"><span>{_text(name)}</span><b>{_text(value)}</b></div>'
         for name, value in facts.items()
     )
-    curves = (
-        drawing(history, max(history.last_step(), 0) or max_steps) or "<p>nothing has been logged yet</p>"
+    end = max(history.last_step(), 0) or max_steps
+    sizes = {"wide": WIDTH, "narrow": NARROW}
+    drawn = {name: drawing(history, end, width=width) for name, width in sizes.items()}
+    curves = "".join(
+        f'<div class="{name}">{text or "<p>nothing has been logged yet</p>"}</div>'
+        for name, text in drawn.items()
     )
     data = json.dumps(_points(history), separators=(",", ":")).replace("<", "\\u003c")
     return (

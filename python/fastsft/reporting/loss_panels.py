@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastsft.reporting.loss_history import LossHistory
-from fastsft.reporting.svg_chart import Line, chart
+from fastsft.reporting.svg_chart import WIDTH, Line, chart
 
 _TRAIN = "#4285f4"
 _EVALUATIONS = ("#e8710a", "#b8860b", "#c2185b", "#00838f")
@@ -32,18 +32,22 @@ def panels(history: LossHistory) -> list[Panel]:
     for number, (name, curve) in enumerate(history.evaluations.items()):
         loss.append(Line(name, curve, _EVALUATIONS[number % len(_EVALUATIONS)], has_marks=True))
     found = [
-        Panel("loss", tuple(loss), 280),
-        Panel("learning rate", (Line("learning rate", history.learning_rate, _RATE),), 130),
-        Panel("gradient norm", (Line("gradient norm", history.grad_norm, _NORM),), 130),
+        Panel("loss", tuple(loss), 296),
+        Panel("learning rate", (Line("learning rate", history.learning_rate, _RATE),), 146),
+        Panel("gradient norm", (Line("gradient norm", history.grad_norm, _NORM),), 146),
     ]
     return [panel for panel in found if any(len(line.curve) for line in panel.lines)]
 
 
-def drawing(history: LossHistory, last_step: int | None = None, *, only_loss: bool = False) -> str:
+def drawing(
+    history: LossHistory, last_step: int | None = None, *, only_loss: bool = False, width: int = WIDTH
+) -> str:
     """The panels as SVG, one below the other. last_step: the right end, default the last one logged."""
     end = last_step or history.last_step()
     shown = panels(history)[:1] if only_loss else panels(history)
     return "".join(
-        chart(panel.title, panel.lines, last_step=end, epochs=history.epochs, height=panel.height)
+        chart(
+            panel.title, panel.lines, last_step=end, epochs=history.epochs, height=panel.height, width=width
+        )
         for panel in shown
     )

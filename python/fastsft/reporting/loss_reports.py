@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ class LossReports(TrainerCallback):
     A disk that refuses them is told once and costs nothing else.
     """
 
-    def __init__(self, title: str) -> None:
-        self._title = title
+    def __init__(self, title: str, model: str = "") -> None:
+        """model: its directory, for the page."""
+        self._title, self._model = title, model
         self._started = self._written_at = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -58,24 +60,46 @@ class LossReports(TrainerCallback):
             return
         try:
             check_still_held(args.output_dir or ".")
-            write_loss_files(
-                Path(args.output_dir), state, self._title, outcome, time.monotonic() - self._started
-            )
+            seconds = time.monotonic() - self._started
+            about = run_facts(args, self._model)
+            write_loss_files(Path(args.output_dir), state, self._title, outcome, seconds, about)
         except (OSError, _C.FileError) as error:
             warn_once(f"the loss curves cannot be written: {error}")
         self._written_at = time.monotonic()
 
 
-def write_loss_files(directory: Path, state: Any, title: str, outcome: str, seconds: float) -> None:
-    """loss.html, and loss.png where matplotlib is installed, in `directory`. OSError when it takes none."""
+def write_loss_files(
+    directory: Path,
+    state: Any,
+    title: str,
+    outcome: str,
+    seconds: float,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """loss.html, and loss.png where matplotlib is installed, in `directory`. OSError when it takes none.
+
+    about: further facts of the page, of `run_facts`.
+    """
     history = LossHistory.of(state.log_history)
-    page = loss_page(history, title, facts(state, history, outcome, seconds), state.max_steps)
+    page = loss_page(
+        history, title, {**facts(state, history, outcome, seconds), **(about or {})}, state.max_steps
+    )
     directory.mkdir(parents=True, exist_ok=True)
     write_output(directory / PAGE_NAME, page)
     if has_matplotlib():
         write_with(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
-    else:
-        warn_once("loss.html only: loss.png needs matplotlib; pip install 'fastsft[plot]'")
+
+
+def run_facts(args: Any, model: str) -> dict[str, str]:
+    """Settings that a curve cannot be read without."""
+    sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
+    rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
+    about = {
+        "learning rate": rate,
+        "batch": " x ".join(map(str, sizes)),
+        "longest row": f"{args.model_max_length:,}",
+    }
+    return {**({"model": Path(model).name} if model else {}), **about}
 
 
 def facts(state: Any, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:

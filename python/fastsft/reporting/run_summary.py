@@ -29,6 +29,7 @@ def start_page(trainer: Any, *others: Any) -> str:
         ("data", data_line(trainer)),
         ("compute", compute_line(trainer)),
         ("batch", batch_line(trainer)),
+        *[("warning", line) for line in batch_warning(trainer)],
         ("packing", packing_line(trainer)),
         ("steps", steps_line(trainer)),
         ("output", str(args.output_dir)),
@@ -85,13 +86,21 @@ def batch_line(trainer: Any) -> str:
     )
 
 
+def batch_warning(trainer: Any) -> Iterator[str]:
+    """A line where one step takes more conversations than there are."""
+    args, there = trainer.args, len(trainer.train_rows)
+    wanted = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    if wanted > there:
+        yield f"a step takes {wanted:,} conversations, and {there:,} are there: each step is a whole epoch"
+
+
 def steps_line(trainer: Any) -> str:
     """Length and schedule."""
     args, plan = trainer.args, trainer.plan
     warmup = args.get_warmup_steps(plan.max_steps)
     return (
-        f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), {args.lr_scheduler_type} to "
-        f"{args.learning_rate:g}, {warmup or 'no'} step{'' if warmup == 1 else 's'} of warm-up"
+        f"{plan.max_steps:,} ({plan.steps_per_epoch:,} an epoch), learning rate {args.learning_rate:g}, "
+        f"{args.lr_scheduler_type}, {warmup or 'no'} step{'' if warmup == 1 else 's'} of warm-up"
     )
 
 
@@ -115,13 +124,14 @@ def reports_line(args: Any, max_steps: int) -> str:
     shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
     if "tensorboard" in args.report_to:
         shown.append(f"tensorboard --logdir {args.logging_dir}")
-    if args.plot_loss:
-        shown.append(
-            "loss.html and loss.png" if has_matplotlib() else "loss.html (loss.png needs matplotlib)"
-        )
+    by_steps = args.logging_strategy == "steps" and not args.logging_first_step
+    is_silent = by_steps and args.logging_steps > max_steps
+    if args.plot_loss and (not is_silent or args.eval_strategy != "no"):
+        missing = "loss.html (loss.png needs matplotlib: pip install 'fastsft[plot]')"
+        shown.append("loss.html and loss.png" if has_matplotlib() else missing)
     if not args.report_to:
         shown.append("no tracker (--report_to tensorboard, wandb, mlflow or all)")
-    if args.logging_strategy == "steps" and not args.logging_first_step and args.logging_steps > max_steps:
+    if is_silent:
         shown.append(f"no loss before the end: --logging_steps {args.logging_steps:g} of {max_steps:,} steps")
     return ", ".join(shown)
 

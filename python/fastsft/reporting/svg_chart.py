@@ -10,7 +10,8 @@ from fastsft.reporting.axis_ticks import round_ticks, tick_text
 from fastsft.reporting.loss_history import Curve
 
 WIDTH = 760
-LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 26
+NARROW = 380  # for the screen of a phone
+LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 42
 _LABEL_ROOM = 62
 _LABELLED = 200  # height from which epochs have their names
 _FONT = 'font-family="system-ui,sans-serif" font-size="12"'
@@ -34,19 +35,25 @@ class Axes:
     steps: tuple[float, float]
     values: tuple[float, float]
     height: int
+    width: int = WIDTH
 
     @classmethod
-    def around(cls, lines: Sequence[Line], last_step: int, height: int) -> Axes:
+    def around(cls, lines: Sequence[Line], last_step: int, height: int, width: int = WIDTH) -> Axes:
         """Steps from 0 to `last_step`; a little room above and below the values."""
         values = [value for line in lines for value in line.curve.values]
         low, high = min(values), max(values)
         room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-        return cls((0.0, float(max(last_step, 1))), (low - room, high + room), height)
+        return cls((0.0, float(max(last_step, 1))), (low - room, high + room), height, width)
+
+    @property
+    def right(self) -> int:
+        """Right end of the axes."""
+        return self.width - RIGHT
 
     def x(self, step: float) -> float:
         """Of a step."""
         share = (step - self.steps[0]) / (self.steps[1] - self.steps[0])
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
+        return LEFT + share * (self.right - LEFT)
 
     def y(self, value: float) -> float:
         """Of a value."""
@@ -61,48 +68,53 @@ def chart(
     last_step: int,
     epochs: Sequence[tuple[int, int]] = (),
     height: int = 220,
+    width: int = WIDTH,
 ) -> str:
     """One panel; "" when no line has a point. epochs: (epoch, step) of the vertical marks."""
     drawn = [line for line in lines if len(line.curve)]
     if not drawn:
         return ""
-    axes = Axes.around(drawn, last_step, height)
-    parts = [*_grid(axes), *_epochs(axes, epochs), *_title(title, drawn)]
+    axes = Axes.around(drawn, last_step, height, width)
+    parts = [*_grid(axes), *_epochs(axes, epochs), *_title(title, drawn, axes)]
     parts += [part for line in drawn for part in _line(axes, line)]
     parts.append(_cursor(axes))
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}" '
-        f'style="width:100%;max-width:{int(1.4 * WIDTH)}px;display:block" data-last="{axes.steps[1]:g}" '
-        f'data-left="{LEFT}" data-right="{WIDTH - RIGHT}">{"".join(parts)}</svg>'
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}" '
+        f'style="width:100%;max-width:{int(1.4 * width)}px;display:block" data-last="{axes.steps[1]:g}" '
+        f'data-left="{LEFT}" data-right="{axes.right}">{"".join(parts)}</svg>'
     )
 
 
 def _grid(axes: Axes) -> Iterator[str]:
     ticks = round_ticks(*axes.values, most=5)
     for tick in ticks:
-        yield _rule(LEFT, axes.y(tick), WIDTH - RIGHT, axes.y(tick), 0.15)
+        yield _rule(LEFT, axes.y(tick), axes.right, axes.y(tick), 0.15)
         yield _text(LEFT - 8, axes.y(tick) + 4, tick_text(tick, ticks), "end")
-    steps = [step for step in round_ticks(*axes.steps, most=9) if step == int(step)]
+    steps = [
+        step for step in round_ticks(*axes.steps, most=9 if axes.width == WIDTH else 5) if step == int(step)
+    ]
     for step in steps:
-        yield _text(axes.x(step), axes.height - 8, tick_text(step, steps), "middle")
-    yield _rule(LEFT, axes.height - BOTTOM, WIDTH - RIGHT, axes.height - BOTTOM, 0.6)
+        yield _text(axes.x(step), axes.height - 24, tick_text(step, steps), "middle")
+    yield _rule(LEFT, axes.height - BOTTOM, axes.right, axes.height - BOTTOM, 0.6)
+    yield _text((LEFT + axes.right) / 2, axes.height - 8, "step", "middle", 0.6)
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
-        if x > WIDTH - RIGHT + 1:
+        if x > axes.right + 1:
             continue
         yield _rule(x, TOP, x, axes.height - BOTTOM, 0.35, ' stroke-dasharray="3 4"')
-        if axes.height >= _LABELLED and x + _LABEL_ROOM < WIDTH - RIGHT:
+        if axes.height >= _LABELLED and x + _LABEL_ROOM < axes.right:
             yield _text(x + 4, TOP + 10, f"epoch {epoch}", "start", 0.6)
 
 
-def _title(title: str, lines: Sequence[Line]) -> Iterator[str]:
-    yield f'<text x="{LEFT}" y="15" {_FONT} font-weight="600" fill="currentColor">{escape(title)}</text>'
+def _title(title: str, lines: Sequence[Line], axes: Axes) -> Iterator[str]:
+    begin = LEFT if axes.width == WIDTH else 8  # the names of the lines need the room
+    yield f'<text x="{begin}" y="15" {_FONT} font-weight="600" fill="currentColor">{escape(title)}</text>'
     if len(lines) == 1 and lines[0].name == title:
         return
-    x = WIDTH - RIGHT
+    x = axes.right
     for line in reversed(lines):
         x -= 7 * len(line.name) + 8
         yield _text(x, 15, line.name, "start")

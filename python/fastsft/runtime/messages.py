@@ -12,7 +12,7 @@ from typing import Any
 
 from fastsft.runtime.place import launch
 from fastsft.runtime.standard_streams import say
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal_text import fitted, visible
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()
@@ -60,7 +60,7 @@ def tell(text: str) -> None:
         return
     if launch().rank == 0:
         with _above_bars():
-            say(visible(text, keep="\n\t\r"))
+            say(fitted(visible(text, keep="\n\t\r"), sys.stdout))
 
 
 def _above_bars() -> contextlib.AbstractContextManager[Any]:
@@ -74,4 +74,4 @@ def rank0_print(*args: Any) -> None:
     # Read where FastChat's scripts set it; importing the module here would import it in a circle.
     local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
     if local_rank == 0 and os.environ.get("RANK", "0") == "0":
-        say(" ".join(map(str, args)))
+        say(fitted(" ".join(map(str, args)), sys.stdout))

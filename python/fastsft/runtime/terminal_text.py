@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import textwrap
 import unicodedata
 from typing import TextIO
 
@@ -20,6 +22,26 @@ def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
 def one_line(text: str) -> str:
     """As `visible`, line breaks and tabs escaped, too."""
     return visible(text, keep="")
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """`text` for a terminal: lines that are too long go on below at a word; paths and tables stay whole.
+
+    As it is for a stream that is no terminal.
+    """
+    if stream is None or stream.closed or not stream.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 20)
+    return "\n".join(_filled(line, width) for line in text.split("\n"))
+
+
+def _filled(line: str, width: int) -> str:
+    if len(line) <= width or "  " in line.lstrip() or "\t" in line:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:

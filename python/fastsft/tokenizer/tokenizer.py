@@ -63,6 +63,11 @@ class Tokenizer:
         nobody reproduces, or there are none.
         """
         root = Path(directory)
+        if not root.is_dir():
+            raise ValueError(
+                f"{directory}: expected a directory with the files of a tokenizer, got none; a model of the "
+                "hub is one after: hf download NAME --local-dir DIR"
+            )
         templates = [f"{TEMPLATES}/{path.name}" for path in (root / TEMPLATES).glob("*.jinja")]
         for name in [*NAMES, *templates]:
             path = file_inside(root, name)

@@ -142,7 +142,12 @@ class Trainer(
         self.model.build(args, groups, recompute)
         self._build_time, self._has_trained = round(time.monotonic() - built, 4), False
         self.progress = Progress(args, work=work_of(self) if train_dataset is not None else None)
-        reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir))]
+        reports = [
+            *make_trackers(args.report_to),
+            LossReports(
+                args.run_name or str(args.output_dir), str(getattr(self.model, "source_directory", ""))
+            ),
+        ]
         self.callbacks = CallbackHandler([DefaultFlow(), *reports, *callbacks, self.progress], args)
         self.state, self.best_model = self._new_state(), BestModel(self)
         self._counter, self.start_time = TokenCounter(args), time.monotonic()

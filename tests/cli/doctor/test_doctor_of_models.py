@@ -75,4 +75,12 @@ def test_a_template_that_the_tokenizer_cannot_do(patient: Patient) -> None:
 def test_a_model_of_the_hub_is_not_fetched(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     mark, text = patient(model_name_or_path="nobody/nothing")["model"]
-    assert mark == "not checked" and "fetches nothing" in text
+    assert patient.status == 1 and mark == "failed" and "fetches nothing" in text
+    assert "-> correct the path; of a hub model: hf download nobody/nothing" in text
+
+
+def test_positions_that_are_stretched_are_a_warning(patient: Patient) -> None:
+    mark, text = patient(model_max_length="4096")["model"]
+    assert patient.status == 0 and mark == "warning"
+    assert "--model_max_length 4096 is above the model's 2048 positions" in text
+    assert "--model_max_length 2048 leaves the model's positions as they are" in text

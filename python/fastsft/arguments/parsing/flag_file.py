@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from fastsft.arguments.parsing import near_flags
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.runtime.regular_files import read_json, read_text
 
 
@@ -51,11 +52,12 @@ def flag_defaults(
     defaults = {}
     for key, value in content.items():
         name = key.lstrip("-").replace("-", "_")
+        name = SHORT_NAMES.get(name, name) if name not in actions else name
         if name not in actions:
             hint = near_flags.hints([f"--{name}"], [f"--{known}" for known in actions])[0]
             raise ValueError(f"--config: {path}: unknown key {key!r}; {hint.removeprefix(f'--{name}: ')}")
         if name in defaults:
-            raise ValueError(f"--config: {path}: {key} is there twice, with - and with _")
+            raise ValueError(f"--config: {path}: {key} is there twice, in two spellings")
         defaults[name] = _value(key, value, actions[name], hints.get(name, str), path)
     return defaults
 

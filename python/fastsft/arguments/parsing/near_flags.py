@@ -1,36 +1,66 @@
-"""Message about an unknown flag: the nearest known one where one is near, or why there is none."""
+"""Message about an unknown flag: what another trainer means by it, or the known one that is near, if any."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-_NEAR = 0.75  # of difflib's ratio: --conv_template is near --template, --lora_r is not near --local_rank
-_LORA = re.compile(r"(^|_)q?lora(_|$)")
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, is_of_lora
+
+_LETTERS_PER_SLIP = 5  # of a flag: --lr has no slip, --learnig_rate may have two
+_MOST_SLIPS = 3
+_AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
 
 
 def near_flag(name: str, known: Iterable[str]) -> str | None:
-    """The known flag whose name is nearest, all without dashes in front; None when none is near."""
-    found = difflib.get_close_matches(name.replace("-", "_"), list(known), 1, _NEAR)
-    return found[0] if found else None
+    """The known flag whose name is near, all without dashes in front; None when none is.
+
+    Near: a few slips of the pen, more in a longer name; or some of the words of one known flag alone.
+    """
+    wanted = name.replace("-", "_")
+    names = sorted({each.replace("-", "_") for each in known})
+    limit = min(len(wanted) // _LETTERS_PER_SLIP, _MOST_SLIPS)
+    distance, nearest = min(((slips(wanted, each, limit), each) for each in names), default=(limit + 1, ""))
+    if distance <= limit:
+        return nearest
+    longer = [each for each in names if f"_{wanted}_" in f"_{each}_"] if "_" in wanted else []
+    return longer[0] if len(longer) == 1 else None
+
+
+def slips(given: str, known: str, limit: int) -> int:
+    """Letters left out, added, changed or exchanged with their neighbour; limit + 1 for more than `limit`."""
+    if abs(len(given) - len(known)) > limit:
+        return limit + 1
+    two_above: list[int] = []
+    above = list(range(len(known) + 1))
+    for i, letter in enumerate(given, 1):
+        row = [i]
+        for j, other in enumerate(known, 1):
+            cost = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == known[j - 2] and given[i - 2] == other:
+                cost = min(cost, two_above[j - 2] + 1)
+            row.append(cost)
+        two_above, above = above, row
+    return min(above[-1], limit + 1)
 
 
 def hints(flags: Sequence[str], known: Iterable[str]) -> list[str]:
     """A hint for each of `flags`, as they were written; `known` with two dashes in front."""
     names = [flag.lstrip("-") for flag in known if flag.startswith("--")]
-    lora = [flag for flag in flags if _LORA.search(_name(flag))]
+    names += [short for short, full in SHORT_NAMES.items() if full in names]
+    lora = [flag for flag in flags if is_of_lora(_name(flag))]
     said = [about_lora(lora)] if lora else []
-    for flag in flags:
-        if flag in lora:
-            continue
-        near = near_flag(_name(flag), names)
-        said.append(
-            f"{flag}: the nearest known flag is --{near}"
-            if near
-            else f"{flag}: no known flag is near it (fastsft args lists all)"
-        )
-    return said
+    return said + [f"{flag}: {_hint(_name(flag), names)}" for flag in flags if flag not in lora]
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    foreign = about_foreign(name)
+    if foreign is not None:
+        return foreign
+    near = near_flag(name, names)
+    return (
+        f"the nearest known flag is --{near}" if near else "no known flag is near it (fastsft args lists all)"
+    )
 
 
 def about_lora(flags: Sequence[str]) -> str:
@@ -39,6 +69,21 @@ def about_lora(flags: Sequence[str]) -> str:
         f"{', '.join(flags)}: LoRA is not in yet, fastsft trains all weights; leave LoRA's flags out, or "
         "train the adapter with FastChat's fastchat.train.train_lora"
     )
+
+
+def clearer(message: str) -> str:
+    """argparse's message about a beginning of several flags: each once, or the hint of `about_foreign`."""
+    found = _AMBIGUOUS.search(message)
+    if found is None:
+        return message
+    flag, matches = found[1], found[2].split(", ")
+    if is_of_lora(_name(flag)):
+        return about_lora([flag])
+    foreign = about_foreign(_name(flag))
+    if foreign is not None:
+        return f"{flag}: {foreign}"
+    flags = dict.fromkeys(f"--{_name(match)}" for match in matches)
+    return f"{flag} is the beginning of several flags: {', '.join(flags)}"
 
 
 def _name(flag: str) -> str:

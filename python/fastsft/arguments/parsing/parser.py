@@ -14,8 +14,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
+import fastsft
 from fastsft.arguments.parsing.flag_file import flag_defaults, read_flag_file
-from fastsft.arguments.parsing.parser_options import nearest, options_of, spellings, word_type
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
+from fastsft.arguments.parsing.help_text import HelpAction
+from fastsft.arguments.parsing.near_flags import clearer
+from fastsft.arguments.parsing.parser_options import (
+    options_of,
+    spellings,
+    unknown_words,
+    word_type,
+)
 from fastsft.runtime.regular_files import read_text
 
 _CONFIG = "config"
@@ -26,12 +35,19 @@ class DataclassParser(ArgumentParser):
 
     `--config FILE.yaml|json` gives flags; the command line wins. An unknown option raises ValueError and
     names the nearest known one; a value of the wrong type leaves with argparse's exit status 2. Other
-    keyword arguments are argparse's (`fromfile_prefix_chars="@"` reads flags from @file).
+    keyword arguments are argparse's (`fromfile_prefix_chars="@"` reads flags from @file). `--model` and
+    `--data` are `--model_name_or_path` and `--data_path`, where no field has these names.
     """
 
     def __init__(self, dataclass_types: type | Iterable[type] | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", ArgumentDefaultsHelpFormatter)
-        super().__init__(**kwargs)
+        kwargs.setdefault("prog", _program())
+        has_help = kwargs.pop("add_help", True)
+        super().__init__(**kwargs, add_help=False)
+        if has_help:
+            self.add_argument(
+                "-h", "--help", action=HelpAction, help="flags by subject; all of them: --help all"
+            )
         kinds = dataclass_types or []
         self.dataclass_types: list[type] = [kinds] if isinstance(kinds, type) else list(kinds)
         for kind in self.dataclass_types:
@@ -87,15 +103,12 @@ class DataclassParser(ArgumentParser):
         if return_remaining_strings:
             return (*outputs, remaining)
         if remaining:
-            raise ValueError(
-                "Some specified arguments are not used by the HfArgumentParser: "
-                f"{remaining}{nearest(remaining, self._option_string_actions)}"
-            )
+            raise ValueError(unknown_words(remaining, self._option_string_actions))
         return tuple(outputs)
 
     def error(self, message: str) -> NoReturn:
         """Leave with status 2; without argparse's usage, which would be hundreds of lines."""
-        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help lists all flags\n")
+        self.exit(2, f"{self.prog}: error: {clearer(message)}; {self.prog} --help all lists all flags\n")
 
     def parse_values(
         self,
@@ -116,10 +129,17 @@ class DataclassParser(ArgumentParser):
             configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
             if configs:
                 self._take_config(str(configs[-1]))
-        namespace, remaining = self.parse_known_args(words)
+        namespace, remaining = self.parse_known_args([self._in_full(word) for word in words])
         if self._reads_config:
             delattr(namespace, _CONFIG)
         return namespace, remaining
+
+    def _in_full(self, word: str) -> str:
+        """--model is --model_name_or_path, unless it is a flag of its own or the other one is none."""
+        flag, equals, value = word.partition("=")
+        full = f"--{SHORT_NAMES.get(flag.removeprefix('--'), '')}"
+        known = self._option_string_actions
+        return f"{full}{equals}{value}" if flag[:2] == "--" and flag not in known and full in known else word
 
     def _take_config(self, path: str) -> None:
         """Keys of a file become defaults, so that flags win."""
@@ -151,9 +171,8 @@ class DataclassParser(ArgumentParser):
         known = {f.name for kind in self.dataclass_types for f in dataclasses.fields(kind) if f.init}
         unused = sorted(set(names) - known)
         if unused:
-            near = nearest([f"--{name}" for name in unused], [f"--{name}" for name in known])
-            hints = near.replace("--", "").replace("flag", "name")
-            raise ValueError(f"Some keys are not used by the HfArgumentParser: {unused}{hints}")
+            said = unknown_words([f"--{name}" for name in unused], [f"--{name}" for name in known])
+            raise ValueError(said.replace("--", "").replace("flag", "name"))
 
     def parse_json_file(self, json_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """`parse_dict` on a JSON file."""
@@ -164,6 +183,13 @@ class DataclassParser(ArgumentParser):
         import yaml  # type: ignore[import-untyped]
 
         return self.parse_dict(yaml.safe_load(Path(yaml_file).read_text(encoding="utf-8")), allow_extra_keys)
+
+
+def _program() -> str | None:
+    """The command that runs one of fastsft's own scripts; None, which is argparse's choice, for others."""
+    path = Path(sys.argv[0]) if sys.argv else Path()
+    ours = Path(fastsft.__file__).parent
+    return f"python -m fastsft.{path.stem}" if path.suffix == ".py" and path.parent == ours else None
 
 
 def _default_files(look: bool, filename: str | Path | None) -> list[Path]:

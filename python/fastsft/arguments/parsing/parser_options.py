@@ -11,6 +11,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from fastsft.arguments.parsing.near_flags import hints
 
+# As every command takes them.
+MODEL_NAMES, DATA_NAMES = ("--model_name_or_path", "--model"), ("--data_path", "--data")
+
 _TRUE = ("yes", "true", "t", "y", "1")
 _FALSE = ("no", "false", "f", "n", "0")
 
@@ -110,8 +113,8 @@ def _by_name(choices: Sequence[Any]) -> Callable[[str], Any]:
     return lambda word: by_name.get(word, word)
 
 
-def nearest(words: Sequence[str], options: Iterable[str]) -> str:
-    """Message about words that no option takes: the nearest known flag, and quotes for stray values."""
+def unknown_words(words: Sequence[str], options: Iterable[str]) -> str:
+    """Message about words that no option takes: a hint for each flag, and quotes for stray values."""
     known, flags, strays = list(options), [], []
     belongs_to_flag = False
     for word in words:
@@ -120,5 +123,5 @@ def nearest(words: Sequence[str], options: Iterable[str]) -> str:
         elif not word.startswith("-") and not belongs_to_flag:
             strays.append(f"{word!r} follows no flag; a value with spaces needs quotes")
         belongs_to_flag = word.startswith("--") and "=" not in word
-    said = [*hints(flags, known), *strays]
-    return "; " + "; ".join(said) if said else ""
+    said = [*hints(flags, known), *strays] or [f"{words[0]} is no flag; flags begin with two dashes"]
+    return f"{'unknown flag ' if flags else ''}{'; '.join(said)}"

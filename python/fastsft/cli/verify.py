@@ -1,0 +1,91 @@
+"""`fastsft verify DIR`: whether a model directory or a checkpoint is whole, and its parts agree."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from fastsft import _C
+from fastsft.cli.inspect import complain, say
+from fastsft.doctor.examination import examined
+from fastsft.doctor.lines import count_text, result_text
+from fastsft.doctor.result import FAILED, Result
+from fastsft.reporting.columns import page_width
+from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.verification import contents, files
+from fastsft.verification.comparison import Difference, compare, open_weights, summed
+from fastsft.verification.subject import Subject
+
+# name -> (check, the way out where its error names none)
+CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
+    "files": (files.check_files, "copy or download the directory again"),
+    "config": (contents.check_config, "name a Hugging Face model directory of a supported family"),
+    "tensors": (contents.check_tensors, "copy or download the weights again"),
+    "values": (contents.check_values, "copy or download the weights again"),
+    "tied weights": (contents.check_tied, "copy or download the weights again"),
+    "tokenizer": (contents.check_tokenizer, "copy or download the tokenizer's files again"),
+    "template": (contents.check_template, "copy or download the tokenizer's files again"),
+    "state": (files.check_state, "take another checkpoint"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0: all ok, or only warnings, and equal where two are compared; 1: not; 2: no directory."""
+    args = parse(arguments)
+    try:
+        for folder in filter(None, [args.directory, args.against]):
+            if not folder.is_dir():
+                raise ValueError(f"{folder}: expected a model directory or a checkpoint, got {_kind(folder)}")
+    except ValueError as error:
+        complain("verify", error)
+        return 2
+    if args.against is not None:
+        return _compare(args.directory, args.against)
+    seen = []
+    for result in verify(args.directory):
+        seen.append(result)
+        say(result_text(result, page_width(), has_colour(sys.stdout)))
+    say(count_text(seen))
+    return 1 if any(result.mark == FAILED for result in seen) else 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fastsft verify",
+        description=__doc__,
+        epilog="Every byte is read, in blocks. Nothing is written.",
+    )
+    parser.add_argument(
+        "directory", metavar="DIR", type=Path, help="a model directory, or output/checkpoint-N"
+    )
+    parser.add_argument(
+        "--against", metavar="DIR", type=Path, help="compare the tensors with those of this one"
+    )
+    return parser.parse_args(arguments)
+
+
+def verify(directory: Path) -> Iterator[Result]:
+    """One result a check, as they come."""
+    subject = Subject(directory)
+    for name, (check, way_out) in CHECKS.items():
+        yield examined(name, lambda check=check: check(subject), way_out)  # type: ignore[misc]
+
+
+def _kind(path: Path) -> str:
+    return "a file" if path.exists() else "nothing of that name"
+
+
+def _compare(directory: Path, against: Path) -> int:
+    try:
+        found = summed(compare(open_weights(directory), open_weights(against)), _say_difference)
+    except (ValueError, OSError, _C.FileError) as error:
+        complain("verify", error)
+        return 1
+    say(visible(f"{directory} and {against}: {found.summary()}"))
+    return 0 if found.is_equal else 1
+
+
+def _say_difference(found: Difference) -> None:
+    say(visible(f"{found.name}: {found.text}"))

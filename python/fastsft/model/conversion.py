@@ -1,0 +1,193 @@
+"""A model directory made from another one or from a checkpoint: other dtype, other files, the same values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.config import json_text
+from fastsft.model.directory import check_free_space, digest_durably
+from fastsft.model.master_weights import MasterWeights, has_master_weights
+from fastsft.model.stored_weights import (
+    DTYPES,
+    EMBEDDING,
+    HEAD,
+    StoredTensor,
+    StoredWeights,
+    bits_of,
+    differences,
+)
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.regular_files import file_inside, read_regular
+from fastsft.tokenizer.kept_files import KeptFiles
+
+_STORED = {name: stored for stored, name in DTYPES.items()}
+_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
+_COPIED = (
+    "generation_config.json",
+    "README.md",
+    "LICENSE",
+    "LICENSE.txt",
+    "NOTICE",
+    "NOTICE.txt",
+    "USE_POLICY.md",
+)
+_ROOM_FOR_SMALL_FILES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Result of a conversion. left_out: tensors of the source that the model does not need."""
+
+    directory: Path
+    tensors: int
+    bytes: int
+    files: int
+    left_out: list[str]
+
+
+def convert_model(source: Path, target: Path, dtype: str | None, max_shard_size: int) -> Converted:
+    """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
+
+    dtype: float32, bfloat16 or float16, rounded to nearest even once: from the float32 weights of a
+    checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
+    max_shard_size: bytes of a weight file. One unit is in memory at a time. `target` appears whole or
+    not at all. ValueError for a source that is not a whole model of a known family, a target that is there,
+    and a value that the dtype cannot hold.
+    """
+    from fastsft import _C
+
+    if os.path.lexists(target):
+        raise ValueError(f"{target}: is there already, and nothing is overwritten; choose another name")
+    weights = _whole_weights(source)
+    kept, left_out = _split(weights)
+    stored = {each.name: _STORED[dtype] if dtype else each.dtype for each in kept}
+    size = sum(each.count * _BITS[stored[each.name]] // 8 for each in kept)
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    check_free_space(parent, size + _ROOM_FOR_SMALL_FILES)
+    staging = _C.AtomicDirectory(str(parent), target.name)
+    try:
+        values = _Values(weights, stored)
+        files = _write_weights(staging.path, values, kept, stored, max_shard_size)
+        number = sum(each.name.endswith(".safetensors") for each in files)
+        files += _write_small_files(Path(staging.path), source, dtype)
+        staging.commit(target.name, _C.Manifest(0, 1, "", files))
+    finally:
+        staging.discard()
+    return Converted(target, len(kept), size, number, left_out)
+
+
+def _whole_weights(source: Path) -> StoredWeights:
+    """ValueError with the first fault of a source that is no whole model."""
+    from fastsft import _C
+
+    if not source.is_dir():
+        raise ValueError(f"{source}: expected a model directory or a checkpoint, got no directory")
+    shapes = _C.parameter_shapes(CausalLM.from_pretrained(str(source)).config.to_json_string())
+    if (source / "manifest.json").exists() and (broken := _C.verify_directory(str(source), checksums=False)):
+        raise ValueError(f"{source}: {broken[0]}; take another checkpoint, or copy this one again")
+    weights = StoredWeights(source)
+    problems = weights.problems or [f"{source}: {line}" for line in differences(shapes, weights)]
+    if problems:
+        more = f" (and {len(problems) - 1} more faults)" if len(problems) > 1 else ""
+        raise ValueError(f"{problems[0]}{more}; fastsft verify {source} says more")
+    return weights
+
+
+def _split(weights: StoredWeights) -> tuple[list[StoredTensor], list[str]]:
+    """The tensors of the model, and the names of others: the second copy of tied weights, tables of rope."""
+    config = CausalLM.from_pretrained(str(weights.directory)).config
+    left_out = [name for name in weights.tensors if name.endswith("rotary_emb.inv_freq")]
+    if config.get("tie_word_embeddings") and HEAD in weights.tensors:
+        if not weights.is_same(EMBEDDING, weights, HEAD):
+            raise ValueError(
+                f"{weights.directory}: config.json ties {HEAD} to {EMBEDDING}, and they differ; set "
+                "tie_word_embeddings as the model was trained, or remove the one that is not of it"
+            )
+        left_out.append(HEAD)
+    return [each for name, each in weights.tensors.items() if name not in left_out], left_out
+
+
+class _Values:
+    """Tensors as they are to be written. stored: dtypes by name."""
+
+    def __init__(self, weights: StoredWeights, stored: dict[str, str]) -> None:
+        self._weights, self._stored = weights, stored
+        self._masters: MasterWeights | None = None
+        others = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
+        if others and has_master_weights(weights.directory):
+            config = CausalLM.from_pretrained(str(weights.directory)).config.to_json_string()
+            self._masters = MasterWeights(weights.directory, config)
+
+    def read(self, name: str) -> Any:
+        """ValueError where a checkpoint's model is not its float32 weights, rounded."""
+        value, entry, dtype = self._weights.read(name), self._weights.tensors[name], self._stored[name]
+        if entry.dtype == dtype or self._masters is None:
+            return _rounded(value, DTYPES[dtype], name)
+        master = self._masters.read(name)
+        if bits_of(_rounded(master, DTYPES[entry.dtype], name)) != bits_of(value):
+            raise ValueError(
+                f"{entry.file}: {name} is not what the optimizer's files hold, rounded to {entry.dtype}; "
+                "take another checkpoint, or leave out --dtype"
+            )
+        return _rounded(master, DTYPES[dtype], name)
+
+
+def _write_weights(
+    path: str, values: _Values, kept: list[StoredTensor], stored: dict[str, str], max_shard_size: int
+) -> list[Any]:
+    """The digests of the files."""
+    from fastsft import _C
+
+    specs = [_C.TensorSpec(each.name, stored[each.name], list(each.shape)) for each in kept]
+    # Larger elements first: each begins at a multiple of its size.
+    order = sorted(range(len(kept)), key=lambda number: -_BITS[stored[kept[number].name]])
+    files = _C.WeightFiles(path, specs, order, max_shard_size)
+    try:
+        for number in order:
+            files.write(bits_of(values.read(kept[number].name)))
+        return list(files.commit(sum(each.count for each in kept)))
+    except BaseException:
+        files.discard()
+        raise
+
+
+def _rounded(tensor: Any, dtype: str, name: str) -> Any:
+    """To nearest even. ValueError for a finite value that becomes infinite."""
+    import torch
+
+    rounded = tensor.to(getattr(torch, dtype))
+    if rounded.dtype == torch.float16 and tensor.dtype != torch.float16:
+        lost = int((rounded.isinf() & tensor.isfinite()).sum())
+        if lost:
+            raise ValueError(
+                f"{name}: {lost:,} values are beyond 65504, which float16 cannot hold; take --dtype bfloat16"
+            )
+    return rounded
+
+
+def _write_small_files(folder: Path, source: Path, dtype: str | None) -> list[Any]:
+    """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
+    for name, content in _small_files(source, dtype):
+        replace_file(folder / name, content)
+    tokenizer = KeptFiles.of(source)
+    tokenizer.write(folder)
+    names = [name for name in ("config.json", *_COPIED) if (folder / name).is_file()]
+    return [digest_durably(folder, name) for name in (*names, *tokenizer.contents)]
+
+
+def _small_files(source: Path, dtype: str | None) -> Iterator[tuple[str, str | bytes]]:
+    config = CausalLM.from_pretrained(str(source)).config
+    if dtype is not None:
+        names = [name for name in ("torch_dtype", "dtype") if name in config] or ["torch_dtype"]
+        config.update(dict.fromkeys(names, dtype))
+    yield "config.json", json_text(dict(config))
+    for name in _COPIED:
+        path = file_inside(source, name)
+        if path is not None:
+            yield name, read_regular(path)

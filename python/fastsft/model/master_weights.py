@@ -1,0 +1,97 @@
+"""The float32 weights in the optimizer files of a checkpoint, as tensors of the model."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastsft.model.stored_weights import as_tensor
+
+_FILES = "optimizer-rank-*-of-*.safetensors"
+Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and the file that has them
+
+
+def has_master_weights(directory: Path) -> bool:
+    """True if a checkpoint has the state of its optimizer."""
+    return any(directory.glob(_FILES))
+
+
+class MasterWeights:
+    """Reads one tensor at a time; the unit that it is in is in memory.
+
+    config_json: of the model. ValueError for files that are not the whole state of this model.
+    """
+
+    def __init__(self, directory: Path, config_json: str) -> None:
+        from fastsft import _C
+
+        self._parts: dict[str, list[Part]] = {}
+        self._places: dict[str, tuple[str, int, list[int]]] = {}
+        hashes: dict[str, str] = {}
+        sizes: dict[str, int] = {}
+        for unit, digest, size, places in _C.unit_layouts(config_json):
+            hashes[unit], sizes[unit] = digest, size
+            self._parts[unit] = []
+            self._places.update({name: (unit, offset, shape) for name, shape, offset in places})
+        for path in sorted(directory.glob(_FILES)):
+            for unit, digest, begin, end in _units(path):
+                if hashes.get(unit) != digest:
+                    raise ValueError(f"{path}: its unit {unit} is of another model than config.json")
+                self._parts[unit].append((begin, end, path))
+        for unit, size in sizes.items():
+            _check_whole(directory, unit, self._parts[unit], size)
+        self._held: tuple[str, Any] | None = None
+
+    def read(self, name: str) -> Any:
+        """The values of one tensor, float32."""
+        unit, offset, shape = self._places[name]
+        if self._held is None or self._held[0] != unit:
+            self._held = None
+            self._held = unit, self._read_unit(unit)
+        return self._held[1][offset : offset + math.prod(shape)].reshape(shape)
+
+    def _read_unit(self, unit: str) -> Any:
+        import torch
+
+        from fastsft import _C
+
+        parts = []
+        for begin, end, path in sorted(self._parts[unit]):
+            values = as_tensor(_C.SafetensorsReader(str(path)).bytes(f"{unit}.master"), "F32")
+            if values.numel() != end - begin:
+                raise ValueError(
+                    f"{path}: {unit}.master: expected {end - begin} values, got {values.numel()}"
+                )
+            parts.append(values)
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> None:
+    """ValueError unless the parts are every element of the unit once; padding may follow."""
+    end = 0
+    for begin, last, _ in sorted(parts):
+        if begin != end or last < begin:
+            break
+        end = last
+    else:
+        if end >= size:
+            return
+    raise ValueError(
+        f"{directory}: the optimizer's files have not all of {unit}; a file is missing or damaged"
+    )
+
+
+def _units(path: Path) -> Iterator[tuple[str, str, int, int]]:
+    """Name, hash, begin and end of the units of a file, by its metadata."""
+    from fastsft import _C
+
+    text = _C.SafetensorsReader(str(path)).metadata.get("fastsft", "")
+    try:
+        for unit in json.loads(text)["units"]:
+            if unit["end"] > unit["begin"]:
+                yield str(unit["name"]), str(unit["hash"]), int(unit["begin"]), int(unit["end"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise ValueError(f"{path}: not an optimizer file of fastsft, or a damaged one") from None

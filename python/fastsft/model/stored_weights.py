@@ -1,0 +1,183 @@
+"""The tensors of a model directory by name, read one at a time: safetensors, and pickled weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastsft.model.config import has_safetensors
+from fastsft.model.weights import pickled_files, pickled_tensors
+from fastsft.runtime.regular_files import open_regular
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # that are read
+BLOCK = 1 << 22  # elements that are looked at together
+WIDTHS = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}  # bytes of an element
+_OF_TORCH = {f"torch.{name}": stored for stored, name in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor as the header of its file has it.
+
+    dtype: in the words of safetensors, BF16. begin: its first byte in the data of a safetensors file.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    begin: int = 0
+
+    @property
+    def count(self) -> int:
+        """Of its elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+class StoredWeights:
+    """Headers of all weight files. files: their paths; tensors: by name; problems: a line for each fault.
+
+    Files that cannot be read are among the problems. ValueError where no weights are there.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        from fastsft import _C
+
+        self.directory = Path(directory)
+        self.is_pickled = not has_safetensors(directory)
+        paths = pickled_files(self.directory) if self.is_pickled else _C.weight_files(str(directory))
+        self.files = [Path(path) for path in paths]
+        self.tensors: dict[str, StoredTensor] = {}
+        self.problems: list[str] = []
+        self._open: tuple[Path, Any] | None = None
+        for file in self.files:
+            self._list(file)
+
+    def _list(self, file: Path) -> None:
+        try:
+            found = self._entries(file)
+        except (ValueError, RuntimeError, OSError) as error:
+            self.problems.append(str(error))
+            return
+        self.problems += [
+            f"{file}: {each.name} is in two files" for each in found if each.name in self.tensors
+        ]
+        self.tensors.update({each.name: each for each in found})
+
+    def _entries(self, file: Path) -> list[StoredTensor]:
+        content = self._content(file)
+        if self.is_pickled:
+            return [
+                StoredTensor(name, _OF_TORCH.get(str(each.dtype), str(each.dtype)), tuple(each.shape), file)
+                for name, each in content.items()
+            ]
+        return [
+            StoredTensor(each.name, each.dtype, tuple(each.shape), file, int(each.begin))
+            for each in content.tensors
+        ]
+
+    def _content(self, file: Path) -> Any:
+        """One file is open at a time: tensors of a file follow each other."""
+        from fastsft import _C
+
+        if self._open is None or self._open[0] != file:
+            self._open = None
+            content = dict(pickled_tensors(file)) if self.is_pickled else _C.SafetensorsReader(str(file))
+            self._open = file, content
+        return self._open[1]
+
+    def read(self, name: str) -> Any:
+        """The values of one tensor, in memory of their own, with the type of the file.
+
+        ValueError for a type that no weight has.
+        """
+
+        entry = self.tensors[name]
+        if entry.dtype not in DTYPES:
+            raise ValueError(f"{entry.file}: {name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
+        content = self._content(entry.file)
+        if self.is_pickled:
+            return content[name].detach().contiguous()
+        return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
+
+    def blocks(self, name: str) -> Iterator[Any]:
+        """The values of one tensor, flat, in parts of at most BLOCK elements: memory does not depend on it.
+
+        ValueError for a type that no weight has, and for a file that became shorter.
+        """
+        entry = self.tensors[name]
+        if entry.dtype not in DTYPES or self.is_pickled:
+            yield from self.read(name).reshape(-1).split(BLOCK)
+            return
+        size = WIDTHS[entry.dtype]
+        with open_regular(entry.file, "a file of weights") as file:
+            file.seek(8 + int.from_bytes(file.read(8), "little") + entry.begin)
+            for first in range(0, entry.count, BLOCK):
+                wanted = min(BLOCK, entry.count - first) * size
+                data = file.read(wanted)
+                if len(data) != wanted:
+                    raise ValueError(f"{entry.file}: {name}: the file became shorter while it was read")
+                yield as_tensor(data, entry.dtype)
+
+    def is_same(self, name: str, other: StoredWeights, other_name: str) -> bool:
+        """True if two tensors have the same shape, type and bits."""
+        ours, theirs = self.tensors[name], other.tensors[other_name]
+        if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+            return False
+        pairs = zip(self.blocks(name), other.blocks(other_name), strict=True)
+        return all(bits_of(mine) == bits_of(yours) for mine, yours in pairs)
+
+
+def as_tensor(data: bytes, dtype: str) -> Any:
+    """The flat tensor of the bytes of a safetensors file, without a copy; nobody writes to it."""
+    import torch
+
+    if not data:
+        return torch.empty(0, dtype=getattr(torch, DTYPES[dtype]))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
+        return torch.frombuffer(data, dtype=getattr(torch, DTYPES[dtype]))
+
+
+def bits_of(tensor: Any) -> memoryview:
+    """The bytes of a contiguous tensor."""
+    import torch
+
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def extremes(parts: Iterable[Any]) -> tuple[int, float]:
+    """Values of the parts of a tensor that are not finite, and the largest magnitude of the others."""
+    bad, most = 0, 0.0
+    for part in parts:
+        finite = part.isfinite()
+        bad += int(part.numel() - int(finite.sum()))
+        if bool(finite.any()):
+            most = max(most, float(part[finite].abs().max()))
+    return bad, most
+
+
+def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights) -> list[str]:
+    """A line for each tensor that is missing, of another shape or type, or has no place in the model.
+
+    shapes: of the model's own tensors, by name. A head next to tied weights, and tables of rope that old
+    releases of transformers saved, have a place.
+    """
+    expected = {name: tuple(shape) for name, shape in shapes}
+    problems = [f"missing: {name}" for name in expected if name not in stored.tensors]
+    for name, entry in stored.tensors.items():
+        if name not in expected:
+            if name != HEAD and not name.endswith("rotary_emb.inv_freq"):
+                problems.append(f"config.json has no place for {name}")
+        elif entry.shape != expected[name]:
+            problems.append(f"{name}: expected shape {list(expected[name])}, got {list(entry.shape)}")
+        elif entry.dtype not in DTYPES:
+            problems.append(f"{name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
+    return problems

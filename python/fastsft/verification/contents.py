@@ -1,0 +1,147 @@
+"""Configuration, tensors, tokenizer and template of a model directory agree with each other."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.conversation_labels import check_tokenizer as check_padding
+from fastsft.doctor.model_files import raise_weight_problems, weights_text
+from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.inspection.data_report import note_stop_token
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.stored_weights import DTYPES, EMBEDDING, HEAD, StoredWeights, extremes
+from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.verification.files import named
+from fastsft.verification.subject import Subject
+
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def check_config(subject: Subject) -> str:
+    """config.json describes a model of a known family."""
+    model = CausalLM.from_pretrained(str(subject.directory))
+    subject.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
+    subject.model = model
+    count = sum(math.prod(shape) for _, shape in subject.shapes)
+    return f"{model.config.get('model_type')}, {count:,} parameters"
+
+
+def check_tensors(subject: Subject) -> str:
+    """Every tensor of the configuration is there with its shape, and no other."""
+    subject.weights = StoredWeights(subject.directory)
+    config = subject.need("model", "a config.json of a known family").config
+    raise_weight_problems(subject.weights, subject.shapes)
+    _check_index(subject.weights)
+    named_type = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
+    found = {DTYPES[each.dtype] for each in subject.weights.tensors.values() if each.dtype in DTYPES}
+    if named_type and named_type not in found:
+        raise ProblemError(
+            f"{weights_text(subject.weights)}; config.json says {named_type}",
+            "loaders may convert them; fastsft convert writes the two alike",
+            WARNING,
+        )
+    return weights_text(subject.weights)
+
+
+def _check_index(weights: StoredWeights) -> None:
+    """ProblemError unless the index names the file that each tensor is in."""
+    folder = weights.directory
+    if weights.is_pickled or os.path.lexists(folder / "model.safetensors"):
+        return
+    index = _C.read_weight_map(str(folder))
+    faults = [f"{name}: not in the index" for name in weights.tensors if name not in index]
+    for name, file in index.items():
+        found = weights.tensors.get(name)
+        if found is None:
+            faults.append(f"{name}: the index says {file}, no file has it")
+        elif found.file.resolve() != (folder / file).resolve():  # of the hub's cache they are links
+            faults.append(f"{name}: the index says {file}, it is in {found.file.name}")
+    if faults:
+        raise ProblemError(named(faults), "fastsft convert writes files and index alike")
+
+
+def check_values(subject: Subject) -> str:
+    """Every value is a finite number; a few million are in memory at a time."""
+    weights = subject.need("weights", "weights")
+    if weights.problems:
+        raise NotCheckedError("needs weight files that can be read")
+    faults, largest, where = [], 0.0, ""
+    for name, entry in weights.tensors.items():
+        if entry.dtype not in DTYPES:
+            continue
+        bad, most = extremes(weights.blocks(name))
+        if bad:
+            faults.append(f"{name}: {bad:,} of {entry.count:,} values are not finite")
+        if most > largest:
+            largest, where = most, name
+    if faults:
+        raise ProblemError(named(faults), "take a checkpoint from before, or copy the weights again")
+    return f"all finite; the largest is {largest:.3g}, in {where}" if where else "all are 0"
+
+
+def check_tied(subject: Subject) -> str:
+    """Tied weights are one tensor, or two that are equal."""
+    config = subject.need("model", "a config.json of a known family").config
+    weights = subject.need("weights", "weights")
+    if not config.get("tie_word_embeddings"):
+        return "config.json ties none"
+    if HEAD not in weights.tensors:
+        return "the head is the embedding, stored once"
+    if EMBEDDING not in weights.tensors:
+        raise NotCheckedError(f"needs {EMBEDDING}")
+    if not weights.is_same(EMBEDDING, weights, HEAD):
+        raise ProblemError(
+            f"config.json ties {HEAD} to {EMBEDDING}, and the two are stored with other values",
+            "set tie_word_embeddings as the model was trained, or remove the one that is not of it",
+        )
+    return "head and embedding are stored twice, with the same bits"
+
+
+def check_tokenizer(subject: Subject) -> str:
+    """The tokenizer loads; the embedding has a row for each token, and config.json names the same ones."""
+    subject.tokenizer = tokenizer = Tokenizer.from_pretrained(str(subject.directory))
+    config = subject.need("model", "a config.json of a known family").config
+    rows = int(config.get("vocab_size", 0))
+    if tokenizer.vocab_size > rows:
+        raise ProblemError(
+            f"{tokenizer.vocab_size:,} tokens, and {rows:,} rows of the embedding",
+            "take the tokenizer of this model, or resize the embedding",
+        )
+    others = [line for name in _IDS if (line := _other_id(name, config, tokenizer))]
+    text = f"{tokenizer.vocab_size:,} tokens, {rows:,} rows of the embedding"
+    if others:
+        raise ProblemError(
+            "\n".join([text, *others]),
+            "generation stops and pads by config.json; make the two alike",
+            WARNING,
+        )
+    return text
+
+
+def _other_id(name: str, config: dict[str, Any], tokenizer: Any) -> str:
+    """A line when config.json names another token than the tokenizer; pad alone may be in one only."""
+    known, own = config.get(name), getattr(tokenizer, name)
+    listed = known if isinstance(known, list) else [known]
+    if own is None or known is None or own in listed:
+        return ""
+    return f"{name}: {known} in config.json, {own} in the tokenizer"
+
+
+def check_template(subject: Subject) -> str:
+    """The chat template renders a conversation, whose replies end in a token that generation stops at."""
+    tokenizer = subject.need("tokenizer", "a tokenizer")
+    if not tokenizer.chat_template:
+        raise NotCheckedError("the tokenizer has no chat template; apply_chat_template needs one")
+    settings = LabelSettings(mask_policy="spans", template="model")
+    tokenizer.model_max_length = min(tokenizer.model_max_length, 1 << 20)
+    width, pad_id = check_padding(tokenizer, any_pad=True)
+    labeller = make_labeller(tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
+    made = describe(labeller)
+    if subject.model is not None:
+        note_stop_token(subject.model, tokenizer, made)
+    return f"renders a conversation; replies end with {made['stop_token']}"

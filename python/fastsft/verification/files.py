@@ -1,0 +1,117 @@
+"""Files against what fastsft noted when it wrote them, and the state of a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastsft import _C
+from fastsft.checkpoint.finished_run import RECORD_NAME
+from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
+from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
+from fastsft.doctor.result import WARNING, ProblemError
+from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
+from fastsft.planning.device_memory import size_text
+from fastsft.runtime.regular_files import read_json_object
+from fastsft.runtime.written_files import digest_of_file, written_in
+from fastsft.verification.subject import Subject
+
+_BROKEN_OFF = re.compile(r"\.fastsft-(tmp|new|old)-")
+_OPTIMIZER = "optimizer-rank-*.safetensors"
+_MOST_NAMED = 5
+
+
+def check_files(subject: Subject) -> str:
+    """Every file of the manifest, or on record as written by fastsft, is there with its checksum."""
+    folder = subject.directory
+    if (folder / "manifest.json").exists():
+        problems = list(_C.verify_directory(str(folder)))
+        if problems:
+            raise ProblemError(named(problems), "take another checkpoint, or copy this one again")
+        manifest = _C.read_manifest(str(folder))
+        size = size_text(sum(file.size for file in manifest.files))
+        return f"{len(manifest.files)} files, {size}, checksums as in the manifest{_step(subject, manifest)}"
+    if subject.is_checkpoint:
+        raise ProblemError("no manifest.json: the checkpoint was never finished", "take another checkpoint")
+    return _against_record(folder)
+
+
+def _step(subject: Subject, manifest: Any) -> str:
+    return f" of step {manifest.step}" if subject.is_checkpoint else ""
+
+
+def _against_record(folder: Path) -> str:
+    """Of a finished model: what fastsft wrote last under each name."""
+    absent = [name for name in _files_of_end(folder) if not (folder / name).is_file()]
+    if absent:
+        raise ProblemError(
+            f"missing, and the run left them: {named(absent)}", "take the model of a checkpoint"
+        )
+    record = {name: digests[-1] for name, digests in written_in(folder).items() if (folder / name).is_file()}
+    changed = [name for name, digest in record.items() if digest_of_file(folder / name) != digest]
+    weights = [name for name in changed if name.endswith(".safetensors")]
+    if weights:
+        raise ProblemError(
+            f"changed since fastsft wrote them: {named(weights)}",
+            "take the model from a checkpoint, or copy it again",
+        )
+    left = sorted(path.name for path in folder.iterdir() if _BROKEN_OFF.match(path.name))
+    if left:
+        raise ProblemError(
+            f"a save was broken off: {named(left)}",
+            "the same training command finishes or removes it",
+            WARNING,
+        )
+    if changed:
+        raise ProblemError(
+            f"changed since fastsft wrote them: {named(changed)}", "nothing, if you changed them", WARNING
+        )
+    if not record:
+        return "fastsft has not written them: there are no checksums to compare"
+    return f"{len(record)} files, checksums as fastsft noted them"
+
+
+def _files_of_end(folder: Path) -> list[str]:
+    """Names that a run left when it was over, as it says itself."""
+    try:
+        files = read_json_object(folder / RECORD_NAME).get("files")
+    except ValueError:
+        return []
+    return [str(name) for name in files] if isinstance(files, dict) else []
+
+
+def check_state(subject: Subject) -> str:
+    """Progress, optimizer and generators, which a run needs to resume."""
+    folder = subject.directory
+    if not subject.is_checkpoint:
+        return "a model, no checkpoint: there is no state of a run"
+    if holds_only_model(folder):
+        return "a model alone (--save_only_model True): no run can resume from it"
+    saved = read_run_state(folder)
+    check_run_state(saved, folder / STATE_NAME)
+    check_trainer_state(folder)
+    faults = [fault for path in sorted(folder.glob(_OPTIMIZER)) for fault in _faults(path)]
+    if faults:
+        raise ProblemError(named(faults), "take another checkpoint")
+    ranks = saved["world_size"]
+    return (
+        f"step {saved['step']} of {ranks} rank{'' if ranks == 1 else 's'}; optimizer and progress are there"
+    )
+
+
+def _faults(path: Path) -> Iterator[str]:
+    """Values of the optimizer that are not finite; a unit is in memory at a time."""
+    reader = _C.SafetensorsReader(str(path))
+    for entry in reader.tensors:
+        if entry.dtype in DTYPES:
+            bad, _ = extremes(as_tensor(reader.bytes(entry.name), entry.dtype).split(BLOCK))
+            if bad:
+                yield f"{path.name}: {entry.name}: {bad:,} values are not finite"
+
+
+def named(names: list[str]) -> str:
+    """The first few of them, one a line."""
+    more = len(names) - _MOST_NAMED
+    return "\n".join(names[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")

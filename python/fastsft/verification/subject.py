@@ -1,0 +1,34 @@
+"""The directory that is verified, as far as the checks know it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastsft.doctor.result import NotCheckedError
+from fastsft.model.stored_weights import StoredWeights
+
+
+@dataclass
+class Subject:
+    """Each check fills in what later ones need; what is None could not be made."""
+
+    directory: Path
+    model: Any = None
+    shapes: list[tuple[str, list[int]]] = field(default_factory=list)
+    weights: StoredWeights | None = None
+    tokenizer: Any = None
+
+    def need(self, name: str, what: str) -> Any:
+        """The attribute `name`; NotCheckedError when an earlier check could not make it."""
+        value = getattr(self, name)
+        if value is None:
+            raise NotCheckedError(f"needs {what}")
+        return value
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """True if a run can be resumed from it, or could be if nothing were missing."""
+        return os.path.lexists(self.directory / "fastsft_state.json")

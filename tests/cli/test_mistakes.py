@@ -1,0 +1,136 @@
+"""Mistakes of a new user: each ends at once with one line that names the way out, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.test_planted_files import training
+from e2e.command_line import TRAINER
+from forked_commands import run_commands
+
+MODEL, DATA = TRAINER / "model_untied", TRAINER / "data" / "first50.json"
+LENGTH = ["--model_max_length", "128"]
+
+# The words of a command in a folder of its own, its status, and a part of its last line.
+OF_COMMANDS: dict[str, tuple[str, int, str]] = {
+    "no such command": ("trian", 2, "no command 'trian'; the nearest is train"),
+    "a command of no kind": ("serve", 2, "expected one of train, demo"),
+    "help of a word": ("train --help quantum", 2, "--quantum: no known flag is near it"),
+    "args of nothing": ("args learing_rate", 1, "the nearest known flag is --learning_rate"),
+    "args of another trainer": ("args --lora_r", 1, "LoRA is not in yet"),
+    "args of two": ("args seed lr", 2, "expected one NAME, got seed lr"),
+    "inspect without data": ("inspect --model model", 2, "required: --data_path/--data"),
+    "inspect without a model": ("inspect --data data.json", 2, "--model_name_or_path/--model"),
+    "inspect of a mistyped model": ("inspect --model modle --data data.json", 2, "modle is not a directory"),
+    "inspect of mistyped data": ("inspect --model model --data dta.json", 2, "dta.json is not a file"),
+    "inspect of a directory": ("inspect --model model --data model", 2, "name its files: model/*.jsonl"),
+    "inspect of a record": ("inspect --model model --data data.json --record 999", 2, "id or number 999"),
+    "inspect of latin-1": ("inspect --model model --data latin.json", 1, "iconv -f ISO-8859-1 -t UTF-8"),
+    "inspect of no token": ("inspect --model model --data data.json --model_max_length 0", 2, "at least 1"),
+    "data without report": ("data", 2, "required: report"),
+    "data of no file": ("data report nope.json", 2, "nope.json is not a file"),
+    "plan without a model": ("plan", 2, "--model_name_or_path/--model"),
+    "plan of a mistyped model": ("plan --model ./modle", 1, "./modle is not a directory"),
+    "plan of a size without unit": ("plan --model model --memory 80", 1, 'like "80GiB", got "80"'),
+    "plan of a small device": ("plan --model model --memory 10MiB", 1, "of a GPU 3 GiB are kept"),
+    "plan of a size of no kind": ("plan --model model --memory lots", 1, 'expected a size like "80GiB"'),
+    "plan of no rank": ("plan --model model --world_size 0", 1, "--world_size: expected at least 1, got 0"),
+    "plan of a boolean word": ("plan --model model --bf16 maybe", 2, "Truthy value expected: got maybe"),
+    "doctor of a mistyped model": ("doctor --model modle --data data.json", 1, "failed"),
+    "doctor of mistyped data": ("doctor --model model --data dta.json", 1, "failed"),
+    "doctor of a mistyped flag": ("doctor --modle model", 2, "--modle: the nearest known flag is --model"),
+    "doctor of another trainer's flag": ("doctor --lr 1", 2, "--lr: write --learning_rate"),
+    "doctor skips nothing known": ("doctor --skip every", 2, "--skip: expected some of"),
+    "verify of nothing": ("verify nope", 2, "got nothing of that name"),
+    "verify of a file": ("verify data.json", 2, "expected a model directory or a checkpoint, got a file"),
+    "verify without a directory": ("verify", 2, "required: DIR"),
+    "verify against nothing": ("verify model --against nope", 2, "got nothing of that name"),
+    "verify against no model": ("verify model --against empty", 1, "empty"),
+    "verify of an empty directory": ("verify empty", 1, "failed"),
+    "verify of a header that lies": ("verify huge", 1, "the tensors end at byte 4398046511104"),
+    "verify of a deep config": ("verify deep", 1, "expected a JSON object, this is nested too deep"),
+    "convert of a header that lies": ("convert huge made", 1, "the file was cut; fastsft verify huge says"),
+    "convert of a deep config": ("convert deep made", 1, "expected a JSON object, this is nested too deep"),
+    "convert of nothing": ("convert nope made", 1, "expected a model directory or a checkpoint"),
+    "convert onto something": ("convert model empty", 1, "nothing is overwritten"),
+    "convert to a dtype of no kind": ("convert model made --dtype int8", 2, "invalid choice: 'int8'"),
+    "convert to shards of no size": ("convert model made --max_shard_size big", 1, "expected a size like"),
+    "convert of an empty directory": ("convert empty made", 1, "found no config.json"),
+    "path of no module": ("path trian", 2, "invalid choice: 'trian'"),
+    "demo onto something": ("demo --output_dir model", 2, "model"),
+    "demo of no family": ("demo --model_type gpt2", 2, "invalid choice: 'gpt2'"),
+}  # fmt: skip
+# Flags that are added to a command of training which would run, and a part of its last line.
+OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
+    "mistyped flag": ({"learnig_rate": 1}, 1, "unknown flag --learnig_rate: the nearest known flag is"),
+    "two mistyped flags": ({"learnig_rate": 1, "sve_steps": 2}, 1, "--sve_steps: the nearest"),
+    "lora": ({"lora_r": 8}, 1, "--lora_r: LoRA is not in yet"),
+    "quantised": ({"load_in_4bit": True}, 1, "quantised weights are not in"),
+    "packing": ({"packing": True}, 1, "conversations are laid end to end without padding"),
+    "attention": ({"attn_implementation": "sdpa"}, 1, "there is one attention"),
+    "device": ({"device": "cuda"}, 1, "--use_cpu True for the CPU"),
+    "lr": ({"lr": 1}, 2, "--lr: write --learning_rate"),
+    "epochs": ({"epochs": 1}, 1, "write --num_train_epochs"),
+    "batch": ({"batch_size": 1}, 1, "write --per_device_train_batch_size"),
+    "length": ({"max_seq_length": 1}, 1, "write --model_max_length"),
+    "ambiguous": ({"save_st": 1}, 2, "--save_strategy, --save_steps"),
+    "word for a number": ({"seed": "x"}, 2, "argument --seed: invalid int value: 'x'"),
+    "word of no choice": ({"lr_scheduler_type": "cosin"}, 2, "invalid choice: 'cosin'"),
+    "fp16": ({"fp16": True}, 1, "use --bf16 True"),
+    "optimizer": ({"optim": "sgd"}, 1, "use --optim adamw_torch"),
+    "mistyped model": ({"model_name_or_path": "./modle"}, 1, "./modle is not a directory"),
+    "hub model that is not there": ({"model_name_or_path": "a/b"}, 1, "no such directory"),
+    "no model in the directory": ({"model_name_or_path": "empty"}, 1, "found no config.json"),
+    "mistyped data": ({"data_path": "dta.json"}, 1, "--data_path: dta.json is"),
+    "mistyped eval data": ({"eval_data_path": "dta.json"}, 1, "--eval_data_path: dta.json"),
+    "latin-1": ({"data_path": "latin.json"}, 1, "makes UTF-8 of Latin-1"),
+    "data that is no JSON": ({"data_path": "model/tokenizer.model"}, 1, "tokenizer.model"),
+    "empty data": ({"data_path": "none.json"}, 1, "none.json"),
+    "config that is not there": ({"config": "a.yaml"}, 1, "--config: a.yaml: no such file"),
+    "config with a foreign key": ({"config": "b.yaml"}, 1, "b.yaml: unknown key 'lr'; write --learning_rate"),
+    "report to a tracker of no kind": ({"report_to": "comet"}, 1, "expected none, mlflow"),
+    "resume from nothing": ({"resume_from_checkpoint": "o/checkpoint-9"}, 1, "checkpoint-9"),
+    "onto the model": ({"output_dir": "model"}, 1, "choose another --output_dir"),
+    "onto a file": ({"output_dir": "data.json"}, 1, "--output_dir"),
+    "evaluation without data": ({"eval_on_start": True}, 1, "give --eval_data_path"),
+    "batch of nothing": ({"per_device_train_batch_size": 0}, 1, "at least 1"),
+    "shards of no size": ({"max_shard_size": "big"}, 1, "expected a size like"),
+    "template of no name": ({"mask_policy": "spans", "template": "vicunna"}, 1, "vicunna"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None, str]]:
+    """Of every mistake the status and all that was printed, in forks of one process."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    shutil.copytree(MODEL, folder / "model")
+    shutil.copy(DATA, folder / "data.json")
+    (folder / "empty").mkdir()
+    for name in ("huge", "deep"):
+        shutil.copytree(MODEL, folder / name)
+    for path in (folder / "huge").glob("model*"):
+        path.unlink()
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+    (folder / "huge" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(9))
+    (folder / "deep" / "config.json").write_bytes(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
+    (folder / "none.json").write_text("[]")
+    (folder / "b.yaml").write_text("lr: 1\n")
+    record = [{"id": "1", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "x"}]}]
+    (folder / "latin.json").write_bytes(json.dumps(record).encode().replace(b"?", b"\xe9"))
+    orders = [(line.split(), folder) for line, _, _ in OF_COMMANDS.values()]
+    for number, (flags, _, _) in enumerate(OF_TRAINING.values()):
+        words = training(Path("model"), Path(f"out-{number}"), **{"data_path": "data.json", **flags})
+        orders.append((["train", *words], folder))
+    return dict(zip([*OF_COMMANDS, *OF_TRAINING], run_commands(orders), strict=True))
+
+
+@pytest.mark.parametrize("name", [*OF_COMMANDS, *OF_TRAINING])
+def test_a_mistake(name: str, said: dict[str, tuple[int | None, str]]) -> None:
+    _, status, part = {**OF_COMMANDS, **OF_TRAINING}[name]
+    left, text = said[name]
+    assert left == status and part in " ".join(text.split()), text[-2000:]
+    assert "Traceback" not in text and "HfArgumentParser" not in text

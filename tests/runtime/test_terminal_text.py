@@ -1,0 +1,44 @@
+"""Lines on a terminal end at words; what is read by programs stays as it is."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from fastsft.runtime.terminal_text import fitted
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+LINE = (
+    "48 conversations, 4624 tokens, 1976 learned; a/long/path/that/stays/whole/however/wide/it/is.json\n"
+    "  next"
+)
+
+
+def test_words_and_paths_stay_whole() -> None:
+    lines = fitted(LINE, Terminal()).split("\n")
+    assert lines == [
+        "48 conversations, 4624 tokens, 1976",
+        "  learned;",
+        "  a/long/path/that/stays/whole/however/wide/it/is.json",
+        "  next",
+    ]
+
+
+@pytest.mark.parametrize("text", ["a  table  of  columns " * 4, "a\ttab " * 20, "short"])
+def test_tables_stay_as_they_are(text: str) -> None:
+    assert fitted(text, Terminal()) == text
+
+
+def test_what_is_no_terminal_gets_the_text_as_it_is() -> None:
+    assert fitted(LINE, io.StringIO()) == LINE
