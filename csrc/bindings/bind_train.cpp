@@ -4,7 +4,6 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
-#include "bindings/dtype_names.h"
 #include "core/error.h"
 #include "train/engine.h"
 #include "train/threads.h"
@@ -27,9 +26,8 @@ at::Device parse_device(const std::string& name) {
 }
 
 std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& device,
-                                    const std::string& compute_dtype, EngineOptions options) {
+                                    EngineOptions options) {
   options.device = parse_device(device);
-  options.compute_dtype = float_dtype("compute_dtype", compute_dtype);
   const py::gil_scoped_release released;
   return std::make_unique<Engine>(config_json, options);
 }
@@ -117,9 +115,6 @@ void bind_train(py::module_& module) {
   module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
              py::call_guard<py::gil_scoped_release>());
 
-  module.def("strategies", &strategies,
-             "Names of sharding strategies, each with whether it shards within nodes.");
-
   py::class_<StepResult>(module, "StepResult")
       .def_readonly("loss", &StepResult::loss)
       .def_readonly("grad_norm", &StepResult::grad_norm)
@@ -149,65 +144,36 @@ void bind_train(py::module_& module) {
   module.def("trace_dropped", [] { return trace::Recorder::instance().dropped(); });
 
   py::class_<Engine>(module, "Engine")
-      .def(py::init([](const std::string& config_json, const std::string& device,
-                       const std::string& compute_dtype, const std::string& strategy,
-                       const std::string& recompute, const std::string& gather_group,
-                       const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
-                       std::optional<size_t> results_behind, const std::string& grad_dtype,
-                       bool prefetch, double timeout_seconds, bool offload,
-                       const std::string& node_gather_group, const std::string& node_reduce_group,
-                       const std::string& across_group, const std::string& optim_dtype,
-                       const std::string& master_dtype, bool blocking) {
-             return make_engine(config_json, device, compute_dtype,
-                                {.strategy = strategy,
-                                 .recompute = recompute,
-                                 .groups = {gather_group, reduce_group, node_gather_group,
-                                            node_reduce_group, across_group},
-                                 .num_threads = num_threads,
-                                 .max_positions = max_positions,
-                                 .grad_dtype = float_dtype("grad_dtype", grad_dtype),
-                                 .optim_dtype = float_dtype("optim_dtype", optim_dtype),
-                                 .split_master = is_split(master_dtype),
-                                 .prefetch = prefetch,
-                                 .blocking = blocking,
-                                 .offload = offload,
-                                 .timeout_seconds = timeout_seconds,
-                                 .results_behind = results_behind});
-           }),
-           py::arg("config_json"), py::kw_only(), py::arg("device") = "cpu",
-           py::arg("compute_dtype") = "float32", py::arg("strategy") = "no_shard",
-           py::arg("recompute") = "selective", py::arg("gather_group") = "",
-           py::arg("reduce_group") = "", py::arg("num_threads") = 0, py::arg("max_positions") = 0,
-           py::arg("results_behind") = py::none(), py::arg("grad_dtype") = "float32",
-           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0, py::arg("offload") = false,
-           py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
-           py::arg("across_group") = "", py::arg("optim_dtype") = "float32",
-           py::arg("master_dtype") = "float32", py::arg("blocking") = false)
-      .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"))
       .def(
-          "train_step",
-          [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
-             const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
-             double eps, double weight_decay, double max_grad_norm, double label_smoothing,
-             int64_t rounding_seed, double loss_limit, bool replay, bool find_packed) {
-            const StepOptions options{
-                {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
-                max_grad_norm,
-                label_smoothing,
-                loss_limit,
-                replay,
-                {},
-                find_packed};
-            return with_micro_batches(micro_batches, weights, [&](auto batches) {
-              return self.train_step(dataset, batches, options);
-            });
-          },
-          py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
-          py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
-          py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
-          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
-          py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
-          py::arg("replay") = false, py::arg("find_packed") = false)
+          py::init([](const std::string& config_json, const StateOptions& state,
+                      const std::string& device, const std::string& recompute,
+                      const std::string& gather_group, const std::string& reduce_group,
+                      int64_t num_threads, int64_t max_positions,
+                      std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
+                      const std::string& node_gather_group, const std::string& node_reduce_group,
+                      const std::string& across_group, bool blocking) {
+            return make_engine(config_json, device,
+                               {.state = state,
+                                .recompute = recompute,
+                                .groups = {gather_group, reduce_group, node_gather_group,
+                                           node_reduce_group, across_group},
+                                .num_threads = num_threads,
+                                .max_positions = max_positions,
+                                .prefetch = prefetch,
+                                .blocking = blocking,
+                                .timeout_seconds = timeout_seconds,
+                                .results_behind = results_behind});
+          }),
+          py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"),
+          py::kw_only(), py::arg("device") = "cpu", py::arg("recompute") = "selective",
+          py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
+          py::arg("max_positions") = 0, py::arg("results_behind") = py::none(),
+          py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0,
+          py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
+          py::arg("across_group") = "", py::arg("blocking") = false,
+          "config_json: of a Hugging Face directory. Groups: names of c10d's; empty: one rank, or\n"
+          "one node. ValueError for what the model or the options do not allow.")
+      .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"))
       .def(
           "begin_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,

@@ -1,7 +1,6 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "bindings/dtype_names.h"
 #include "model/conversation_cost.h"
 #include "train/allocation_meter.h"
 #include "train/memory_plan.h"
@@ -42,31 +41,25 @@ void bind_train_memory(py::module_& module) {
       .def_readonly("host", &MemoryPlan::host);
   module.def(
       "plan_memory",
-      [](const std::string& config_json, const std::string& compute_dtype,
-         const std::string& strategy, const std::string& recompute, int world_size, int node_size,
-         const std::string& grad_dtype, const std::string& optim_dtype,
-         const std::string& master_dtype, bool offload, const Shape& micro_batch, const Shape& step,
+      [](const std::string& config_json, const StateOptions& state, const std::string& recompute,
+         int world_size, int node_size, const Shape& micro_batch, const Shape& step,
          int64_t threads, bool on_cpu) {
         return plan(config_json,
-                    {.strategy = strategy,
-                     .dtype = float_dtype("compute_dtype", compute_dtype),
+                    {.state = state,
                      .recompute = recompute,
                      .world_size = world_size,
                      .node_size = node_size,
-                     .grad_dtype = float_dtype("grad_dtype", grad_dtype),
-                     .optim_dtype = float_dtype("optim_dtype", optim_dtype),
-                     .split_master = is_split(master_dtype),
-                     .offload = offload,
                      .threads = threads,
                      .on_cpu = on_cpu},
                     micro_batch, step);
       },
-      py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
-      py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
-      py::arg("world_size") = 1, py::arg("node_size") = 0, py::arg("grad_dtype") = "float32",
-      py::arg("optim_dtype") = "float32", py::arg("master_dtype") = "float32",
-      py::arg("offload") = false, py::arg("micro_batch") = Shape{},
-      py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1, py::arg("on_cpu") = true);
+      py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"), py::kw_only(),
+      py::arg("recompute") = "selective", py::arg("world_size") = 1, py::arg("node_size") = 0,
+      py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1,
+      py::arg("on_cpu") = true,
+      "Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a\n"
+      "rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,\n"
+      "strategy or policy, and for nodes that do not divide the ranks.");
   module.def("recompute_policies", &recompute_policies);
   py::class_<AllocationMeter>(module, "AllocationMeter")
       .def_static("start", &AllocationMeter::start)

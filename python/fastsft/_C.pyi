@@ -60,6 +60,7 @@ __all__: list[str] = [
     "SafetensorsWriter",
     "Schedule",
     "SharedMemory",
+    "StateOptions",
     "StepResult",
     "StepSource",
     "Survey",
@@ -806,6 +807,70 @@ class Explanation:
     @property
     def tokens(self) -> list[tuple[int, int, int, bool]]: ...
 
+class StateOptions:
+    """
+    How parameters, gradients and optimizer state are held. Never changes; `replace` makes another one.
+    """
+    def __eq__(self, arg0: typing.Any) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        *,
+        strategy: str = "no_shard",
+        compute_dtype: str = "float32",
+        grad_dtype: str = "float32",
+        optim_dtype: str = "float32",
+        master_dtype: str = "float32",
+        offload: bool = False,
+    ) -> None:
+        """
+        ValueError for a dtype that an option does not have.
+        """
+    def __repr__(self) -> str: ...
+    def replace(
+        self,
+        *,
+        strategy: str | None = None,
+        compute_dtype: str | None = None,
+        grad_dtype: str | None = None,
+        optim_dtype: str | None = None,
+        master_dtype: str | None = None,
+        offload: bool | None = None,
+    ) -> StateOptions:
+        """
+        A copy with other values; None: as it is here.
+        """
+    @property
+    def compute_dtype(self) -> str:
+        """
+        of activations and of the weights in use
+        """
+    @property
+    def grad_dtype(self) -> str:
+        """
+        of the accumulated gradient
+        """
+    @property
+    def master_dtype(self) -> str:
+        """
+        of the masters of bfloat16
+        """
+    @property
+    def offload(self) -> bool:
+        """
+        moments, and masters of bfloat16, are on the host
+        """
+    @property
+    def optim_dtype(self) -> str:
+        """
+        of AdamW's moments
+        """
+    @property
+    def strategy(self) -> str:
+        """
+        sharding strategy; on one rank all are no_shard
+        """
+
 class SyncPiece:
     @property
     def begin(self) -> int: ...
@@ -992,27 +1057,26 @@ class Engine:
     def __init__(
         self,
         config_json: str,
+        state: StateOptions = ...,
         *,
         device: str = "cpu",
-        compute_dtype: str = "float32",
-        strategy: str = "no_shard",
         recompute: str = "selective",
         gather_group: str = "",
         reduce_group: str = "",
         num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
         max_positions: typing.SupportsInt | typing.SupportsIndex = 0,
         results_behind: typing.SupportsInt | typing.SupportsIndex | None = None,
-        grad_dtype: str = "float32",
         prefetch: bool = True,
         timeout_seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0,
-        offload: bool = False,
         node_gather_group: str = "",
         node_reduce_group: str = "",
         across_group: str = "",
-        optim_dtype: str = "float32",
-        master_dtype: str = "float32",
         blocking: bool = False,
-    ) -> None: ...
+    ) -> None:
+        """
+        config_json: of a Hugging Face directory. Groups: names of c10d's; empty: one rank, or
+        one node. ValueError for what the model or the options do not allow.
+        """
     def begin_step(
         self,
         dataset: TokenDataset,
@@ -1085,24 +1149,6 @@ class Engine:
     def state_digests(self) -> list[UnitDigest]: ...
     def stop_trace(self) -> list[RecordedSpan]: ...
     def take_results(self, *, all: bool) -> list[StepResult]: ...
-    def train_step(
-        self,
-        dataset: TokenDataset,
-        micro_batches: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.int64]],
-        weights: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.float64]],
-        *,
-        learning_rate: typing.SupportsFloat | typing.SupportsIndex,
-        beta1: typing.SupportsFloat | typing.SupportsIndex = 0.9,
-        beta2: typing.SupportsFloat | typing.SupportsIndex = 0.999,
-        eps: typing.SupportsFloat | typing.SupportsIndex = 1e-08,
-        weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
-        max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
-        label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
-        rounding_seed: typing.SupportsInt | typing.SupportsIndex = 0,
-        loss_limit: typing.SupportsFloat | typing.SupportsIndex = ...,
-        replay: bool = False,
-        find_packed: bool = False,
-    ) -> StepResult: ...
     @property
     def config_json(self) -> str: ...
     @property
@@ -1355,16 +1401,11 @@ def plan_group(
 ) -> GroupPlan: ...
 def plan_memory(
     config_json: str,
+    state: StateOptions = ...,
     *,
-    compute_dtype: str = "float32",
-    strategy: str = "no_shard",
     recompute: str = "selective",
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     node_size: typing.SupportsInt | typing.SupportsIndex = 0,
-    grad_dtype: str = "float32",
-    optim_dtype: str = "float32",
-    master_dtype: str = "float32",
-    offload: bool = False,
     micro_batch: tuple[
         typing.SupportsInt | typing.SupportsIndex,
         typing.SupportsInt | typing.SupportsIndex,
@@ -1377,7 +1418,13 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
-) -> MemoryPlan: ...
+) -> MemoryPlan:
+    """
+    Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a
+    rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,
+    strategy or policy, and for nodes that do not divide the ranks.
+    """
+
 def plan_shards(
     tensors: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]],
     max_bytes: typing.SupportsInt | typing.SupportsIndex,
