@@ -2,6 +2,7 @@
 
 #include "bindings/bind.h"
 #include "model/conversation_cost.h"
+#include "model/recompute.h"
 #include "train/allocation_meter.h"
 #include "train/memory_plan.h"
 

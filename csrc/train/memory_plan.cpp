@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "data/batch_layout.h"
+#include "model/buffer_table.h"
 #include "model/layout.h"
 #include "ops/clip_control/control_slots.h"
-#include "ops/linear_cross_entropy/logits_workspace.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
@@ -43,13 +43,14 @@ StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
   const StateBytes state = state_of(config, r);
   const c10::ScalarType dtype = r.state.compute_dtype;
-  const ActivationBytes kept =
-      plan_activations(config, dtype, parse_recompute(r.recompute), r.micro_batch);
-  const at::DeviceType device = r.on_cpu ? at::kCPU : at::kCUDA;
-  const int64_t logits =
-      logits_workspace_bytes(device, dtype, config.vocab_size, r.micro_batch.labels);
-  const int64_t scratch = r.on_cpu ? 4 * plan_scratch(config, dtype, r.micro_batch, r.threads) : 0;
-
+  const BufferTable buffers(config,
+                            {.dtype = dtype,
+                             .recompute = parse_recompute(r.recompute),
+                             .device = r.on_cpu ? at::kCPU : at::kCUDA,
+                             .threads = r.threads},
+                            r.micro_batch);
+  const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
+                              buffers.nbytes(Lifetime::kBlock);
   const int64_t control = (r.on_cpu ? 1 + kResults : 1) * kControlBytes;
 
   MemoryPlan plan;
@@ -59,10 +60,10 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                 {"optimizer", state.optimizer},
                 {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
                 {"whole units", state.buffers},
-                {"activations", kept.kept + kept.shared},
-                {"labelled tokens", kept.head},
-                {"logits", logits},
-                {"products and sums", scratch},
+                {"activations", activations},
+                {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
+                {"logits", buffers.nbytes(Buffer::kLogits)},
+                {"products and sums", buffers.nbytes(Buffer::kScratch)},
                 {"batches", control + batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
                 {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;

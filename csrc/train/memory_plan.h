@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/activation_plan.h"
+#include "model/op_memory.h"
 #include "shard/state_options.h"
 
 namespace fastsft {
