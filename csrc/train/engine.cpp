@@ -15,7 +15,6 @@
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
-#include "optim/clip.h"
 #include "shard/master_weights.h"
 
 namespace fastsft {
