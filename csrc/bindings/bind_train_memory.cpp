@@ -30,16 +30,18 @@ MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape
 }  // namespace
 
 void bind_train_memory(py::module_& module) {
-  module.def("conversation_cost", &cost_of, py::arg("config_json"));
-  py::class_<MemoryPlan>(module, "MemoryPlan")
-      .def_property_readonly("parts",
-                             [](const MemoryPlan& plan) {
-                               return std::map<std::string, int64_t>(plan.parts.begin(),
-                                                                     plan.parts.end());
-                             })
-      .def_readonly("peak", &MemoryPlan::peak)
-      .def_readonly("outside", &MemoryPlan::outside)
-      .def_readonly("host", &MemoryPlan::host);
+  module.def("conversation_cost", &cost_of, py::arg("config_json"),
+             "Operations of a conversation of n tokens: (of each n, of each n * n).");
+  py::class_<MemoryPlan>(module, "MemoryPlan", "Bytes of one rank.")
+      .def_property_readonly(
+          "parts",
+          [](const MemoryPlan& plan) {
+            return std::map<std::string, int64_t>(plan.parts.begin(), plan.parts.end());
+          },
+          "by what they are for; they add up to peak")
+      .def_readonly("peak", &MemoryPlan::peak, "the most of torch's allocator at once")
+      .def_readonly("outside", &MemoryPlan::outside, "held next to it")
+      .def_readonly("host", &MemoryPlan::host, "page-locked, with a GPU");
   module.def(
       "plan_memory",
       [](const std::string& config_json, const StateOptions& state, const std::string& recompute,
@@ -61,13 +63,14 @@ void bind_train_memory(py::module_& module) {
       "Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a\n"
       "rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,\n"
       "strategy or policy, and for nodes that do not divide the ranks.");
-  module.def("recompute_policies", &recompute_policies);
-  py::class_<AllocationMeter>(module, "AllocationMeter")
-      .def_static("start", &AllocationMeter::start)
-      .def_static("stop", &AllocationMeter::stop)
-      .def_static("count", &AllocationMeter::count)
-      .def_static("held", &AllocationMeter::held)
-      .def_static("peak", &AllocationMeter::peak);
+  module.def("recompute_policies", &recompute_policies, "From the most memory to the most time.");
+  py::class_<AllocationMeter>(module, "AllocationMeter",
+                              "Counts what torch's CPU allocator hands out, in all threads.")
+      .def_static("start", &AllocationMeter::start, "From zero. ValueError while it runs.")
+      .def_static("stop", &AllocationMeter::stop, "Counts stay; memory stays valid.")
+      .def_static("count", &AllocationMeter::count, "Pieces of memory since start.")
+      .def_static("held", &AllocationMeter::held, "Bytes now.")
+      .def_static("peak", &AllocationMeter::peak, "The most bytes at once since start.");
 }
 
 }  // namespace fastsft::bindings

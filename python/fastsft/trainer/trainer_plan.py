@@ -167,7 +167,7 @@ class TrainerPlan:
             self._choose_plan(self.train_rows, (self.memory_plan.recompute, token_budget))
 
     def packing(self) -> Any:
-        """The cut of the first steps over ranks and micro-batches (csrc/data/packing_summary.h)."""
+        """The cut of the first steps over ranks and micro-batches (csrc/data/step_source.h)."""
         return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
 
     def _agree_on_rows(self) -> None:
