@@ -106,13 +106,20 @@ def peak_memory(device: str) -> int:
     return total - free
 
 
+def state_options(options: argparse.Namespace) -> _C.StateOptions:
+    """Of one rank, from the options of the same names."""
+    return _C.StateOptions(
+        compute_dtype="bfloat16" if options.bf16 else "float32", grad_dtype=options.grad_dtype,
+        optim_dtype=options.optim_dtype, master_dtype=options.master_dtype,
+    )  # fmt: skip
+
+
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Times `options.steps` steps after `options.warm_up`; the record of one row."""
     config = json.loads((HERE / "configs" / f"{options.model}.json").read_text())
     dtype = "bfloat16" if options.bf16 else "float32"
     engine = _C.Engine(
-        json.dumps(config), device=options.device, compute_dtype=dtype, recompute=options.recompute,
-        grad_dtype=options.grad_dtype, optim_dtype=options.optim_dtype, master_dtype=options.master_dtype,
+        json.dumps(config), state_options(options), device=options.device, recompute=options.recompute,
         max_positions=options.longest,
     )  # fmt: skip
     initialise(engine, options.device)

@@ -25,10 +25,11 @@ SIZE = {"vocab_size": 4096, "hidden_size": 128, "num_layers": 6, "num_heads": 4,
 
 def held(groups: dict[str, str], config: str, strategy: str, dtype: str, sharing: int) -> dict[str, Any]:
     """What this rank holds after a step, and P and U as padded for these ranks."""
-    engine = _C.Engine(config, strategy=strategy, compute_dtype=dtype, **groups)
+    engine = _C.Engine(config, _C.StateOptions(strategy=strategy, compute_dtype=dtype), **groups)
     dataset = _C.TokenDataset()
     dataset.append(np.arange(3, 60, dtype=np.int32), [(10, 57)])
-    engine.train_step(dataset, [np.zeros(1, dtype=np.int64)], [np.full(1, 1 / 47)], learning_rate=1e-4)
+    engine.begin_step(dataset, [np.zeros(1, dtype=np.int64)], [np.full(1, 1 / 47)], learning_rate=1e-4)
+    engine.take_results(all=True)
     memory = {name: size for name, size in engine.memory().items() if name not in ("activations", "batches")}
     multiple = 128 * (sharing if strategy != "no_shard" else 1)
     units = [-(-size // multiple) * multiple for size in engine.unit_sizes]

@@ -64,10 +64,9 @@ def steps_of(dataset: Any, lengths: np.ndarray, options: argparse.Namespace) -> 
 def main() -> None:
     options = parse()
     dtype = "bfloat16" if options.bf16 else "float32"
-    dtypes = {name: getattr(options, name) for name in ("grad_dtype", "optim_dtype", "master_dtype")}
     engine = _C.Engine(
-        options.config.read_text(), device=options.device, compute_dtype=dtype, recompute=options.recompute,
-        num_threads=options.threads, max_positions=options.longest, **dtypes,
+        options.config.read_text(), bench_step.state_options(options), device=options.device,
+        recompute=options.recompute, num_threads=options.threads, max_positions=options.longest,
     )  # fmt: skip
     bench_step.initialise(engine, options.device)
     dataset, lengths = read_stream(options.stream)

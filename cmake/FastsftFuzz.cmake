@@ -24,5 +24,5 @@ endforeach()
 # Configurations are of the engine, but know no tensors.
 file(GLOB config_sources CONFIGURE_DEPENDS csrc/model/*.cpp)
 list(FILTER config_sources EXCLUDE REGEX
-  "/(activation_plan|buffer_pool|causal_lm|conversation_cost|decoder_block|embedding_noise|layout|recompute|rope_table)\\.cpp$")
+  "/(activation_buffers|buffer_table|causal_lm|decoder_block|embedding_noise|layout|op_memory|rope_table)\\.cpp$")
 target_sources(fuzz_model_config PRIVATE ${config_sources})

@@ -57,22 +57,39 @@ void load_engine_state(Engine& engine, const std::string& directory) {
 }  // namespace
 
 void bind_checkpoint(py::module_& module) {
-  module.def("load_model", &load_engine_model, "engine"_a, "directory"_a, Unlocked());
-  module.def("save_model", &save_engine_model, "engine"_a, "directory"_a, py::kw_only(),
-             "dtype"_a = "float32", "max_shard_size"_a = SaveOptions{}.max_shard_bytes,
-             "writes"_a = py::none(), Unlocked());
+  module.def(
+      "load_model", &load_engine_model, "engine"_a, "directory"_a, Unlocked(),
+      "Reads the safetensors of a Hugging Face directory into the masters; collective. Returns\n"
+      "what the user should know. ValueError for missing or unknown tensors and other shapes.");
+  module.def(
+      "save_model", &save_engine_model, "engine"_a, "directory"_a, py::kw_only(),
+      "dtype"_a = "float32", "max_shard_size"_a = SaveOptions{}.max_shard_bytes,
+      "writes"_a = py::none(), Unlocked(),
+      "Writes the masters as files of a Hugging Face model; collective. dtype: float32,\n"
+      "bfloat16 or float16; max_shard_size: bytes; writes: whether this rank does, None: rank 0.\n"
+      "Returns digests of the files on the writers. All ranks raise when one fails.");
   module.def("stream_training_state", &stream_engine_state, "engine"_a, "directory"_a,
-             py::kw_only(), "writes"_a = py::none(), Unlocked());
-  module.def("save_training_state", &save_engine_state, "engine"_a, "directory"_a, Unlocked());
-  module.def("load_training_state", &load_engine_state, "engine"_a, "directory"_a, Unlocked());
-  module.def("publish_weights", &Engine::publish, "engine"_a, Unlocked());
-  py::class_<ModelLoader>(module, "WeightLoader")
+             py::kw_only(), "writes"_a = py::none(), Unlocked(),
+             "Writes masters and moments of all ranks as one file, durable on return; collective.");
+  module.def("save_training_state", &save_engine_state, "engine"_a, "directory"_a, Unlocked(),
+             "Writes masters and moments of this rank, durable on return; not collective.");
+  module.def(
+      "load_training_state", &load_engine_state, "engine"_a, "directory"_a, Unlocked(),
+      "Reads this rank's part from the files of any number of ranks, any strategy and other\n"
+      "dtypes; collective. ValueError for missing files and another layout.");
+  module.def("publish_weights", &Engine::publish, "engine"_a, Unlocked(),
+             "What is computed with follows the masters; collective.");
+  py::class_<ModelLoader>(module, "WeightLoader",
+                          "Fills the masters of this rank from whole tensors; not collective.")
       .def(py::init([](Engine& engine) {
              return std::make_unique<ModelLoader>(engine.strategy().states());
            }),
            "engine"_a, py::keep_alive<1, 2>())
-      .def("set", &set_tensor, "name"_a, "tensor"_a, "where"_a, Unlocked())
-      .def("finish", &ModelLoader::finish, "where"_a, Unlocked());
+      .def("set", &set_tensor, "name"_a, "tensor"_a, "where"_a, Unlocked(),
+           "A contiguous tensor on the CPU; where: its file, for messages. ValueError for another\n"
+           "shape or dtype.")
+      .def("finish", &ModelLoader::finish, "where"_a, Unlocked(),
+           "Names that were ignored on purpose. ValueError for missing and unknown tensors.");
 }
 
 }  // namespace fastsft::bindings

@@ -72,17 +72,24 @@ uint64_t model_bytes(Engine& engine, const std::string& dtype, uint64_t max_shar
 }  // namespace
 
 void bind_checkpoint_parts(py::module_& module) {
-  py::class_<EngineStaging>(module, "CheckpointStaging")
+  py::class_<EngineStaging>(module, "CheckpointStaging",
+                            "A host copy of what this rank writes of a checkpoint.")
       .def(py::init<Engine&>(), "engine"_a, py::keep_alive<1, 2>())
-      .def_property_readonly("nbytes", &EngineStaging::nbytes)
-      .def("stage", &EngineStaging::stage, Unlocked())
+      .def_property_readonly("nbytes", &EngineStaging::nbytes, "that the copy takes")
+      .def("stage", &EngineStaging::stage, Unlocked(), "Copies what the engine holds now.")
       .def("write", &EngineStaging::write, "directory"_a, py::kw_only(), "dtype"_a,
-           "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked());
-  module.def("write_part", &write_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
-             "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked());
+           "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked(),
+           "Writes the copy as write_part does, while training goes on.");
+  module.def(
+      "write_part", &write_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
+      "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked(),
+      "Writes this rank's bytes of the model's files and its training state, durable on return;\n"
+      "not collective. Returns digests: (own files, ranges of the model's files).");
   module.def("check_model_part", &check_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
-             "max_shard_size"_a, Unlocked());
-  module.def("model_bytes", &model_bytes, "engine"_a, "dtype"_a, "max_shard_size"_a);
+             "max_shard_size"_a, Unlocked(),
+             "Reads this rank's bytes back. RuntimeError names the file and what differs.");
+  module.def("model_bytes", &model_bytes, "engine"_a, "dtype"_a, "max_shard_size"_a,
+             "Of all files of the model together.");
 }
 
 }  // namespace fastsft::bindings

@@ -51,13 +51,17 @@ std::vector<Unit> unit_layouts(const std::string& config_json) {
 }  // namespace
 
 void bind_model(py::module_& module) {
-  module.def("model_families", &model_families, py::call_guard<py::gil_scoped_release>());
+  module.def("model_families", &model_families, py::call_guard<py::gil_scoped_release>(),
+             "model_type to the prefix of transformers' class names.");
   module.def("count_parameters", &count_parameters, py::arg("config_json"),
-             py::call_guard<py::gil_scoped_release>());
+             py::call_guard<py::gil_scoped_release>(),
+             "ValueError for a configuration that the engine does not compute.");
   module.def("parameter_shapes", &parameter_shapes, py::arg("config_json"),
-             py::call_guard<py::gil_scoped_release>());
+             py::call_guard<py::gil_scoped_release>(),
+             "(name, shape) in the order of the units. ValueError as count_parameters.");
   module.def("unit_layouts", &unit_layouts, py::arg("config_json"),
-             py::call_guard<py::gil_scoped_release>());
+             py::call_guard<py::gil_scoped_release>(),
+             "Units of the model with the places of their tensors. ValueError as count_parameters.");
 }
 
 }  // namespace fastsft::bindings

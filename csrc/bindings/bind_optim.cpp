@@ -16,11 +16,14 @@ Schedule make_schedule(const std::string& name, double learning_rate, int64_t wa
 }  // namespace
 
 void bind_optim(py::module_& module) {
-  py::class_<Schedule>(module, "Schedule")
+  py::class_<Schedule>(module, "Schedule", "Learning rates by step.")
       .def(py::init(&make_schedule), py::arg("name"), py::kw_only(), py::arg("learning_rate"),
-           py::arg("warmup_steps"), py::arg("total_steps"), py::arg("options") = ScheduleOptions{})
-      .def("rate", &Schedule::rate, py::arg("step"));
-  module.def("schedule_names", [] { return ScheduleRegistry::instance().names(); });
+           py::arg("warmup_steps"), py::arg("total_steps"), py::arg("options") = ScheduleOptions{},
+           "learning_rate: the peak. ValueError for an unknown name or option, or a bad value.")
+      .def("rate", &Schedule::rate, py::arg("step"), "Of the 0-based optimizer step.");
+  module.def(
+      "schedule_names", [] { return ScheduleRegistry::instance().names(); },
+      "All of them, sorted.");
 }
 
 }  // namespace fastsft::bindings

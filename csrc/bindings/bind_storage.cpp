@@ -4,7 +4,6 @@
 #include "core/error.h"
 #include "storage/atomic_directory.h"
 #include "storage/crc32c.h"
-#include "storage/crc32c_combine.h"
 #include "storage/file_name.h"
 #include "storage/file_ranges.h"
 #include "storage/file_set.h"

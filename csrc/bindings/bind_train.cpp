@@ -4,7 +4,6 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
-#include "bindings/dtype_names.h"
 #include "core/error.h"
 #include "train/engine.h"
 #include "train/threads.h"
@@ -27,9 +26,8 @@ at::Device parse_device(const std::string& name) {
 }
 
 std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& device,
-                                    const std::string& compute_dtype, EngineOptions options) {
+                                    EngineOptions options) {
   options.device = parse_device(device);
-  options.compute_dtype = float_dtype("compute_dtype", compute_dtype);
   const py::gil_scoped_release released;
   return std::make_unique<Engine>(config_json, options);
 }
@@ -111,34 +109,31 @@ std::vector<int64_t> unit_sizes(const Engine& self) {
   return sizes;
 }
 
-}  // namespace
+void bind_results(py::module_& module) {
+  py::class_<StepResult>(module, "StepResult", "Of one optimizer step, over all ranks.")
+      .def_readonly("loss", &StepResult::loss, "sum of weight * cross entropy")
+      .def_readonly("grad_norm", &StepResult::grad_norm, "L2 norm before clipping")
+      .def_readonly("finite", &StepResult::finite, "False: nothing was updated");
 
-void bind_train(py::module_& module) {
-  module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
-             py::call_guard<py::gil_scoped_release>());
-
-  module.def("strategies", &strategies,
-             "Names of sharding strategies, each with whether it shards within nodes.");
-
-  py::class_<StepResult>(module, "StepResult")
-      .def_readonly("loss", &StepResult::loss)
-      .def_readonly("grad_norm", &StepResult::grad_norm)
-      .def_readonly("finite", &StepResult::finite);
-
-  py::class_<ReplayDigests>(module, "ReplayDigests")
+  py::class_<ReplayDigests>(module, "ReplayDigests",
+                            "CRC-32C of two computations of one step on this rank: (first, second)")
       .def_property_readonly(
           "own",
-          [](const ReplayDigests& self) { return std::pair(self.first.own, self.second.own); })
-      .def_property_readonly("reduced", [](const ReplayDigests& self) {
-        return std::pair(self.first.reduced, self.second.reduced);
-      });
-  py::class_<UnitDigest>(module, "UnitDigest")
-      .def_readonly("unit", &UnitDigest::unit)
-      .def_readonly("shard", &UnitDigest::shard)
-      .def_readonly("state", &UnitDigest::state)
-      .def_readonly("parameters", &UnitDigest::parameters);
+          [](const ReplayDigests& self) { return std::pair(self.first.own, self.second.own); },
+          "of the loss and what the rank gave to the sums over ranks")
+      .def_property_readonly(
+          "reduced",
+          [](const ReplayDigests& self) {
+            return std::pair(self.first.reduced, self.second.reduced);
+          },
+          "of what it got from them");
+  py::class_<UnitDigest>(module, "UnitDigest", "CRC-32C of one unit.")
+      .def_readonly("unit", &UnitDigest::unit, "name")
+      .def_readonly("shard", &UnitDigest::shard, "ranks with the same one hold the same state")
+      .def_readonly("state", &UnitDigest::state, "of master and moments of this rank")
+      .def_readonly("parameters", &UnitDigest::parameters, "of the whole unit in use");
 
-  py::class_<trace::RecordedSpan>(module, "RecordedSpan")
+  py::class_<trace::RecordedSpan>(module, "RecordedSpan", "Work between two times.")
       .def_property_readonly(
           "lane", [](const trace::RecordedSpan& span) { return trace::lane_name(span.lane); })
       .def_readonly("name", &trace::RecordedSpan::name)
@@ -146,68 +141,51 @@ void bind_train(py::module_& module) {
       .def_readonly("ended", &trace::RecordedSpan::ended)
       .def_readonly("begin_ns", &trace::RecordedSpan::begin_ns)
       .def_readonly("end_ns", &trace::RecordedSpan::end_ns);
-  module.def("trace_dropped", [] { return trace::Recorder::instance().dropped(); });
+  module.def(
+      "trace_dropped", [] { return trace::Recorder::instance().dropped(); },
+      "Spans of the last trace that newer ones pushed out.");
+}
 
-  py::class_<Engine>(module, "Engine")
-      .def(py::init([](const std::string& config_json, const std::string& device,
-                       const std::string& compute_dtype, const std::string& strategy,
-                       const std::string& recompute, const std::string& gather_group,
-                       const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
-                       std::optional<size_t> results_behind, const std::string& grad_dtype,
-                       bool prefetch, double timeout_seconds, bool offload,
-                       const std::string& node_gather_group, const std::string& node_reduce_group,
-                       const std::string& across_group, const std::string& optim_dtype,
-                       const std::string& master_dtype, bool blocking) {
-             return make_engine(config_json, device, compute_dtype,
-                                {.strategy = strategy,
-                                 .recompute = recompute,
-                                 .groups = {gather_group, reduce_group, node_gather_group,
-                                            node_reduce_group, across_group},
-                                 .num_threads = num_threads,
-                                 .max_positions = max_positions,
-                                 .grad_dtype = float_dtype("grad_dtype", grad_dtype),
-                                 .optim_dtype = float_dtype("optim_dtype", optim_dtype),
-                                 .split_master = is_split(master_dtype),
-                                 .prefetch = prefetch,
-                                 .blocking = blocking,
-                                 .offload = offload,
-                                 .timeout_seconds = timeout_seconds,
-                                 .results_behind = results_behind});
-           }),
-           py::arg("config_json"), py::kw_only(), py::arg("device") = "cpu",
-           py::arg("compute_dtype") = "float32", py::arg("strategy") = "no_shard",
-           py::arg("recompute") = "selective", py::arg("gather_group") = "",
-           py::arg("reduce_group") = "", py::arg("num_threads") = 0, py::arg("max_positions") = 0,
-           py::arg("results_behind") = py::none(), py::arg("grad_dtype") = "float32",
-           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0, py::arg("offload") = false,
-           py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
-           py::arg("across_group") = "", py::arg("optim_dtype") = "float32",
-           py::arg("master_dtype") = "float32", py::arg("blocking") = false)
-      .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"))
+using EngineClass = py::class_<Engine>;
+
+void define_construction(EngineClass& engine) {
+  engine
       .def(
-          "train_step",
-          [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
-             const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
-             double eps, double weight_decay, double max_grad_norm, double label_smoothing,
-             int64_t rounding_seed, double loss_limit, bool replay, bool find_packed) {
-            const StepOptions options{
-                {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
-                max_grad_norm,
-                label_smoothing,
-                loss_limit,
-                replay,
-                {},
-                find_packed};
-            return with_micro_batches(micro_batches, weights, [&](auto batches) {
-              return self.train_step(dataset, batches, options);
-            });
-          },
-          py::arg("dataset"), py::arg("micro_batches"), py::arg("weights"), py::kw_only(),
-          py::arg("learning_rate"), py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
-          py::arg("eps") = 1e-8, py::arg("weight_decay") = 0.0, py::arg("max_grad_norm") = 1.0,
-          py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
-          py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
-          py::arg("replay") = false, py::arg("find_packed") = false)
+          py::init([](const std::string& config_json, const StateOptions& state,
+                      const std::string& device, const std::string& recompute,
+                      const std::string& gather_group, const std::string& reduce_group,
+                      int64_t num_threads, int64_t max_positions,
+                      std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
+                      const std::string& node_gather_group, const std::string& node_reduce_group,
+                      const std::string& across_group, bool blocking) {
+            return make_engine(config_json, device,
+                               {.state = state,
+                                .recompute = recompute,
+                                .groups = {gather_group, reduce_group, node_gather_group,
+                                           node_reduce_group, across_group},
+                                .num_threads = num_threads,
+                                .max_positions = max_positions,
+                                .prefetch = prefetch,
+                                .blocking = blocking,
+                                .timeout_seconds = timeout_seconds,
+                                .results_behind = results_behind});
+          }),
+          py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"),
+          py::kw_only(), py::arg("device") = "cpu", py::arg("recompute") = "selective",
+          py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
+          py::arg("max_positions") = 0, py::arg("results_behind") = py::none(),
+          py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0,
+          py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
+          py::arg("across_group") = "", py::arg("blocking") = false,
+          "config_json: of a Hugging Face directory. Groups: names of c10d's; empty: one rank, or\n"
+          "one node. ValueError for what the model or the options do not allow.")
+      .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
+           "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
+           "conversation); step: the most (tokens, labels, micro-batches) of this rank.");
+}
+
+void define_steps(EngineClass& engine) {
+  engine
       .def(
           "begin_step",
           [](Engine& self, const TokenDataset& dataset, const std::vector<Rows>& micro_batches,
@@ -232,39 +210,91 @@ void bind_train(py::module_& module) {
           py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
           py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
           py::arg("replay") = false, py::arg("noise") = 0.0, py::arg("noise_seed") = 0,
-          py::arg("find_packed") = false)
-      .def_property_readonly("replay_digests", &Engine::replay_digests)
-      .def("state_digests", &Engine::state_digests, py::call_guard<py::gil_scoped_release>())
+          py::arg("find_packed") = false,
+          "Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, "
+          "an\n"
+          "empty one allowed; weights: float64 arrays that multiply the rows' token losses. "
+          "noise:\n"
+          "magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss "
+          "above\n"
+          "loss_limit changes nothing. ValueError for rows that are not there; collective.")
       .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
-           py::call_guard<py::gil_scoped_release>())
-      .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),
-           py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false)
-      .def("gradients", &gradients, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
-           py::kw_only(), py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false)
-      .def("logits", &logits, py::arg("input_ids"), py::arg("lengths"))
-      .def("row_logits", &row_logits, py::arg("dataset"), py::arg("rows"), py::kw_only(),
-           py::arg("find_packed") = false)
-      .def("named_parameters", &Engine::named_parameters, py::call_guard<py::gil_scoped_release>())
-      .def("set_parameter", &Engine::set_parameter, py::arg("name"), py::arg("value"),
-           py::call_guard<py::gil_scoped_release>())
-      .def("publish", &Engine::publish, py::call_guard<py::gil_scoped_release>())
+           py::call_guard<py::gil_scoped_release>(),
+           "Results of steps, oldest first, each once: without those in flight, or all of them.")
+      .def_property_readonly("replay_digests", &Engine::replay_digests,
+                             "What the last step with `replay` found on this rank.")
+      .def("state_digests", &Engine::state_digests, py::call_guard<py::gil_scoped_release>(),
+           "Of every unit; collective.")
       .def("start_trace", &Engine::start_trace, py::kw_only(), py::arg("capacity"),
-           py::call_guard<py::gil_scoped_release>())
-      .def("stop_trace", &Engine::stop_trace, py::call_guard<py::gil_scoped_release>())
-      .def("memory", &Engine::memory)
-      .def_property("step_count", &Engine::step_count, &Engine::set_step_count)
+           py::call_guard<py::gil_scoped_release>(),
+           "Records the newest `capacity` spans of this process from now on.")
+      .def("stop_trace", &Engine::stop_trace, py::call_guard<py::gil_scoped_release>(),
+           "The spans; waits for the device.")
+      .def_property("step_count", &Engine::step_count, &Engine::set_step_count,
+                    "Optimizer steps that updated; of a resumed run it is set.");
+}
+
+void define_forward(EngineClass& engine) {
+  engine
+      .def("loss", &loss, py::arg("dataset"), py::arg("rows"), py::arg("weights"), py::kw_only(),
+           py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false,
+           "This rank's sum of weight * cross entropy, without gradients; collective.")
+      .def("gradients", &gradients, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
+           py::kw_only(), py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false,
+           "(loss, float32 gradients by name), summed over ranks, without an update; collective.")
+      .def("logits", &logits, py::arg("input_ids"), py::arg("lengths"),
+           "[tokens, vocab_size] float32 on the CPU. lengths add up to the number of ids. "
+           "Collective.")
+      .def("row_logits", &row_logits, py::arg("dataset"), py::arg("rows"), py::kw_only(),
+           py::arg("find_packed") = false, "As logits, of all tokens of the rows.");
+}
+
+void define_parameters(EngineClass& engine) {
+  engine
+      .def("named_parameters", &Engine::named_parameters, py::call_guard<py::gil_scoped_release>(),
+           "float32 copies on the CPU, whole, by name; collective.")
+      .def(
+          "set_parameter", &Engine::set_parameter, py::arg("name"), py::arg("value"),
+          py::call_guard<py::gil_scoped_release>(),
+          "Copies this rank's part of a whole tensor, of any floating dtype and device; `publish`\n"
+          "follows after the last one. ValueError for an unknown name or another shape.")
+      .def("publish", &Engine::publish, py::call_guard<py::gil_scoped_release>(),
+           "What is computed with follows the masters; collective.")
+      .def("memory", &Engine::memory, "Bytes that this rank holds now, by what they are for.")
       .def_property_readonly("parameter_shapes", &engine_shapes)
-      .def_property_readonly("config_json", &Engine::config_json)
+      .def_property_readonly("num_parameters", &Engine::num_parameters)
+      .def_property_readonly("num_non_embedding_parameters", &Engine::num_non_embedding_parameters)
+      .def_property_readonly("unit_names", &unit_names)
+      .def_property_readonly("unit_hashes", &unit_hashes,
+                             "Of names, shapes and offsets; equal for every number of ranks.")
+      .def_property_readonly("unit_sizes", &unit_sizes, "Elements without padding.");
+}
+
+void define_place(EngineClass& engine) {
+  engine.def_property_readonly("config_json", &Engine::config_json)
       .def_property_readonly("device", [](const Engine& self) { return self.device().str(); })
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
       .def_property_readonly("world_size",
                              [](Engine& self) { return self.communicator().world_size(); })
-      .def_property_readonly("vocab_size", [](Engine& self) { return self.config().vocab_size; })
-      .def_property_readonly("num_parameters", &Engine::num_parameters)
-      .def_property_readonly("num_non_embedding_parameters", &Engine::num_non_embedding_parameters)
-      .def_property_readonly("unit_names", &unit_names)
-      .def_property_readonly("unit_hashes", &unit_hashes)
-      .def_property_readonly("unit_sizes", &unit_sizes);
+      .def_property_readonly("vocab_size", [](Engine& self) { return self.config().vocab_size; });
+}
+
+}  // namespace
+
+void bind_train(py::module_& module) {
+  module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
+             py::call_guard<py::gil_scoped_release>(),
+             "Threads that loops really run on when asked for num_threads.");
+  bind_results(module);
+  EngineClass engine(
+      module, "Engine",
+      "The model with parameters, gradients and optimizer state of this rank.\n"
+      "Collective methods are called by every rank in one order. Not for two threads.");
+  define_construction(engine);
+  define_steps(engine);
+  define_forward(engine);
+  define_parameters(engine);
+  define_place(engine);
 }
 
 }  // namespace fastsft::bindings

@@ -1,8 +1,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
-#include "bindings/dtype_names.h"
 #include "model/conversation_cost.h"
+#include "model/recompute.h"
 #include "train/allocation_meter.h"
 #include "train/memory_plan.h"
 
@@ -30,50 +30,47 @@ MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape
 }  // namespace
 
 void bind_train_memory(py::module_& module) {
-  module.def("conversation_cost", &cost_of, py::arg("config_json"));
-  py::class_<MemoryPlan>(module, "MemoryPlan")
-      .def_property_readonly("parts",
-                             [](const MemoryPlan& plan) {
-                               return std::map<std::string, int64_t>(plan.parts.begin(),
-                                                                     plan.parts.end());
-                             })
-      .def_readonly("peak", &MemoryPlan::peak)
-      .def_readonly("outside", &MemoryPlan::outside)
-      .def_readonly("host", &MemoryPlan::host);
+  module.def("conversation_cost", &cost_of, py::arg("config_json"),
+             "Operations of a conversation of n tokens: (of each n, of each n * n).");
+  py::class_<MemoryPlan>(module, "MemoryPlan", "Bytes of one rank.")
+      .def_property_readonly(
+          "parts",
+          [](const MemoryPlan& plan) {
+            return std::map<std::string, int64_t>(plan.parts.begin(), plan.parts.end());
+          },
+          "by what they are for; they add up to peak")
+      .def_readonly("peak", &MemoryPlan::peak, "the most of torch's allocator at once")
+      .def_readonly("outside", &MemoryPlan::outside, "held next to it")
+      .def_readonly("host", &MemoryPlan::host, "page-locked, with a GPU");
   module.def(
       "plan_memory",
-      [](const std::string& config_json, const std::string& compute_dtype,
-         const std::string& strategy, const std::string& recompute, int world_size, int node_size,
-         const std::string& grad_dtype, const std::string& optim_dtype,
-         const std::string& master_dtype, bool offload, const Shape& micro_batch, const Shape& step,
+      [](const std::string& config_json, const StateOptions& state, const std::string& recompute,
+         int world_size, int node_size, const Shape& micro_batch, const Shape& step,
          int64_t threads, bool on_cpu) {
         return plan(config_json,
-                    {.strategy = strategy,
-                     .dtype = float_dtype("compute_dtype", compute_dtype),
+                    {.state = state,
                      .recompute = recompute,
                      .world_size = world_size,
                      .node_size = node_size,
-                     .grad_dtype = float_dtype("grad_dtype", grad_dtype),
-                     .optim_dtype = float_dtype("optim_dtype", optim_dtype),
-                     .split_master = is_split(master_dtype),
-                     .offload = offload,
                      .threads = threads,
                      .on_cpu = on_cpu},
                     micro_batch, step);
       },
-      py::arg("config_json"), py::kw_only(), py::arg("compute_dtype") = "float32",
-      py::arg("strategy") = "no_shard", py::arg("recompute") = "selective",
-      py::arg("world_size") = 1, py::arg("node_size") = 0, py::arg("grad_dtype") = "float32",
-      py::arg("optim_dtype") = "float32", py::arg("master_dtype") = "float32",
-      py::arg("offload") = false, py::arg("micro_batch") = Shape{},
-      py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1, py::arg("on_cpu") = true);
-  module.def("recompute_policies", &recompute_policies);
-  py::class_<AllocationMeter>(module, "AllocationMeter")
-      .def_static("start", &AllocationMeter::start)
-      .def_static("stop", &AllocationMeter::stop)
-      .def_static("count", &AllocationMeter::count)
-      .def_static("held", &AllocationMeter::held)
-      .def_static("peak", &AllocationMeter::peak);
+      py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"), py::kw_only(),
+      py::arg("recompute") = "selective", py::arg("world_size") = 1, py::arg("node_size") = 0,
+      py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1,
+      py::arg("on_cpu") = true,
+      "Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a\n"
+      "rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,\n"
+      "strategy or policy, and for nodes that do not divide the ranks.");
+  module.def("recompute_policies", &recompute_policies, "From the most memory to the most time.");
+  py::class_<AllocationMeter>(module, "AllocationMeter",
+                              "Counts what torch's CPU allocator hands out, in all threads.")
+      .def_static("start", &AllocationMeter::start, "From zero. ValueError while it runs.")
+      .def_static("stop", &AllocationMeter::stop, "Counts stay; memory stays valid.")
+      .def_static("count", &AllocationMeter::count, "Pieces of memory since start.")
+      .def_static("held", &AllocationMeter::held, "Bytes now.")
+      .def_static("peak", &AllocationMeter::peak, "The most bytes at once since start.");
 }
 
 }  // namespace fastsft::bindings

@@ -2,7 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "chat/bulk_renderer.h"
+#include "chat/labeller.h"
 
 namespace fastsft::bindings {
 

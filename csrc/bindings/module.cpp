@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C, module) {
   bind_tokenizer_json(module);
   bind_chat(module);
   bind_chat_labels(module);
+  bind_shard(module);
   bind_model(module);
   bind_sync(module);
   bind_data_labels(module);

@@ -6,7 +6,11 @@
 
 #include "chat/conversation.h"
 #include "chat/data_fault.h"
+#include "chat/example.h"
+#include "chat/remark.h"
 #include "chat/role_names.h"
+#include "chat/template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fastsft {
 
@@ -23,5 +27,11 @@ struct Turns {
 // otherwise `turns` is filled. `roles` are human and gpt unless the user asks for more.
 std::optional<DataFault> check_conversation(const Conversation& conversation,
                                             const RoleNames& roles, Turns& turns);
+
+// The one reason of a sample that FastChat drops, found in its text.
+Remark find_drop_reason(const ChatTemplate& chat_template, const Turns& turns);
+// All remarks on a sample that was not dropped.
+std::vector<Finding> find_notes(const Tokenizer& tokenizer, const Turns& turns,
+                                const Labels& labels);
 
 }  // namespace fastsft

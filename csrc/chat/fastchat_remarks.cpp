@@ -1,4 +1,4 @@
-#include "chat/fastchat_remarks.h"
+#include "chat/fastchat_check.h"
 
 #include <algorithm>
 #include <string>

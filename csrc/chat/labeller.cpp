@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "chat/fastchat_labels.h"
-#include "chat/fastchat_remarks.h"
 #include "chat/span_labels.h"
 #include "core/error.h"
 #include "core/run_in_parts.h"

@@ -3,12 +3,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "chat/bulk_renderer.h"
 #include "chat/conversation.h"
 #include "chat/data_fault.h"
+#include "chat/dialogue.h"
 #include "chat/dialogue_builder.h"
 #include "chat/example.h"
 #include "chat/fastchat_check.h"
@@ -28,6 +29,15 @@ struct LabelledRecord {
   std::string name;               // the id, or the number when it has none
 
   bool has_row() const { return faults.empty() && outcome != Action::kExcluded; }
+};
+
+// Renders many dialogues at once with a template that is not data.
+class BulkRenderer {
+ public:
+  virtual ~BulkRenderer() = default;
+
+  // One transcript for each dialogue, empty ones included. Called by one thread at a time.
+  virtual std::vector<Transcript> render(std::span<const Dialogue* const> dialogues) const = 0;
 };
 
 // Turns records into labelled examples, several threads over conversations. What comes out does not

@@ -1,14 +1,22 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 namespace fastsft {
 
 // Memory on the host for copies from and to `device`: page-locked when that is a GPU, since other
 // memory is copied several times slower.
-at::Tensor host_buffer(int64_t numel, at::Device device, at::ScalarType dtype);
+inline at::Tensor host_buffer(int64_t numel, at::Device device, at::ScalarType dtype) {
+  return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(!device.is_cpu()));
+}
 
 // The flat `tensor` on the host; itself when it is there already.
-at::Tensor host_copy(const at::Tensor& tensor);
+inline at::Tensor host_copy(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return tensor;
+  at::Tensor copy = host_buffer(tensor.numel(), tensor.device(), tensor.scalar_type());
+  copy.copy_(tensor);
+  return copy;
+}
 
 }  // namespace fastsft

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include "checkpoint/element_range.h"
+#include "checkpoint/local_range.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {

@@ -2,13 +2,25 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
-#include "checkpoint/element_range.h"
 #include "shard/unit_state.h"
 #include "storage/dtype.h"
 
 namespace fastsft {
+
+// Elements [begin, end) of a unit's flat buffer.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return std::max<int64_t>(end - begin, 0); }
+  ElementRange intersection(const ElementRange& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
+};
 
 // What this rank owns of the unit, without the padding at its end.
 ElementRange owned_range(const UnitState& state);

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/element_range.h"
+#include "checkpoint/local_range.h"
 #include "storage/safetensors_reader.h"
 
 namespace fastsft {

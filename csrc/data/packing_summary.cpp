@@ -1,4 +1,4 @@
-#include "data/packing_summary.h"
+#include "data/step_source.h"
 
 #include <algorithm>
 

@@ -1,12 +1,10 @@
 #include "model/causal_lm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.h"
 #include "core/trace.h"
@@ -15,13 +13,14 @@
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
-#include "ops/linear_cross_entropy/logits_workspace.h"
 #include "ops/rms_norm/rms_norm.h"
 
 namespace fastsft {
 namespace {
 
-constexpr int64_t kNoiseRows = 256;  // drawn at a time
+MicroBatchShape shape_of(const Batch& batch) {
+  return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen};
+}
 
 }  // namespace
 
@@ -33,7 +32,7 @@ CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device d
       recompute_(recompute),
       layout_(config),
       head_(head_refs(config, layout_)),
-      buffers_(device),
+      buffers_(config, dtype, recompute, device),
       saved_(static_cast<size_t>(config.num_layers)) {
   make_rope(max_positions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
@@ -46,7 +45,6 @@ BlockContext CausalLM::context(const Batch& batch) {
           .batch = batch,
           .rope = rope_,
           .buffers = buffers_,
-          .dtype = dtype_,
           .keep_products = recompute_ == Recompute::kNone,
           .replay_gate_up = recompute_ == Recompute::kGateUp};
 }
@@ -61,48 +59,13 @@ void CausalLM::cover_positions(int64_t positions) {
   if (positions > known) make_rope(std::max(positions, 2 * known));
 }
 
-CausalLM::HeadBuffers CausalLM::head_buffers(int64_t labels) {
-  const std::array<int64_t, 2> shape = {labels, config_.hidden_size};
-  return {.rows = buffers_.get("labelled", shape, dtype_),
-          .normed = buffers_.get("labelled.normed", shape, dtype_),
-          .grad_normed = buffers_.get("labelled.grad_normed", shape, dtype_),
-          .rstd = buffers_.get("labelled.rstd", {labels}, at::kFloat),
-          .workspace = logits_workspace(labels)};
-}
-
-at::Tensor CausalLM::logits_workspace(int64_t labels) {
-  const int64_t bytes = logits_workspace_bytes(device_.type(), dtype_, config_.vocab_size, labels);
-  return buffers_.get("logits", {bytes}, at::kByte);
-}
-
-at::Tensor CausalLM::scratch(const MicroBatchShape& shape) {
-  const int64_t floats =
-      device_.is_cpu() ? plan_scratch(config_, dtype_, shape, at::get_num_threads()) : 0;
-  return buffers_.get("scratch", {floats}, at::kFloat);
-}
-
 void CausalLM::reserve(const MicroBatchShape& shape) {
   cover_positions(shape.longest);
-  Batch sized;  // nothing of it is read but its size
-  sized.input_ids = at::empty({1}, at::TensorOptions().dtype(at::kLong)).expand({shape.tokens});
-  const BlockContext shared = context(sized);
-  const std::array<int64_t, 2> stream = {shape.tokens, config_.hidden_size};
-  for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
-    buffers_.get("stream." + std::to_string(layer), stream, dtype_);
-    reserve_block(shared, blocks_[static_cast<size_t>(layer)], slot(layer));
-  }
-  buffers_.get("stream." + std::to_string(config_.num_layers), stream, dtype_);
-  if (recompute_ == Recompute::kBlock) buffers_.get("recomputed", stream, dtype_);
-  head_buffers(shape.labels);
-  scratch(shape);
+  buffers_.reserve(shape);
   if (device_.is_cpu()) return;
   // One free piece of the caching allocator that what flash takes for a moment fits into.
   at::empty({plan_flash_attention(config_, dtype_, shape)},
             at::TensorOptions().dtype(at::kByte).device(device_));
-}
-
-std::string CausalLM::slot(int64_t layer) const {
-  return recompute_ == Recompute::kBlock ? "block" : "block." + std::to_string(layer);
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out) {
@@ -114,19 +77,14 @@ void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& o
   if (!layout_.tied()) strategy.release(unit);
 }
 
-at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool training) {
-  const auto stream = [&](int64_t layer) {  // without a backward two streams are enough
-    const int64_t name = training ? layer : layer % 2;
-    return buffers_.get("stream." + std::to_string(name), {batch.num_tokens(), config_.hidden_size},
-                        dtype_);
-  };
+at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pass) {
+  const bool training = pass == Pass::kTraining;
+  const auto stream = [&](int64_t layer) { return buffers_.get(Buffer::kHidden, layer); };
   const Phase phase("forward");
   cover_positions(batch.num_positions);
   embed(batch, strategy, stream(0));
   if (training && noise_.magnitude != 0) {
-    add_embedding_noise(
-        noise_, stream(0),
-        buffers_.get("embedding.noise", {kNoiseRows, config_.hidden_size}, at::kFloat));
+    add_embedding_noise(noise_, stream(0), buffers_.get(Buffer::kNoise));
   }
   const BlockContext shared = context(batch);
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
@@ -135,9 +93,9 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
     const at::Tensor weights = strategy.gather(unit);
     strategy.prefetch(last ? layout_.head_unit() : layout_.block_unit(layer + 1));
     const trace::Span span(trace::Lane::kCompute, "forward", layout_.units()[unit].name());
-    saved_[static_cast<size_t>(layer)] =
-        block_forward(shared, blocks_[static_cast<size_t>(layer)], weights, stream(layer),
-                      stream(layer + 1), training ? slot(layer) : "block");
+    BlockActivations saved = block_forward(shared, blocks_[static_cast<size_t>(layer)], weights,
+                                           stream(layer), stream(layer + 1), layer);
+    if (training) saved_[static_cast<size_t>(layer)] = std::move(saved);
     if (!last || !training) strategy.release(unit);
   }
   return stream(config_.num_layers);
@@ -145,8 +103,9 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, bool tra
 
 void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
                                 const at::Tensor& loss) {
-  const cpu::ScratchLoan loan(scratch({batch.num_tokens(), batch.num_labels(), batch.max_seqlen}));
-  const at::Tensor stream = run_blocks(batch, strategy, true);
+  buffers_.begin(shape_of(batch), Pass::kTraining);
+  const cpu::ScratchLoan loan(buffers_.get(Buffer::kScratch));
+  const at::Tensor stream = run_blocks(batch, strategy, Pass::kTraining);
   const at::Tensor grad = head_and_loss(batch, strategy, label_smoothing, stream, loss);
   const Phase phase("backward");
   backward_blocks(batch, strategy, grad);
@@ -159,13 +118,16 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   const at::Tensor weights = strategy.gather(unit), norm = head_.norm.view(weights);
   const trace::Span span(trace::Lane::kCompute, "loss", layout_.units()[unit].name());
   UnitGradient& gradient = strategy.gradients().whole(unit);
-  auto [rows, normed, grad_normed, rstd, workspace] = head_buffers(batch.num_labels());
+  at::Tensor rows = buffers_.get(Buffer::kLabelled);
+  const at::Tensor normed = buffers_.get(Buffer::kLabelledNorm);
+  const at::Tensor rstd = buffers_.get(Buffer::kLabelledRstd);
+  const at::Tensor grad_normed = buffers_.get(Buffer::kGradLabelledNorm);
 
   at::index_select_out(rows, stream, 0, batch.label_positions);
   rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd);
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, grad_normed, head_.head.view(gradient.flat()),
-                       gradient.beta(head_.head.offset), workspace);
+                       gradient.beta(head_.head.offset), buffers_.get(Buffer::kLogits));
   const at::Tensor& grad_rows = normed;  // the head has read it
   grad_rows.zero_();
   rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.view(gradient.flat()),
@@ -198,9 +160,9 @@ void CausalLM::backward_block(const BlockContext& context, const at::Tensor& wei
   const trace::Span span(trace::Lane::kCompute, "backward",
                          layout_.units()[layout_.block_unit(layer)].name());
   if (recompute_ == Recompute::kBlock) {
-    const at::Tensor out = buffers_.get("recomputed", grad.sizes(), dtype_);
+    const at::Tensor out = buffers_.get(Buffer::kRecomputed);
     saved_[index] =
-        block_forward(context, blocks_[index], weights, saved_[index].input, out, slot(layer));
+        block_forward(context, blocks_[index], weights, saved_[index].input, out, layer);
   }
   block_backward(context, blocks_[index], weights, saved_[index], grad, gradient);
   saved_[index] = {};  // else old buffers stay alive when the pool grows
@@ -223,7 +185,8 @@ void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strat
 
 void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) {
-  const at::Tensor stream = run_blocks(batch, strategy, false);
+  buffers_.begin(shape_of(batch), Pass::kForwardOnly);
+  const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
   const size_t unit = layout_.head_unit();
   const at::Tensor weights = strategy.gather(unit);
   const at::Tensor rows = at::index_select(stream, 0, batch.label_positions);
@@ -233,12 +196,13 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
            rstd);
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, std::nullopt, std::nullopt, 0.0,
-                       logits_workspace(batch.num_labels()));
+                       buffers_.get(Buffer::kLogits));
   strategy.release(unit);
 }
 
 at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
-  const at::Tensor stream = run_blocks(batch, strategy, false);
+  buffers_.begin(shape_of(batch), Pass::kForwardOnly);
+  const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
   const size_t unit = layout_.head_unit();
   const at::Tensor weights = strategy.gather(unit);
   const at::Tensor normed = at::empty(stream.sizes(), stream.options());

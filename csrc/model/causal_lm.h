@@ -2,12 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <vector>
 
 #include "data/batch.h"
-#include "model/activation_plan.h"
-#include "model/buffer_pool.h"
+#include "model/activation_buffers.h"
 #include "model/config.h"
 #include "model/decoder_block.h"
 #include "model/embedding_noise.h"
@@ -46,9 +44,9 @@ class CausalLM {
   int64_t buffer_bytes() const { return buffers_.nbytes(); }
 
  private:
-  // The residual stream after the last block. Blocks keep their activations when `training`; the
+  // The residual stream after the last block. In a training pass blocks keep their activations; the
   // last one and the head's unit stay whole.
-  at::Tensor run_blocks(const Batch& batch, Strategy& strategy, bool training);
+  at::Tensor run_blocks(const Batch& batch, Strategy& strategy, Pass pass);
   void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out);
   at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                            const at::Tensor& stream, const at::Tensor& loss);
@@ -60,16 +58,7 @@ class CausalLM {
   BlockContext context(const Batch& batch);
   // The rope tables grow to the greatest position met.
   void cover_positions(int64_t positions);
-  // Of labelled tokens.
-  struct HeadBuffers {
-    at::Tensor rows, normed, grad_normed, rstd, workspace;
-  };
-  HeadBuffers head_buffers(int64_t labels);
-  at::Tensor logits_workspace(int64_t labels);
-  // What ops on the CPU compute in; elsewhere nothing.
-  at::Tensor scratch(const MicroBatchShape& shape);
   void make_rope(int64_t positions);
-  std::string slot(int64_t layer) const;
 
   ModelConfig config_;
   at::ScalarType dtype_;
@@ -80,7 +69,7 @@ class CausalLM {
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;
   RopeTable rope_;
-  BufferPool buffers_;
+  ActivationBuffers buffers_;
   std::vector<BlockActivations> saved_;
 };
 

@@ -20,44 +20,22 @@ class Block {
   Block(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights)
       : context_(context), config_(context.config), refs_(refs), weights_(weights) {}
 
-  at::Tensor buffer(const std::string& name, int64_t columns) const {
-    return context_.buffers.get(name, {tokens(), columns}, context_.dtype);
-  }
-  at::Tensor row_floats(const std::string& name) const {
-    return context_.buffers.get(name, {tokens()}, at::kFloat);
+  at::Tensor buffer(Buffer buffer, int64_t layer = 0) const {
+    return context_.buffers.get(buffer, layer);
   }
 
-  // A product that backward uses again: kept for each layer, or made in one buffer for all.
-  at::Tensor product(const std::string& slot, const char* kept, const char* shared,
-                     int64_t columns) const {
-    return buffer(context_.keep_products ? slot + kept : shared, columns);
-  }
-
-  BlockActivations activations(const at::Tensor& input, const std::string& slot) const {
-    // At the size that backward needs: grown later, the old one would live on in saved activations.
-    buffer("activated", context_.keep_products
-                            ? config_.qkv_size()
-                            : std::max(config_.intermediate_size, config_.qkv_size()));
+  BlockActivations activations(const at::Tensor& input, int64_t layer) const {
     return {.input = input,
-            .rstd1 = row_floats(slot + ".rstd1"),
-            .qkv = buffer(slot + ".qkv", config_.qkv_size()),
-            .context = buffer(slot + ".context", config_.query_size()),
-            .lse = context_.buffers.get(slot + ".lse", {config_.num_heads, tokens()}, at::kFloat),
-            .middle = buffer(slot + ".middle", config_.hidden_size),
-            .rstd2 = row_floats(slot + ".rstd2"),
-            .gate_up = buffer(context_.replay_gate_up ? "gate_up" : slot + ".gate_up",
-                              2 * config_.intermediate_size),
-            .normed1 = product(slot, ".normed1", "normed", config_.hidden_size),
-            .normed2 = product(slot, ".normed2", "normed", config_.hidden_size),
-            .activated = product(slot, ".activated", "activated", config_.intermediate_size)};
-  }
-
-  void reserve(const std::string& slot) const {
-    activations({}, slot);
-    buffer("projected", std::max(config_.hidden_size, config_.query_size()));
-    if (!refs_.qk_norm) return;
-    buffer("rotated", config_.qkv_size());
-    head_rstd();
+            .rstd1 = buffer(Buffer::kInputRstd, layer),
+            .qkv = buffer(Buffer::kQkv, layer),
+            .context = buffer(Buffer::kAttention, layer),
+            .lse = buffer(Buffer::kLse, layer),
+            .middle = buffer(Buffer::kMiddle, layer),
+            .rstd2 = buffer(Buffer::kPostRstd, layer),
+            .gate_up = buffer(Buffer::kGateUp, layer),
+            .normed1 = buffer(Buffer::kInputNorm, layer),
+            .normed2 = buffer(Buffer::kPostNorm, layer),
+            .activated = buffer(Buffer::kActivated, layer)};
   }
 
   void attention_forward(const BlockActivations& a) const {
@@ -70,7 +48,7 @@ class Block {
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
-    const at::Tensor projected = buffer("projected", config_.hidden_size);
+    const at::Tensor projected = buffer(Buffer::kProjected);
     gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
     add(refs_.output_bias, projected);
     rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, a.normed2,
@@ -99,9 +77,8 @@ class Block {
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
                                UnitGradient& gradient) const {
-    // In the place of what the other half of the block has finished with.
-    const at::Tensor grad_context = buffer("projected", config_.query_size());
-    const at::Tensor grad_qkv = buffer("activated", config_.qkv_size());
+    const at::Tensor grad_context = buffer(Buffer::kGradAttention);
+    const at::Tensor grad_qkv = buffer(Buffer::kGradQkv);
     accumulate(gradient, refs_.output, grad, a.context);
     accumulate(gradient, refs_.output_bias, grad);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
@@ -114,7 +91,6 @@ class Block {
   }
 
  private:
-  int64_t tokens() const { return context_.batch.num_tokens(); }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
   AttentionHeads heads() const {
@@ -154,9 +130,9 @@ class Block {
   // them the projections are saved and this is made again in backward.
   at::Tensor rotated(const BlockActivations& a) const {
     if (!refs_.qk_norm) return a.qkv;
-    const at::Tensor result = buffer("rotated", config_.qkv_size());
+    const at::Tensor result = buffer(Buffer::kRotated);
     qk_norm(a.qkv, weight(*refs_.qk_norm), config_.num_heads, config_.num_key_value_heads,
-            config_.rms_norm_eps, result, head_rstd());
+            config_.rms_norm_eps, result, buffer(Buffer::kHeadRstd));
     rotate(result, false);
     return result;
   }
@@ -165,14 +141,9 @@ class Block {
   void qk_norm_backward_into(const BlockActivations& a, const at::Tensor& grad_qkv,
                              UnitGradient& gradient) const {
     const ParamRef& ref = *refs_.qk_norm;
-    qk_norm_backward(grad_qkv, a.qkv, weight(ref), head_rstd(), config_.num_heads,
+    qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
                      config_.num_key_value_heads, ref.view(gradient.flat()),
                      gradient.beta(ref.offset));
-  }
-
-  at::Tensor head_rstd() const {
-    const int64_t heads = config_.num_heads + config_.num_key_value_heads;
-    return context_.buffers.get("head_rstd", {tokens(), heads}, at::kFloat);
   }
 
   void rotate(const at::Tensor& qkv, bool inverse) const {
@@ -195,7 +166,7 @@ class Block {
   void norm_backward(const at::Tensor& x, const at::Tensor& normed, const at::Tensor& rstd,
                      const ParamRef& norm, const ParamRef& matrix, const at::Tensor& grad_y,
                      const at::Tensor& grad, UnitGradient& gradient) const {
-    const at::Tensor grad_normed = buffer("projected", config_.hidden_size);
+    const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
     if (!context_.keep_products)
       rms_norm(x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, normed, rstd);
     accumulate(gradient, matrix, grad_y, normed);
@@ -214,17 +185,12 @@ class Block {
 
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
                                const at::Tensor& weights, const at::Tensor& input,
-                               const at::Tensor& out, const std::string& slot) {
+                               const at::Tensor& out, int64_t layer) {
   const Block block(context, refs, weights);
-  const BlockActivations saved = block.activations(input, slot);
+  const BlockActivations saved = block.activations(input, layer);
   block.attention_forward(saved);
   block.mlp_forward(saved, out);
   return saved;
-}
-
-void reserve_block(const BlockContext& context, const BlockRefs& refs, const std::string& slot) {
-  const at::Tensor no_weights;
-  Block(context, refs, no_weights).reserve(slot);
 }
 
 void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "data/batch.h"
-#include "model/buffer_pool.h"
+#include "model/activation_buffers.h"
 #include "model/config.h"
 #include "model/layout.h"
 #include "model/rope_table.h"
@@ -32,8 +32,7 @@ struct BlockContext {
   const ModelConfig& config;
   const Batch& batch;
   const RopeTable& rope;
-  BufferPool& buffers;
-  at::ScalarType dtype;
+  ActivationBuffers& buffers;
   bool keep_products;
   bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
@@ -41,13 +40,10 @@ struct BlockContext {
 // Pre-norm attention and SwiGLU MLP, with biases after the products where the model has them:
 //   middle = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
 //   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
-// `slot` names the buffers of the activations: the layer, or one name for all under recompute.
+// The activations are in the buffers of `layer`.
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
                                const at::Tensor& weights, const at::Tensor& input,
-                               const at::Tensor& out, const std::string& slot);
-
-// Makes the buffers of both directions for as many tokens as the context's batch has.
-void reserve_block(const BlockContext& context, const BlockRefs& refs, const std::string& slot);
+                               const at::Tensor& out, int64_t layer);
 
 // `grad` [tokens, hidden] holds d loss / d out and becomes d loss / d input. Weight gradients go
 // straight into the unit's flat gradient.

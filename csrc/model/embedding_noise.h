@@ -16,6 +16,8 @@ struct EmbeddingNoise {
   EmbeddingNoise of_micro_batch(size_t index) const;
 };
 
+inline constexpr int64_t kNoiseRows = 256;  // drawn at a time
+
 // Adds the noise to `rows` [tokens, hidden] in place, in blocks of `scratch` [rows, hidden]
 // float32, on the current stream. torch's generator of the device, seeded by noise.seed, fills
 // block by block.

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
+
+#include "core/error.h"
 
 namespace fastsft {
 
@@ -10,10 +13,18 @@ namespace fastsft {
 // never changes the numbers.
 enum class Recompute { kNone, kSelective, kGateUp, kBlock };
 
-// "none", "selective", "gate_up", "block"; std::invalid_argument otherwise.
-Recompute parse_recompute(const std::string& name);
-
 // All of them in that order.
-std::vector<std::string> recompute_policies();
+inline std::vector<std::string> recompute_policies() {
+  return {"none", "selective", "gate_up", "block"};
+}
+
+// std::invalid_argument for another name.
+inline Recompute parse_recompute(const std::string& name) {
+  const auto names = recompute_policies();
+  const auto at = std::find(names.begin(), names.end(), name);
+  require(at != names.end(), "unknown recompute policy \"", name,
+          "\"; known: none, selective, gate_up, block");
+  return static_cast<Recompute>(at - names.begin());
+}
 
 }  // namespace fastsft

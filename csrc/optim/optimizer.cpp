@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/adamw/adamw.h"
+#include "ops/norm_squared/norm_squared.h"
 
 namespace fastsft {
 namespace {
@@ -41,6 +42,12 @@ void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Ten
     strategy.end_update(unit);
   }
   strategy.finish_update();
+}
+
+void add_local_norm_squared(Strategy& strategy, const at::Tensor& out) {
+  for (size_t unit = 0; unit < strategy.states().size(); ++unit) {
+    norm_squared(strategy.gradients().local(unit), out);
+  }
 }
 
 }  // namespace fastsft

@@ -20,4 +20,8 @@ struct AdamWOptions {
 // `control` (ops/clip_control/control_slots.h). Nothing changes when grad_scale is not finite.
 void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& control);
 
+// The squared L2 norm of this rank's gradient ranges, added to `out` [1] float64. On strategies
+// that shard, the sum over ranks is the whole norm; on replicated ones it is whole already.
+void add_local_norm_squared(Strategy& strategy, const at::Tensor& out);
+
 }  // namespace fastsft

@@ -49,11 +49,12 @@ StateBytes plan_full_shard(const StateDescription& d) {
   const int64_t range = d.total() / d.world_size, embedding = d.padded(0);
   const auto open = static_cast<int64_t>(2 + d.resident_units);
   const int64_t clone = d.clones() ? 1 : 0;
-  StateBytes bytes{.parameters = range * d.itemsize,
-                   .gradients = d.reduced_gradients(),
-                   .buffers = d.itemsize * open * d.largest(0),
-                   .clones_in_blocks = clone * (4 * d.largest(1) + d.itemsize * d.padded(1)),
-                   .clones_between = clone * embedding * (d.accumulates ? 4 + d.itemsize : 4)};
+  StateBytes bytes{
+      .parameters = range * d.options.itemsize(),
+      .gradients = d.reduced_gradients(),
+      .buffers = d.options.itemsize() * open * d.largest(0),
+      .clones_in_blocks = clone * (4 * d.largest(1) + d.options.itemsize() * d.padded(1)),
+      .clones_between = clone * embedding * (d.accumulates ? 4 + d.options.itemsize() : 4)};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);
   return bytes;

@@ -12,7 +12,7 @@ class NoShard : public Strategy {
     for (const auto& unit : context_.units) {
       add_state(0, at::zeros({unit.padded_numel(1)}, context_.compute()));
     }
-    if (context_.grad_dtype == at::kFloat)
+    if (context_.options.grad_dtype == at::kFloat)
       gradients_ = std::make_unique<ReplicatedGradients>(context_.units, shards(), context_.wide(),
                                                          context_.blocking);
     else
@@ -39,9 +39,10 @@ StateBytes plan_no_shard(const StateDescription& d) {
   StateDescription alone = d;
   alone.world_size = 1;  // units are padded for one rank
   const int64_t size = alone.total();
-  StateBytes bytes{.parameters = size * d.itemsize,
-                   .gradients = d.grad_itemsize < 4 ? alone.reduced_gradients() : 4 * size,
-                   .clones_between = alone.widened_sums()};
+  StateBytes bytes{
+      .parameters = size * d.options.itemsize(),
+      .gradients = d.options.grad_itemsize() < 4 ? alone.reduced_gradients() : 4 * size,
+      .clones_between = alone.widened_sums()};
   plan_optimizer(alone, bytes);
   return bytes;
 }

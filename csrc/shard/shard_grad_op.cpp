@@ -31,10 +31,11 @@ int64_t ShardGradOp::parameter_bytes() const {
 
 StateBytes plan_shard_grad_op(const StateDescription& d) {
   const int64_t clone = d.clones() ? 1 : 0;
-  StateBytes bytes{.parameters = d.total() * d.itemsize,
-                   .gradients = d.reduced_gradients(),
-                   .clones_in_blocks = clone * 4 * d.largest(1),
-                   .clones_between = clone * std::max(4 * d.padded(0), d.itemsize * d.largest(0))};
+  StateBytes bytes{
+      .parameters = d.total() * d.options.itemsize(),
+      .gradients = d.reduced_gradients(),
+      .clones_in_blocks = clone * 4 * d.largest(1),
+      .clones_between = clone * std::max(4 * d.padded(0), d.options.itemsize() * d.largest(0))};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);
   return bytes;

@@ -15,8 +15,8 @@ int64_t offloaded_bytes(const StateDescription& d) {
   int64_t sum = 0;
   for (size_t unit = 0; unit < d.units.size(); ++unit) {
     const int64_t range = d.padded(unit) / d.world_size;
-    sum += 2 * host_bytes(d, range * d.moment_itemsize);
-    if (d.narrow()) sum += host_bytes(d, range * d.master_itemsize());
+    sum += 2 * host_bytes(d, range * d.options.moment_itemsize());
+    if (d.options.narrow()) sum += host_bytes(d, range * d.options.master_itemsize());
   }
   return sum;
 }
@@ -48,20 +48,21 @@ int64_t StateDescription::reduced_gradients() const {
   const int64_t most = largest(0), range = most / world_size;
   const auto open = static_cast<int64_t>(2 + resident_units);
   int64_t wide = open * most;
-  if (world_size > 1 || copies > 1) wide += range;     // the range under reduction
+  if (world_size > 1 || copies > 1) wide += range;  // the range under reduction
+  const int64_t grad_itemsize = options.grad_itemsize();
   if (grad_itemsize < 4 && copies > 1) wide += range;  // the sum over copies under way
   return total() / world_size * grad_itemsize + 4 * wide;
 }
 
 int64_t StateDescription::widened_sums() const {
-  return cloned && accumulates && grad_itemsize < 4 ? 2 * 4 * largest(0) / world_size : 0;
+  return cloned && accumulates && options.grad_itemsize() < 4 ? 2 * 4 * largest(0) / world_size : 0;
 }
 
 void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
-  const int64_t width = d.optimizer_itemsize(), ranks = d.world_size;
+  const int64_t width = d.options.optimizer_itemsize(), ranks = d.world_size;
   const int64_t state = width * (d.total() / ranks);
-  bytes.optimizer = d.offload ? 2 * width * (d.largest(0) / ranks) : state;
-  bytes.offloaded = d.offload ? offloaded_bytes(d) : 0;
+  bytes.optimizer = d.options.offload ? 2 * width * (d.largest(0) / ranks) : state;
+  bytes.offloaded = d.options.offload ? offloaded_bytes(d) : 0;
 }
 
 }  // namespace fastsft

@@ -4,31 +4,21 @@
 #include <vector>
 
 #include "shard/param_unit.h"
+#include "shard/state_options.h"
 
 namespace fastsft {
 
 // What the bytes of a strategy depend on.
 struct StateDescription {
   const std::vector<ParamUnit>& units;
+  const StateOptions& options;
   int world_size = 1;
   int node_size = 0;          // ranks of a node; 0: all are one
   int copies = 1;             // of the state, which `world_size` ranks hold together each
-  int64_t itemsize = 4;       // of a parameter in the compute dtype: 4 or 2
-  int64_t grad_itemsize = 4;  // of the accumulated gradient: 4 or 2
-  int64_t moment_itemsize = 4;
-  bool split_master = false;  // StrategyContext
-  bool offload = false;       // StrategyContext
   size_t resident_units = 0;  // StrategyContext
   bool cloned = true;         // collectives clone the whole unit, as gloo does
   bool accumulates = true;    // a step has more than one micro-batch
 
-  bool narrow() const { return itemsize < 4; }
-  // In bfloat16, of the master or its lower half.
-  int64_t master_itemsize() const { return split_master ? 2 : 4; }
-  // Optimizer state of an element: the moments, and in bfloat16 the master.
-  int64_t optimizer_itemsize() const {
-    return 2 * moment_itemsize + (narrow() ? master_itemsize() : 0);
-  }
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
   // head) or of all.
   int64_t padded(size_t unit) const { return units[unit].padded_numel(world_size); }

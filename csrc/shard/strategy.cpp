@@ -13,11 +13,12 @@ void Strategy::add_state(int64_t begin, at::Tensor range) {
   state.unit = &context_.units[states_.size()];
   state.begin = begin;
   state.end = begin + size;
-  if (context_.split_master) state.high = range;
-  const auto dtype = context_.split_master ? at::kShort : at::kFloat;
+  const StateOptions& options = context_.options;
+  if (options.split_master()) state.high = range;
+  const auto dtype = options.split_master() ? at::kShort : at::kFloat;
   state.master = narrow() ? at::zeros({size}, context_.state(dtype)) : range;
-  state.exp_avg = at::zeros({size}, context_.state(context_.optim_dtype));
-  state.exp_avg_sq = at::zeros({size}, context_.state(context_.optim_dtype));
+  state.exp_avg = at::zeros({size}, context_.state(options.optim_dtype));
+  state.exp_avg_sq = at::zeros({size}, context_.state(options.optim_dtype));
   states_.push_back(std::move(state));
   ranges_.push_back(std::move(range));
 }
@@ -32,7 +33,7 @@ void Strategy::reduce_gradients(Reduction keep) {
 }
 
 UnitState Strategy::begin_update(size_t unit) {
-  if (!context_.offload) return states_[unit];
+  if (!context_.options.offload) return states_[unit];
   if (!staged_) staged_ = std::make_unique<StagedStates>(states_, context_.device, narrow());
   return staged_->begin(unit);
 }
@@ -51,7 +52,7 @@ std::optional<at::Tensor> Strategy::compute_range(size_t unit) const {
 }
 
 void Strategy::publish() {
-  if (narrow() && !context_.split_master) {
+  if (narrow() && !context_.options.split_master()) {
     for (size_t unit = 0; unit < num_units(); ++unit) {
       round_master(states_[unit].master, ranges_[unit]);
     }
@@ -60,11 +61,11 @@ void Strategy::publish() {
 }
 
 int64_t Strategy::optimizer_bytes() const {
-  if (!context_.offload) return state_bytes();
+  if (!context_.options.offload) return state_bytes();
   return staged_ ? staged_->nbytes() : 0;
 }
 
-int64_t Strategy::offloaded_bytes() const { return context_.offload ? state_bytes() : 0; }
+int64_t Strategy::offloaded_bytes() const { return context_.options.offload ? state_bytes() : 0; }
 
 int64_t Strategy::state_bytes() const {
   int64_t sum = 0;
@@ -91,15 +92,16 @@ const StrategyKind& find_kind(const std::string& name, int world_size) {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context) {
-  require(!context.split_master || context.compute_dtype == at::kBFloat16,
+std::unique_ptr<Strategy> make_strategy(const StrategyContext& context) {
+  const StateOptions& options = context.options;
+  require(!options.split_master() || options.narrow(),
           "master_dtype is \"split\", but in float32 the master weights are what is computed with; "
           "use --bf16 True with it, or master_dtype float32");
-  return find_kind(name, context.groups.all().world_size()).make(context);
+  return find_kind(options.strategy, context.groups.all().world_size()).make(context);
 }
 
-StateBytes plan_state(const std::string& name, const StateDescription& description) {
-  return find_kind(name, description.world_size).plan(description);
+StateBytes plan_state(const StateDescription& description) {
+  return find_kind(description.options.strategy, description.world_size).plan(description);
 }
 
 }  // namespace fastsft

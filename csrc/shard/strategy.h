@@ -21,27 +21,21 @@ namespace fastsft {
 struct StrategyContext {
   const std::vector<ParamUnit>& units;  // outlives the strategy
   RankGroups& groups;                   // likewise
-  at::ScalarType compute_dtype;         // float32 or bfloat16
-  at::Device device;                    // of parameters, gradients and optimizer state
+  StateOptions options;
+  at::Device device;  // of parameters, gradients and optimizer state
   // Units that are whole at once next to the one computed and its neighbour (1 when tied).
   size_t resident_units;
-  at::ScalarType grad_dtype = at::kFloat;   // of the accumulated gradient: float32 or bfloat16
-  at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments: float32 or bfloat16
-  // The masters of bfloat16 are the compute range and 16 bits more (ops/adamw/adamw.h), not
-  // float32.
-  bool split_master = false;
   bool prefetch = true;   // false: every gather is waited for at once, for comparison
   bool blocking = false;  // likewise every reduction
-  bool offload = false;   // moments, and the masters of bfloat16, live on the host
 
   at::TensorOptions compute() const {
-    return at::TensorOptions().dtype(compute_dtype).device(device);
+    return at::TensorOptions().dtype(options.compute_dtype).device(device);
   }
-  at::TensorOptions gradient() const { return wide().dtype(grad_dtype); }
+  at::TensorOptions gradient() const { return wide().dtype(options.grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
   // Moments and masters; page-locked when it is not the host's own work that reads them.
   at::TensorOptions state(at::ScalarType dtype) const {
-    if (!offload) return wide().dtype(dtype);
+    if (!options.offload) return wide().dtype(dtype);
     return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());
   }
 };
@@ -93,7 +87,7 @@ class Strategy {
 
  protected:
   size_t num_units() const { return context_.units.size(); }
-  bool narrow() const { return context_.compute_dtype != at::kFloat; }
+  bool narrow() const { return context_.options.narrow(); }
   // Makes the state of one unit; `range` is this rank's compute range (the master itself in
   // float32).
   void add_state(int64_t begin, at::Tensor range);
@@ -123,8 +117,8 @@ using StrategyRegistry = Registry<StrategyTag, StrategyKind>;
 // Every name, with whether it shards within nodes.
 std::map<std::string, bool> strategies();
 
-// By name; on one rank every strategy is no_shard.
-std::unique_ptr<Strategy> make_strategy(const std::string& name, const StrategyContext& context);
-StateBytes plan_state(const std::string& name, const StateDescription& description);
+// By the name in the options; on one rank every strategy is no_shard.
+std::unique_ptr<Strategy> make_strategy(const StrategyContext& context);
+StateBytes plan_state(const StateDescription& description);
 
 }  // namespace fastsft

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <set>
+#include <utility>
 
 #include "shard/param_unit.h"
 
@@ -14,7 +15,14 @@ class UnitGradient {
  public:
   UnitGradient() = default;
   // Sets the gaps between the unit's tensors to zero: they are summed and normed with the rest.
-  UnitGradient(const ParamUnit& unit, at::Tensor flat);
+  UnitGradient(const ParamUnit& unit, at::Tensor flat) : flat_(std::move(flat)) {
+    int64_t end = 0;
+    for (const auto& slot : unit.slots()) {
+      if (slot.offset > end) flat_.narrow(0, end, slot.offset - end).zero_();
+      end = slot.offset + slot.numel();
+    }
+    if (flat_.numel() > end) flat_.narrow(0, end, flat_.numel() - end).zero_();
+  }
 
   const at::Tensor& flat() const { return flat_; }
   // How the next write at `offset` combines with what is there; call it once a write.

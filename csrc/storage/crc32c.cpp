@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "storage/crc32c_combine.h"
-
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #endif

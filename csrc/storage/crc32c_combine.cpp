@@ -1,4 +1,4 @@
-#include "storage/crc32c_combine.h"
+#include "storage/crc32c.h"
 
 namespace fastsft {
 namespace {

@@ -7,7 +7,6 @@
 #include "core/phase_deadline.h"
 #include "storage/byte_blocks.h"
 #include "storage/crc32c.h"
-#include "storage/crc32c_combine.h"
 
 namespace fastsft {
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "storage/safetensors_json.h"
 
 namespace fastsft {
 namespace {

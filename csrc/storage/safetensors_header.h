@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/dtype.h"
@@ -34,5 +35,9 @@ struct SafetensorsHeader {
 // Throws std::invalid_argument "<where>: <what is wrong>".
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);
+
+// The JSON of a safetensors header as it is: types and names are checked, ranges are not.
+// Event by event, so that a hostile header costs no more than its own size.
+SafetensorsHeader parse_safetensors_json(std::string_view text, const std::string& where);
 
 }  // namespace fastsft

@@ -1,4 +1,4 @@
-#include "storage/safetensors_json.h"
+#include "storage/safetensors_header.h"
 
 #include <utility>
 

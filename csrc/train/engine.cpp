@@ -15,7 +15,6 @@
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
-#include "optim/clip.h"
 #include "shard/master_weights.h"
 
 namespace fastsft {
@@ -41,7 +40,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
       options_(options),
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
-      model_(parse_model_config(config_json), options.compute_dtype, options.device,
+      model_(parse_model_config(config_json), options.state.compute_dtype, options.device,
              parse_recompute(options.recompute), first_positions(options.max_positions)),
       control_(
           at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
@@ -54,17 +53,13 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
     require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
     at::set_num_threads(static_cast<int>(options.num_threads));
   }
-  strategy_ = make_strategy(options.strategy, {.units = units(),
-                                               .groups = groups_,
-                                               .compute_dtype = options.compute_dtype,
-                                               .device = options.device,
-                                               .resident_units = model_.layout().tied() ? 1u : 0u,
-                                               .grad_dtype = options.grad_dtype,
-                                               .optim_dtype = options.optim_dtype,
-                                               .split_master = options.split_master,
-                                               .prefetch = options.prefetch && !options.blocking,
-                                               .blocking = options.blocking,
-                                               .offload = options.offload});
+  strategy_ = make_strategy({.units = units(),
+                             .groups = groups_,
+                             .options = options.state,
+                             .device = options.device,
+                             .resident_units = model_.layout().tied() ? 1u : 0u,
+                             .prefetch = options.prefetch && !options.blocking,
+                             .blocking = options.blocking});
 }
 
 template <typename Work>
@@ -206,14 +201,6 @@ std::vector<trace::RecordedSpan> Engine::stop_trace() {
   auto spans = trace::Recorder::instance().stop();
   clock_.reset();
   return spans;
-}
-
-StepResult Engine::train_step(const TokenDataset& dataset,
-                              std::span<const MicroBatch> micro_batches,
-                              const StepOptions& options) {
-  require(results_.empty(), "train_step: earlier steps have results; call take_results first");
-  begin_step(dataset, micro_batches, options);
-  return take_results(true).back();
 }
 
 double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,

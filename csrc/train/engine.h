@@ -26,20 +26,15 @@ namespace fastsft {
 
 struct EngineOptions {
   at::Device device = at::kCPU;
-  at::ScalarType compute_dtype = at::kFloat;
-  std::string strategy = "no_shard";
+  StateOptions state;
   std::string recompute = "selective";
   GroupNames groups;
-  int64_t num_threads = 0;                  // 0: as torch is set
-  int64_t max_positions = 0;                // longest example, if known
-  at::ScalarType grad_dtype = at::kFloat;   // of the accumulated gradient
-  at::ScalarType optim_dtype = at::kFloat;  // of AdamW's moments
-  bool split_master = false;                // StrategyContext
-  bool prefetch = true;                     // gathers one unit ahead
+  int64_t num_threads = 0;    // 0: as torch is set
+  int64_t max_positions = 0;  // longest example, if known
+  bool prefetch = true;       // gathers one unit ahead
   // Nothing overlaps: collectives are waited for at once, and the host waits for every micro-batch.
   // Slow; shows where a step fails, and what overlap is worth.
   bool blocking = false;
-  bool offload = false;  // optimizer state on the host
   // Seconds after which a process that waits for other ranks ends with a message; 0: never.
   double timeout_seconds = 0;
   // How many of the newest steps `take_results` leaves under way; none: 0 on the CPU, else 1.
@@ -98,9 +93,6 @@ class Engine {
   // What the steps begun came to, oldest first, each once: all but the newest `results_behind`, or
   // `all`. Waits for them.
   std::vector<StepResult> take_results(bool all);
-  // begin_step, and its result. std::invalid_argument while results of earlier steps are not taken.
-  StepResult train_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
-                        const StepOptions& options);
   // What the last step with `replay` found on this rank.
   const ReplayDigests& replay_digests() const { return replay_digests_; }
   // Checksums of what this rank holds and of what it computes with; collective.

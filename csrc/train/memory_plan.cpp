@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "data/batch_layout.h"
+#include "model/buffer_table.h"
 #include "model/layout.h"
 #include "ops/clip_control/control_slots.h"
-#include "ops/linear_cross_entropy/logits_workspace.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
@@ -24,38 +24,33 @@ constexpr int64_t kResults = 2;
 // cos and sin of the longest conversation.
 int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
 
-int64_t itemsize(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
-
 StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
   require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
           "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
           " ranks");
   const DecoderLayout layout(config);
-  return plan_state(r.strategy, {.units = layout.units(),
-                                 .world_size = r.world_size,
-                                 .node_size = r.node_size,
-                                 .itemsize = itemsize(r.dtype),
-                                 .grad_itemsize = itemsize(r.grad_dtype),
-                                 .moment_itemsize = itemsize(r.optim_dtype),
-                                 .split_master = r.split_master,
-                                 .offload = r.offload,
-                                 .resident_units = layout.tied() ? 1u : 0u,
-                                 .cloned = r.on_cpu,
-                                 .accumulates = r.micro_batches > 1});
+  return plan_state({.units = layout.units(),
+                     .options = r.state,
+                     .world_size = r.world_size,
+                     .node_size = r.node_size,
+                     .resident_units = layout.tied() ? 1u : 0u,
+                     .cloned = r.on_cpu,
+                     .accumulates = r.micro_batches > 1});
 }
 
 }  // namespace
 
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
   const StateBytes state = state_of(config, r);
-  const ActivationBytes kept =
-      plan_activations(config, r.dtype, parse_recompute(r.recompute), r.micro_batch);
-  const at::DeviceType device = r.on_cpu ? at::kCPU : at::kCUDA;
-  const int64_t logits =
-      logits_workspace_bytes(device, r.dtype, config.vocab_size, r.micro_batch.labels);
-  const int64_t scratch =
-      r.on_cpu ? 4 * plan_scratch(config, r.dtype, r.micro_batch, r.threads) : 0;
-
+  const c10::ScalarType dtype = r.state.compute_dtype;
+  const BufferTable buffers(config,
+                            {.dtype = dtype,
+                             .recompute = parse_recompute(r.recompute),
+                             .device = r.on_cpu ? at::kCPU : at::kCUDA,
+                             .threads = r.threads},
+                            r.micro_batch);
+  const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
+                              buffers.nbytes(Lifetime::kBlock);
   const int64_t control = (r.on_cpu ? 1 + kResults : 1) * kControlBytes;
 
   MemoryPlan plan;
@@ -65,15 +60,15 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                 {"optimizer", state.optimizer},
                 {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
                 {"whole units", state.buffers},
-                {"activations", kept.kept + kept.shared},
-                {"labelled tokens", kept.head},
-                {"logits", logits},
-                {"products and sums", scratch},
+                {"activations", activations},
+                {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
+                {"logits", buffers.nbytes(Buffer::kLogits)},
+                {"products and sums", buffers.nbytes(Buffer::kScratch)},
                 {"batches", control + batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
                 {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
-                          : plan_flash_attention(config, r.dtype, r.micro_batch);
+                          : plan_flash_attention(config, dtype, r.micro_batch);
   return plan;
 }
 

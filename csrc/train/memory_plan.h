@@ -4,21 +4,17 @@
 #include <utility>
 #include <vector>
 
-#include "model/activation_plan.h"
+#include "model/op_memory.h"
+#include "shard/state_options.h"
 
 namespace fastsft {
 
 // Inputs of the memory plan.
 struct PlanRequest {
-  std::string strategy = "no_shard";
-  c10::ScalarType dtype = c10::ScalarType::Float;
+  StateOptions state;
   std::string recompute = "selective";
   int world_size = 1;
-  int node_size = 0;  // ranks of a node, for hybrid strategies; 0: all are one
-  c10::ScalarType grad_dtype = c10::ScalarType::Float;
-  c10::ScalarType optim_dtype = c10::ScalarType::Float;
-  bool split_master = false;
-  bool offload = false;
+  int node_size = 0;              // ranks of a node, for hybrid strategies; 0: all are one
   MicroBatchShape micro_batch{};  // the largest of a rank; empty: the state alone
   int64_t step_tokens = 0;        // of one rank in one step: its batches are on the host together
   int64_t step_labels = 0;

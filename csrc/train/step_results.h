@@ -28,7 +28,6 @@ class StepResults {
   // The results that are due, oldest first; with `all` also those of the newest steps. Waits for
   // them.
   std::vector<StepResult> take(bool all);
-  bool empty() const { return under_way_.empty(); }
 
  private:
   struct Copy {

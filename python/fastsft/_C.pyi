@@ -60,6 +60,7 @@ __all__: list[str] = [
     "SafetensorsWriter",
     "Schedule",
     "SharedMemory",
+    "StateOptions",
     "StepResult",
     "StepSource",
     "Survey",
@@ -435,6 +436,9 @@ class StepSource:
     ) -> PackingSummary: ...
 
 class Schedule:
+    """
+    Learning rates by step.
+    """
     def __init__(
         self,
         name: str,
@@ -443,8 +447,14 @@ class Schedule:
         warmup_steps: typing.SupportsInt | typing.SupportsIndex,
         total_steps: typing.SupportsInt | typing.SupportsIndex,
         options: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex | str] = {},
-    ) -> None: ...
-    def rate(self, step: typing.SupportsInt | typing.SupportsIndex) -> float: ...
+    ) -> None:
+        """
+        learning_rate: the peak. ValueError for an unknown name or option, or a bad value.
+        """
+    def rate(self, step: typing.SupportsInt | typing.SupportsIndex) -> float:
+        """
+        Of the 0-based optimizer step.
+        """
 
 class NamedIds:
     def __init__(
@@ -808,6 +818,70 @@ class Explanation:
     @property
     def tokens(self) -> list[tuple[int, int, int, bool]]: ...
 
+class StateOptions:
+    """
+    How parameters, gradients and optimizer state are held. Never changes; `replace` makes another one.
+    """
+    def __eq__(self, arg0: typing.Any) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        *,
+        strategy: str = "no_shard",
+        compute_dtype: str = "float32",
+        grad_dtype: str = "float32",
+        optim_dtype: str = "float32",
+        master_dtype: str = "float32",
+        offload: bool = False,
+    ) -> None:
+        """
+        ValueError for a dtype that an option does not have.
+        """
+    def __repr__(self) -> str: ...
+    def replace(
+        self,
+        *,
+        strategy: str | None = None,
+        compute_dtype: str | None = None,
+        grad_dtype: str | None = None,
+        optim_dtype: str | None = None,
+        master_dtype: str | None = None,
+        offload: bool | None = None,
+    ) -> StateOptions:
+        """
+        A copy with other values; None: as it is here.
+        """
+    @property
+    def compute_dtype(self) -> str:
+        """
+        of activations and of the weights in use
+        """
+    @property
+    def grad_dtype(self) -> str:
+        """
+        of the accumulated gradient
+        """
+    @property
+    def master_dtype(self) -> str:
+        """
+        of the masters of bfloat16
+        """
+    @property
+    def offload(self) -> bool:
+        """
+        moments, and masters of bfloat16, are on the host
+        """
+    @property
+    def optim_dtype(self) -> str:
+        """
+        of AdamW's moments
+        """
+    @property
+    def strategy(self) -> str:
+        """
+        sharding strategy; on one rank all are no_shard
+        """
+
 class SyncPiece:
     @property
     def begin(self) -> int: ...
@@ -953,30 +1027,69 @@ class Survey:
     def report(self) -> DataReport: ...
 
 class StepResult:
+    """
+    Of one optimizer step, over all ranks.
+    """
     @property
-    def finite(self) -> bool: ...
+    def finite(self) -> bool:
+        """
+        False: nothing was updated
+        """
     @property
-    def grad_norm(self) -> float: ...
+    def grad_norm(self) -> float:
+        """
+        L2 norm before clipping
+        """
     @property
-    def loss(self) -> float: ...
+    def loss(self) -> float:
+        """
+        sum of weight * cross entropy
+        """
 
 class ReplayDigests:
+    """
+    CRC-32C of two computations of one step on this rank: (first, second)
+    """
     @property
-    def own(self) -> tuple[int, int]: ...
+    def own(self) -> tuple[int, int]:
+        """
+        of the loss and what the rank gave to the sums over ranks
+        """
     @property
-    def reduced(self) -> tuple[int, int]: ...
+    def reduced(self) -> tuple[int, int]:
+        """
+        of what it got from them
+        """
 
 class UnitDigest:
+    """
+    CRC-32C of one unit.
+    """
     @property
-    def parameters(self) -> int: ...
+    def parameters(self) -> int:
+        """
+        of the whole unit in use
+        """
     @property
-    def shard(self) -> int: ...
+    def shard(self) -> int:
+        """
+        ranks with the same one hold the same state
+        """
     @property
-    def state(self) -> int: ...
+    def state(self) -> int:
+        """
+        of master and moments of this rank
+        """
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """
+        name
+        """
 
 class RecordedSpan:
+    """
+    Work between two times.
+    """
     @property
     def began(self) -> int: ...
     @property
@@ -991,30 +1104,33 @@ class RecordedSpan:
     def name(self) -> str: ...
 
 class Engine:
+    """
+    The model with parameters, gradients and optimizer state of this rank.
+    Collective methods are called by every rank in one order. Not for two threads.
+    """
     def __init__(
         self,
         config_json: str,
+        state: StateOptions = ...,
         *,
         device: str = "cpu",
-        compute_dtype: str = "float32",
-        strategy: str = "no_shard",
         recompute: str = "selective",
         gather_group: str = "",
         reduce_group: str = "",
         num_threads: typing.SupportsInt | typing.SupportsIndex = 0,
         max_positions: typing.SupportsInt | typing.SupportsIndex = 0,
         results_behind: typing.SupportsInt | typing.SupportsIndex | None = None,
-        grad_dtype: str = "float32",
         prefetch: bool = True,
         timeout_seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0,
-        offload: bool = False,
         node_gather_group: str = "",
         node_reduce_group: str = "",
         across_group: str = "",
-        optim_dtype: str = "float32",
-        master_dtype: str = "float32",
         blocking: bool = False,
-    ) -> None: ...
+    ) -> None:
+        """
+        config_json: of a Hugging Face directory. Groups: names of c10d's; empty: one rank, or
+        one node. ValueError for what the model or the options do not allow.
+        """
     def begin_step(
         self,
         dataset: TokenDataset,
@@ -1034,7 +1150,13 @@ class Engine:
         noise: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         noise_seed: typing.SupportsInt | typing.SupportsIndex = 0,
         find_packed: bool = False,
-    ) -> None: ...
+    ) -> None:
+        """
+        Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, an
+        empty one allowed; weights: float64 arrays that multiply the rows' token losses. noise:
+        magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss above
+        loss_limit changes nothing. ValueError for rows that are not there; collective.
+        """
     def gradients(
         self,
         dataset: TokenDataset,
@@ -1043,12 +1165,18 @@ class Engine:
         *,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         find_packed: bool = False,
-    ) -> tuple[float, dict[str, torch.Tensor]]: ...
+    ) -> tuple[float, dict[str, torch.Tensor]]:
+        """
+        (loss, float32 gradients by name), summed over ranks, without an update; collective.
+        """
     def logits(
         self,
         input_ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-    ) -> torch.Tensor: ...
+    ) -> torch.Tensor:
+        """
+        [tokens, vocab_size] float32 on the CPU. lengths add up to the number of ids. Collective.
+        """
     def loss(
         self,
         dataset: TokenDataset,
@@ -1057,10 +1185,22 @@ class Engine:
         *,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         find_packed: bool = False,
-    ) -> float: ...
-    def memory(self) -> dict[str, int]: ...
-    def named_parameters(self) -> dict[str, torch.Tensor]: ...
-    def publish(self) -> None: ...
+    ) -> float:
+        """
+        This rank's sum of weight * cross entropy, without gradients; collective.
+        """
+    def memory(self) -> dict[str, int]:
+        """
+        Bytes that this rank holds now, by what they are for.
+        """
+    def named_parameters(self) -> dict[str, torch.Tensor]:
+        """
+        float32 copies on the CPU, whole, by name; collective.
+        """
+    def publish(self) -> None:
+        """
+        What is computed with follows the masters; collective.
+        """
     def reserve(
         self,
         *,
@@ -1074,37 +1214,42 @@ class Engine:
             typing.SupportsInt | typing.SupportsIndex,
             typing.SupportsInt | typing.SupportsIndex,
         ],
-    ) -> None: ...
+    ) -> None:
+        """
+        Makes all memory of training. micro_batch: the most (tokens, labels, longest
+        conversation); step: the most (tokens, labels, micro-batches) of this rank.
+        """
     def row_logits(
         self,
         dataset: TokenDataset,
         rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         *,
         find_packed: bool = False,
-    ) -> torch.Tensor: ...
-    def set_parameter(self, name: str, value: torch.Tensor) -> None: ...
-    def start_trace(self, *, capacity: typing.SupportsInt | typing.SupportsIndex) -> None: ...
-    def state_digests(self) -> list[UnitDigest]: ...
-    def stop_trace(self) -> list[RecordedSpan]: ...
-    def take_results(self, *, all: bool) -> list[StepResult]: ...
-    def train_step(
-        self,
-        dataset: TokenDataset,
-        micro_batches: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.int64]],
-        weights: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.float64]],
-        *,
-        learning_rate: typing.SupportsFloat | typing.SupportsIndex,
-        beta1: typing.SupportsFloat | typing.SupportsIndex = 0.9,
-        beta2: typing.SupportsFloat | typing.SupportsIndex = 0.999,
-        eps: typing.SupportsFloat | typing.SupportsIndex = 1e-08,
-        weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
-        max_grad_norm: typing.SupportsFloat | typing.SupportsIndex = 1.0,
-        label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
-        rounding_seed: typing.SupportsInt | typing.SupportsIndex = 0,
-        loss_limit: typing.SupportsFloat | typing.SupportsIndex = ...,
-        replay: bool = False,
-        find_packed: bool = False,
-    ) -> StepResult: ...
+    ) -> torch.Tensor:
+        """
+        As logits, of all tokens of the rows.
+        """
+    def set_parameter(self, name: str, value: torch.Tensor) -> None:
+        """
+        Copies this rank's part of a whole tensor, of any floating dtype and device; `publish`
+        follows after the last one. ValueError for an unknown name or another shape.
+        """
+    def start_trace(self, *, capacity: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Records the newest `capacity` spans of this process from now on.
+        """
+    def state_digests(self) -> list[UnitDigest]:
+        """
+        Of every unit; collective.
+        """
+    def stop_trace(self) -> list[RecordedSpan]:
+        """
+        The spans; waits for the device.
+        """
+    def take_results(self, *, all: bool) -> list[StepResult]:
+        """
+        Results of steps, oldest first, each once: without those in flight, or all of them.
+        """
     @property
     def config_json(self) -> str: ...
     @property
@@ -1118,48 +1263,103 @@ class Engine:
     @property
     def rank(self) -> int: ...
     @property
-    def replay_digests(self) -> ReplayDigests: ...
+    def replay_digests(self) -> ReplayDigests:
+        """
+        What the last step with `replay` found on this rank.
+        """
     @property
-    def step_count(self) -> int: ...
+    def step_count(self) -> int:
+        """
+        Optimizer steps that updated; of a resumed run it is set.
+        """
     @step_count.setter
     def step_count(self, arg1: typing.SupportsInt | typing.SupportsIndex) -> None: ...
     @property
-    def unit_hashes(self) -> list[str]: ...
+    def unit_hashes(self) -> list[str]:
+        """
+        Of names, shapes and offsets; equal for every number of ranks.
+        """
     @property
     def unit_names(self) -> list[str]: ...
     @property
-    def unit_sizes(self) -> list[int]: ...
+    def unit_sizes(self) -> list[int]:
+        """
+        Elements without padding.
+        """
     @property
     def vocab_size(self) -> int: ...
     @property
     def world_size(self) -> int: ...
 
 class MemoryPlan:
+    """
+    Bytes of one rank.
+    """
     @property
-    def host(self) -> int: ...
+    def host(self) -> int:
+        """
+        page-locked, with a GPU
+        """
     @property
-    def outside(self) -> int: ...
+    def outside(self) -> int:
+        """
+        held next to it
+        """
     @property
-    def parts(self) -> dict[str, int]: ...
+    def parts(self) -> dict[str, int]:
+        """
+        by what they are for; they add up to peak
+        """
     @property
-    def peak(self) -> int: ...
+    def peak(self) -> int:
+        """
+        the most of torch's allocator at once
+        """
 
 class AllocationMeter:
+    """
+    Counts what torch's CPU allocator hands out, in all threads.
+    """
     @staticmethod
-    def count() -> int: ...
+    def count() -> int:
+        """
+        Pieces of memory since start.
+        """
     @staticmethod
-    def held() -> int: ...
+    def held() -> int:
+        """
+        Bytes now.
+        """
     @staticmethod
-    def peak() -> int: ...
+    def peak() -> int:
+        """
+        The most bytes at once since start.
+        """
     @staticmethod
-    def start() -> None: ...
+    def start() -> None:
+        """
+        From zero. ValueError while it runs.
+        """
     @staticmethod
-    def stop() -> None: ...
+    def stop() -> None:
+        """
+        Counts stay; memory stays valid.
+        """
 
 class WeightLoader:
+    """
+    Fills the masters of this rank from whole tensors; not collective.
+    """
     def __init__(self, engine: Engine) -> None: ...
-    def finish(self, where: str) -> list[str]: ...
-    def set(self, name: str, tensor: torch.Tensor, where: str) -> None: ...
+    def finish(self, where: str) -> list[str]:
+        """
+        Names that were ignored on purpose. ValueError for missing and unknown tensors.
+        """
+    def set(self, name: str, tensor: torch.Tensor, where: str) -> None:
+        """
+        A contiguous tensor on the CPU; where: its file, for messages. ValueError for another
+        shape or dtype.
+        """
 
 class TextDecoder:
     """
@@ -1191,8 +1391,14 @@ class TextDecoder:
         """
 
 class CheckpointStaging:
+    """
+    A host copy of what this rank writes of a checkpoint.
+    """
     def __init__(self, engine: Engine) -> None: ...
-    def stage(self) -> None: ...
+    def stage(self) -> None:
+        """
+        Copies what the engine holds now.
+        """
     def write(
         self,
         directory: str,
@@ -1201,9 +1407,15 @@ class CheckpointStaging:
         max_shard_size: typing.SupportsInt | typing.SupportsIndex,
         with_model: bool,
         with_state: bool,
-    ) -> tuple[list[FileDigest], list[RangeDigest]]: ...
+    ) -> tuple[list[FileDigest], list[RangeDigest]]:
+        """
+        Writes the copy as write_part does, while training goes on.
+        """
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """
+        that the copy takes
+        """
 
 class HeldTensors:
     def __init__(self, tensors: collections.abc.Sequence[torch.Tensor]) -> None: ...
@@ -1242,17 +1454,29 @@ def canonical_template_name(name: str) -> str: ...
 def chat_templates() -> list[str]: ...
 def check_model_part(
     engine: Engine, directory: str, *, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
-) -> None: ...
+) -> None:
+    """
+    Reads this rank's bytes back. RuntimeError names the file and what differs.
+    """
+
 def check_same_plan(hashes: collections.abc.Sequence[str]) -> None: ...
 def classify_json(text: bytes, portable: bool = False) -> list[tuple[int, int, int]]: ...
-def conversation_cost(config_json: str) -> tuple[float, float]: ...
+def conversation_cost(config_json: str) -> tuple[float, float]:
+    """
+    Operations of a conversation of n tokens: (of each n, of each n * n).
+    """
+
 def copies_of_record(
     weight: typing.SupportsFloat | typing.SupportsIndex, number: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
 def count_data(
     inputs: collections.abc.Sequence[DataInput], num_threads: typing.SupportsInt | typing.SupportsIndex = 0
 ) -> DataCounts: ...
-def count_parameters(config_json: str) -> int: ...
+def count_parameters(config_json: str) -> int:
+    """
+    ValueError for a configuration that the engine does not compute.
+    """
+
 def crc32c(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
 def crc32c_combine(
     first: typing.SupportsInt | typing.SupportsIndex,
@@ -1308,9 +1532,19 @@ def label_inputs(
 def label_lists(sources: typing.Any, labeller: Labeller) -> LabelledData | None: ...
 def label_text(text: str, labeller: Labeller, where: str = "conversations") -> LabelledData: ...
 def list_checkpoints(output_directory: str, links: bool = False) -> list[str]: ...
-def load_model(engine: Engine, directory: str) -> list[str]: ...
+def load_model(engine: Engine, directory: str) -> list[str]:
+    """
+    Reads the safetensors of a Hugging Face directory into the masters; collective. Returns
+    what the user should know. ValueError for missing or unknown tensors and other shapes.
+    """
+
 def load_tokenizer(directory: str) -> tuple[Tokenizer, TokenizerFiles]: ...
-def load_training_state(engine: Engine, directory: str) -> None: ...
+def load_training_state(engine: Engine, directory: str) -> None:
+    """
+    Reads this rank's part from the files of any number of ranks, any strategy and other
+    dtypes; collective. ValueError for missing files and another layout.
+    """
+
 def make_llama_tokenizer(vocab_file: str, settings: LlamaSettings) -> Tokenizer: ...
 def micro_batch_count(
     size: typing.SupportsInt | typing.SupportsIndex,
@@ -1318,10 +1552,16 @@ def micro_batch_count(
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     drop_last: bool = False,
 ) -> int: ...
-def model_bytes(
-    engine: Engine, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
-) -> int: ...
-def model_families() -> dict[str, str]: ...
+def model_bytes(engine: Engine, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex) -> int:
+    """
+    Of all files of the model together.
+    """
+
+def model_families() -> dict[str, str]:
+    """
+    model_type to the prefix of transformers' class names.
+    """
+
 def narrow_compute(engine: Engine) -> bool: ...
 def nested_path_inside(directory: str, name: str, where: str) -> str: ...
 def note_progress() -> None: ...
@@ -1363,8 +1603,16 @@ def padded_rows(
 ) -> tuple[
     numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.bool]
 ]: ...
-def parallel_threads(num_threads: typing.SupportsInt | typing.SupportsIndex) -> int: ...
-def parameter_shapes(config_json: str) -> list[tuple[str, list[int]]]: ...
+def parallel_threads(num_threads: typing.SupportsInt | typing.SupportsIndex) -> int:
+    """
+    Threads that loops really run on when asked for num_threads.
+    """
+
+def parameter_shapes(config_json: str) -> list[tuple[str, list[int]]]:
+    """
+    (name, shape) in the order of the units. ValueError as count_parameters.
+    """
+
 def parse_json_tokenizer(text: str, where: str, settings: JsonTokenizerSettings) -> Tokenizer: ...
 def path_inside(directory: str, name: str, where: str) -> str: ...
 def plan_group(
@@ -1386,16 +1634,11 @@ def plan_group(
 ) -> GroupPlan: ...
 def plan_memory(
     config_json: str,
+    state: StateOptions = ...,
     *,
-    compute_dtype: str = "float32",
-    strategy: str = "no_shard",
     recompute: str = "selective",
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     node_size: typing.SupportsInt | typing.SupportsIndex = 0,
-    grad_dtype: str = "float32",
-    optim_dtype: str = "float32",
-    master_dtype: str = "float32",
-    offload: bool = False,
     micro_batch: tuple[
         typing.SupportsInt | typing.SupportsIndex,
         typing.SupportsInt | typing.SupportsIndex,
@@ -1408,12 +1651,22 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
-) -> MemoryPlan: ...
+) -> MemoryPlan:
+    """
+    Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a
+    rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,
+    strategy or policy, and for nodes that do not divide the ranks.
+    """
+
 def plan_shards(
     tensors: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]],
     max_bytes: typing.SupportsInt | typing.SupportsIndex,
 ) -> list[tuple[str, list[str]]]: ...
-def publish_weights(engine: Engine) -> None: ...
+def publish_weights(engine: Engine) -> None:
+    """
+    What is computed with follows the masters; collective.
+    """
+
 def put_aside(path: str) -> str: ...
 def rank_micro_batches(
     order: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
@@ -1425,7 +1678,11 @@ def rank_micro_batches(
 def read_json_tokenizer(path: str, settings: JsonTokenizerSettings) -> Tokenizer: ...
 def read_manifest(directory: str, name: str = "manifest.json") -> Manifest: ...
 def read_weight_map(directory: str) -> dict[str, str]: ...
-def recompute_policies() -> list[str]: ...
+def recompute_policies() -> list[str]:
+    """
+    From the most memory to the most time.
+    """
+
 def reference_group(
     order: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     step: typing.SupportsInt | typing.SupportsIndex,
@@ -1451,9 +1708,23 @@ def save_model(
     dtype: str = "float32",
     max_shard_size: typing.SupportsInt | typing.SupportsIndex = 5000000000,
     writes: bool | None = None,
-) -> list[FileDigest]: ...
-def save_training_state(engine: Engine, directory: str) -> FileDigest: ...
-def schedule_names() -> list[str]: ...
+) -> list[FileDigest]:
+    """
+    Writes the masters as files of a Hugging Face model; collective. dtype: float32,
+    bfloat16 or float16; max_shard_size: bytes; writes: whether this rank does, None: rank 0.
+    Returns digests of the files on the writers. All ranks raise when one fails.
+    """
+
+def save_training_state(engine: Engine, directory: str) -> FileDigest:
+    """
+    Writes masters and moments of this rank, durable on return; not collective.
+    """
+
+def schedule_names() -> list[str]:
+    """
+    All of them, sorted.
+    """
+
 def set_place(
     rank: typing.SupportsInt | typing.SupportsIndex, world_size: typing.SupportsInt | typing.SupportsIndex
 ) -> None: ...
@@ -1462,9 +1733,11 @@ def strategies() -> dict[str, bool]:
     Names of sharding strategies, each with whether it shards within nodes.
     """
 
-def stream_training_state(
-    engine: Engine, directory: str, *, writes: bool | None = None
-) -> list[FileDigest]: ...
+def stream_training_state(engine: Engine, directory: str, *, writes: bool | None = None) -> list[FileDigest]:
+    """
+    Writes masters and moments of all ranks as one file, durable on return; collective.
+    """
+
 def survey_inputs(
     inputs: collections.abc.Sequence[DataInput],
     labeller: Labeller,
@@ -1495,7 +1768,11 @@ def write_part(
     max_shard_size: typing.SupportsInt | typing.SupportsIndex,
     with_model: bool,
     with_state: bool,
-) -> tuple[list[FileDigest], list[RangeDigest]]: ...
+) -> tuple[list[FileDigest], list[RangeDigest]]:
+    """
+    Writes this rank's bytes of the model's files and its training state, durable on return;
+    not collective. Returns digests: (own files, ranges of the model's files).
+    """
 
 cache_temporary_prefix: str
 torch_version: str

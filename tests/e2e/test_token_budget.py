@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from e2e.command_line import TRAINER
+from engines import new_engine, train_step
 from fastsft import _C
 from fastsft.arguments import DataArguments, TrainingArguments
 from fastsft.data import make_supervised_data_module
@@ -46,7 +47,7 @@ def rows() -> TokenRows:
 def curve(groups: dict[str, str], budget: int, strategy: str) -> dict[str, Any]:
     """Losses of four steps, gradient norms, and the micro-batches of each."""
     model = CausalLM.from_pretrained(str(TRAINER / "model_untied"))
-    engine = _C.Engine(json.dumps(model.config), strategy=strategy, num_threads=1, **groups)
+    engine = new_engine(json.dumps(model.config), strategy=strategy, num_threads=1, **groups)
     _C.load_model(engine, str(model.source_directory))
     batch, accumulation = SPREADS[engine.world_size]
     args = Ranks(output_dir="o", per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation)
@@ -57,8 +58,8 @@ def curve(groups: dict[str, str], budget: int, strategy: str) -> dict[str, Any]:
         plan = epoch.plan(step)
         counts.append([len(batch) for batch in plan.micro_batches])
         results.append(
-            engine.train_step(
-                rows().native, plan.micro_batches, plan.weights, learning_rate=2e-3, weight_decay=0.1
+            train_step(
+                engine, rows().native, plan.micro_batches, plan.weights, learning_rate=2e-3, weight_decay=0.1
             )
         )
     return {"losses": [r.loss for r in results], "norms": [r.grad_norm for r in results], "counts": counts}

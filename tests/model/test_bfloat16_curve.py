@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from engines import new_engine, train_step
 from fastsft import _C
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import preprocess
@@ -51,7 +52,7 @@ def curve(dataset: _C.TokenDataset, family: str, dtype: str, **options: str) -> 
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
         **MODELS[family],
     }  # fmt: skip
-    engine = _C.Engine(json.dumps(config), compute_dtype=dtype, **options)
+    engine = new_engine(json.dumps(config), compute_dtype=dtype, **options)
     generator = torch.Generator().manual_seed(0)
     for name, shape in _C.parameter_shapes(json.dumps(config)):
         fresh = 0.05 * torch.randn(shape, generator=generator)
@@ -62,7 +63,7 @@ def curve(dataset: _C.TokenDataset, family: str, dtype: str, **options: str) -> 
     for step in range(STEPS):
         rows = np.take(order, range(step * BATCH, (step + 1) * BATCH), mode="wrap")
         weights = np.full(BATCH, 1 / counts[rows].sum())
-        losses.append(engine.train_step(dataset, [rows], [weights], learning_rate=2e-3).loss)
+        losses.append(train_step(engine, dataset, [rows], [weights], learning_rate=2e-3).loss)
     return np.array(losses)
 
 

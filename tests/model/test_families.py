@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engines import new_engine
 from fastsft import _C
 from reference import Decoder
 from runs import append_labelled, labels_of
@@ -32,7 +33,7 @@ class Recorded:
         self.ids, self.lengths = inputs["input_ids"][self.mask].numpy(), self.mask.sum(1).numpy()
         for ids, labels, mask in zip(inputs["input_ids"], inputs["labels"], self.mask, strict=True):
             append_labelled(self.dataset, ids[mask].tolist(), labels[mask].tolist())
-        self.engine = _C.Engine(self.config, recompute=recompute, compute_dtype=dtype)
+        self.engine = new_engine(self.config, recompute=recompute, compute_dtype=dtype)
         for name, tensor in self.weights.items():
             self.engine.set_parameter(name, tensor)
         self.engine.publish()

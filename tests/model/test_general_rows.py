@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engines import new_engine, train_step
 from fastsft import _C
 from reference import Decoder, cross_entropy
 from tiny_models import CONFIGS, make_engine, weights_of, write_model
@@ -151,7 +152,7 @@ def test_the_same_bits_again(tmp_path: Path) -> None:
         engine = make_engine(directory)
         steps.append(
             [
-                engine.train_step(dataset, [range(6), range(6, 12)], [[0.1] * 6] * 2, learning_rate=0.01)
+                train_step(engine, dataset, [range(6), range(6, 12)], [[0.1] * 6] * 2, learning_rate=0.01)
                 for _ in range(2)
             ]
         )
@@ -166,7 +167,7 @@ def test_more_queries_than_a_block_of_scores_holds(tmp_path: Path) -> None:
         "num_hidden_layers": 1, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 4,
         "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_embeddings": 2048,
     }  # fmt: skip
-    engine = _C.Engine(json.dumps(config), compute_dtype="float32")
+    engine = new_engine(json.dumps(config), compute_dtype="float32")
     generator = torch.Generator().manual_seed(0)
     weights = {
         name: torch.randn(shape, generator=generator) * 0.3 for name, shape in engine.parameter_shapes.items()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from engines import STATE_OPTIONS
 from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
@@ -23,6 +25,15 @@ CONFIG = json.dumps(
     small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
 )
 SETTING = Setting(CONFIG)
+
+
+def changed(setting: Setting, **changes: Any) -> Setting:
+    """Another setting; options of the state are named next to the others."""
+    state = {name: value for name, value in changes.items() if name in STATE_OPTIONS}
+    others = {name: value for name, value in changes.items() if name not in STATE_OPTIONS}
+    return replace(setting.with_state(**state), **others)
+
+
 PLENTY = Room(1 << 40)
 
 
@@ -91,7 +102,7 @@ def test_no_model_of_one_h200_recomputes_whole_blocks(
 ) -> None:
     """139.8 GiB, 65,536 tokens a step, conversations of at most 2,048."""
     config = (CONFIGS / f"{model}.json").read_text()
-    setting = Setting(config, compute_dtype="bfloat16", device="cuda", **dtypes)
+    setting = changed(Setting(config), compute_dtype="bfloat16", device="cuda", **dtypes)
 
     def of(tokens: int) -> Workload:
         return Workload.full(tokens, 2048, 65_536 // tokens)
@@ -137,67 +148,67 @@ def test_a_refusal_names_what_fits() -> None:
 def test_every_offer_would_be_taken() -> None:
     """The figures of a refusal are those of the plans they name."""
     for strategy in ("no_shard", "shard_grad_op"):
-        setting = replace(SETTING, strategy=strategy, world_size=2)
-        sharded = plan_memory(replace(setting, strategy="full_shard"), "block", 256, work(256)).total
+        setting = changed(SETTING, strategy=strategy, world_size=2)
+        sharded = plan_memory(changed(setting, strategy="full_shard"), "block", 256, work(256)).total
         with pytest.raises(ValueError, match=f"--fsdp full_shard .{size_text(sharded)}"):
             choose_plan(setting, Wish(longest=256), work, Room(sharded))
 
 
 @pytest.mark.parametrize("strategy", _C.strategies())
 def test_every_strategy_brings_its_bytes(strategy: str) -> None:
-    plan = plan_memory(replace(SETTING, strategy=strategy, world_size=4, node_size=2), "block", 64, work(64))
+    plan = plan_memory(changed(SETTING, strategy=strategy, world_size=4, node_size=2), "block", 64, work(64))
     assert plan.state > 0
 
 
 def test_names_and_nodes_are_checked() -> None:
     with pytest.raises(ValueError, match="node_size is 3, expected 0 or a divisor of the 4 ranks"):
         plan_memory(
-            replace(SETTING, strategy="hybrid_shard", world_size=4, node_size=3), "block", 64, work(64)
+            changed(SETTING, strategy="hybrid_shard", world_size=4, node_size=3), "block", 64, work(64)
         )
     with pytest.raises(ValueError, match="full_shard"):
-        plan_memory(replace(SETTING, strategy="some", world_size=4), "block", 64, work(64))
+        plan_memory(changed(SETTING, strategy="some", world_size=4), "block", 64, work(64))
 
 
-SHARDED = replace(SETTING, world_size=4, node_size=2)
+SHARDED = changed(SETTING, world_size=4, node_size=2)
 
 
 @pytest.mark.parametrize(
     ("hybrid", "inside"), [("hybrid_shard", "full_shard"), ("hybrid_shard_zero2", "shard_grad_op")]
 )
 def test_hybrid_holds_what_its_node_holds(hybrid: str, inside: str) -> None:
-    copies = plan_memory(replace(SHARDED, strategy=hybrid), "block", 64, work(64))
-    node = plan_memory(replace(SETTING, strategy=inside, world_size=2), "block", 64, work(64))
+    copies = plan_memory(changed(SHARDED, strategy=hybrid), "block", 64, work(64))
+    node = plan_memory(changed(SETTING, strategy=inside, world_size=2), "block", 64, work(64))
     assert copies.parts == node.parts
-    one_node = plan_memory(replace(SHARDED, strategy=hybrid, node_size=0), "block", 64, work(64))
-    assert one_node.parts == plan_memory(replace(SHARDED, strategy=inside), "block", 64, work(64)).parts
+    one_node = plan_memory(changed(SHARDED, strategy=hybrid, node_size=0), "block", 64, work(64))
+    assert one_node.parts == plan_memory(changed(SHARDED, strategy=inside), "block", 64, work(64)).parts
 
 
 @pytest.mark.parametrize("strategy", _C.strategies())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_offload_moves_the_optimizer_to_the_host(strategy: str, dtype: str) -> None:
-    setting = replace(SHARDED, strategy=strategy, compute_dtype=dtype, device="cuda")
+    setting = changed(SHARDED, strategy=strategy, compute_dtype=dtype, device="cuda")
     held = plan_memory(setting, "block", 64, work(64))
-    offloaded = plan_memory(replace(setting, offload=True), "block", 64, work(64))
+    offloaded = plan_memory(changed(setting, offload=True), "block", 64, work(64))
     # Page-locked memory comes in powers of two.
     assert 1 <= (offloaded.host - held.host) / held.parts["optimizer"] < 2
     assert held.parts["optimizer"] > offloaded.parts["optimizer"] > 0
     assert offloaded.parts["optimizer on the host"] == 0  # not of the device
-    cpu = replace(setting, device="cpu")
-    held, offloaded = (plan_memory(replace(cpu, offload=it), "block", 64, work(64)) for it in (False, True))
+    cpu = changed(setting, device="cpu")
+    held, offloaded = (plan_memory(changed(cpu, offload=it), "block", 64, work(64)) for it in (False, True))
     assert offloaded.parts["optimizer on the host"] == held.parts["optimizer"]
 
 
 def test_page_locked_memory_comes_in_powers_of_two() -> None:
     """Vicuna-7B: 32 layers of 202.4M parameters, embedding and head of 131.1M, each with three tensors."""
     config = (CONFIGS / "vicuna-7b.json").read_text()
-    setting = Setting(config, compute_dtype="bfloat16", device="cuda", offload=True)
+    setting = changed(Setting(config), compute_dtype="bfloat16", device="cuda", offload=True)
     plan = plan_memory(setting, "block", 2048, Workload.full(2048, 2048))
     pieces = 3 * (32 * (1 << 30) + 2 * (1 << 29))  # of 0.75 and 0.49 GiB
     assert 0 <= plan.host - pieces < 64 << 20
 
 
 def test_both_rooms_are_needed() -> None:
-    setting = replace(SETTING, device="cuda", offload=True)
+    setting = changed(SETTING, device="cuda", offload=True)
     plan = plan_memory(setting, "block", 256, work(256))
     wish = Wish("block", 256, longest=256)
     assert choose_plan(setting, wish, work, Room(plan.total, plan.host)) == plan
@@ -208,9 +219,9 @@ def test_both_rooms_are_needed() -> None:
 
 
 def test_a_refusal_offers_offload_on_a_gpu_only() -> None:
-    cuda = replace(SETTING, device="cuda")
+    cuda = changed(SETTING, device="cuda")
     wish = Wish("block", 256, longest=256)
-    offloaded = plan_memory(replace(cuda, offload=True), "block", 256, work(256))
+    offloaded = plan_memory(changed(cuda, offload=True), "block", 256, work(256))
     sizes = f"{size_text(offloaded.total)} and {size_text(offloaded.host)} of the host"
     offer = f'--fsdp "full_shard offload" ({sizes})'
     with pytest.raises(ValueError) as error:
@@ -225,9 +236,9 @@ def test_a_refusal_offers_offload_on_a_gpu_only() -> None:
 
 
 def test_a_refusal_offers_bfloat16_gradients() -> None:
-    setting = replace(SETTING, strategy="full_shard", world_size=2, compute_dtype="bfloat16")
+    setting = changed(SETTING, strategy="full_shard", world_size=2, compute_dtype="bfloat16")
     wish = Wish("block", 256, longest=256)
-    narrow = plan_memory(replace(setting, grad_dtype="bfloat16"), "block", 256, work(256)).total
+    narrow = plan_memory(changed(setting, grad_dtype="bfloat16"), "block", 256, work(256)).total
     assert narrow < plan_memory(setting, "block", 256, work(256)).total
     with pytest.raises(ValueError, match=f"--grad_dtype bfloat16 .{size_text(narrow)}"):
         choose_plan(setting, wish, work, Room(narrow))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engines import new_engine
 from fastsft import _C, saving
 from fastsft.arguments.sizes import parse_size
 from fastsft.runtime.written_files import RECORD_NAME
@@ -161,12 +162,12 @@ def pickled(model, directory, shards=1):
 @pytest.mark.parametrize("shards", [1, 3])
 def test_pickled_weights(tmp_path, model, shards, compute_dtype):
     source = pickled(model, tmp_path / "bin", shards)
-    engine = _C.Engine((source / "config.json").read_text(), compute_dtype=compute_dtype)
+    engine = new_engine((source / "config.json").read_text(), compute_dtype=compute_dtype)
     with pytest.warns(UserWarning, match="weights_only") as caught:
         saving.load_weights(engine, source)
     assert len(caught) == 1
     assert same(engine.named_parameters(), weights_of(model))
-    reference = _C.Engine((model / "config.json").read_text(), compute_dtype=compute_dtype)
+    reference = new_engine((model / "config.json").read_text(), compute_dtype=compute_dtype)
     saving.load_weights(reference, model)
     ids = torch.arange(1, 9).numpy()
     assert torch.equal(engine.logits(ids, [8]), reference.logits(ids, [8]))  # the compute copy too

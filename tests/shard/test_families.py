@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from engines import new_engine, train_step
 from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
@@ -36,7 +37,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def engine_of(family: str, groups: dict[str, str], **options: Any) -> _C.Engine:
     """With random weights; no two tensors of a layer begin alike."""
-    engine = _C.Engine(json.dumps({"model_type": family, **SIZES, **MODELS[family]}), **options, **groups)
+    engine = new_engine(json.dumps({"model_type": family, **SIZES, **MODELS[family]}), **options, **groups)
     generator = torch.Generator().manual_seed(1)
     for name, tensor in engine.named_parameters().items():
         engine.set_parameter(name, 0.3 + 0.1 * torch.randn(tensor.shape, generator=generator))
@@ -54,8 +55,15 @@ def train_under_each(groups: dict[str, str], family: str, strategies: list[str])
             halves = [mine[: len(mine) // 2], mine[len(mine) // 2 :]]
             weights = [np.full(len(half), 1 / 100) for half in halves]
             # A large eps: where a gradient is nothing but rounding, AdamW would make a whole step of it.
-            result = engine.train_step(
-                dataset, halves, weights, learning_rate=1e-2, eps=1e-3, weight_decay=0.1, max_grad_norm=0.5
+            result = train_step(
+                engine,
+                dataset,
+                halves,
+                weights,
+                learning_rate=1e-2,
+                eps=1e-3,
+                weight_decay=0.1,
+                max_grad_norm=0.5,
             )
             losses += [result.loss, result.grad_norm]
         results[strategy] = (losses, engine.named_parameters())
@@ -90,7 +98,7 @@ def test_only_matrices_decay(family: str) -> None:
     """Without labels only what decays moves (docs/spec/trainer_semantics.md, section 10.1)."""
     engine, empty = engine_of(family, {}), np.empty(0, dtype=np.int64)
     before = engine.named_parameters()
-    engine.train_step(_C.TokenDataset(), [empty], [empty.astype(float)], learning_rate=0.1, weight_decay=0.5)
+    train_step(engine, _C.TokenDataset(), [empty], [empty.astype(float)], learning_rate=0.1, weight_decay=0.5)
     for name, weight in engine.named_parameters().items():
         factor = 1.0 if name.endswith((".bias", "norm.weight")) else 1 - 0.1 * 0.5
         torch.testing.assert_close(weight, factor * before[name], msg=name)

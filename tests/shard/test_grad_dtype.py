@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from engines import new_engine, train_step
 from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
@@ -19,13 +20,13 @@ def micro_batches(engine: Any, count: int) -> list[np.ndarray]:
 
 
 def curve(groups: dict[str, str], strategy: str, grad_dtype: str, tied: bool) -> dict[str, Any]:
-    engine = _C.Engine(config(tied), strategy=strategy, grad_dtype=grad_dtype, **groups)
+    engine = new_engine(config(tied), strategy=strategy, grad_dtype=grad_dtype, **groups)
     initialise(engine)
     dataset, results = random_dataset(ROWS, VOCAB, 40), []
     halves = micro_batches(engine, 2)
     for _ in range(6):
         weights = [np.full(len(half), 1 / 200) for half in halves]
-        results.append(engine.train_step(dataset, halves, weights, learning_rate=3e-3, max_grad_norm=1.0))
+        results.append(train_step(engine, dataset, halves, weights, learning_rate=3e-3, max_grad_norm=1.0))
     return {"losses": [r.loss for r in results], "gradients": engine.memory()["gradients"]}
 
 
@@ -39,7 +40,7 @@ def test_the_curve_stays_near_float32(world_size: int, strategy: str, tied: bool
 
 
 def gradients(groups: dict[str, str], strategy: str, grad_dtype: str) -> dict[str, torch.Tensor]:
-    engine = _C.Engine(config(False), strategy=strategy, grad_dtype=grad_dtype, **groups)
+    engine = new_engine(config(False), strategy=strategy, grad_dtype=grad_dtype, **groups)
     initialise(engine)
     (rows,) = micro_batches(engine, 1)
     return engine.gradients(random_dataset(ROWS, VOCAB, 40), rows, np.full(len(rows), 1 / 200))[1]
@@ -65,4 +66,4 @@ def test_it_saves_two_bytes_a_parameter() -> None:
 
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(ValueError, match='grad_dtype is "float16", expected "float32" or "bfloat16"'):
-        _C.Engine(config(False), grad_dtype="float16")
+        new_engine(config(False), grad_dtype="float16")

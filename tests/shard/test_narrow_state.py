@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engines import new_engine, planned_bytes, train_step
 from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
@@ -19,7 +20,7 @@ NARROW = {"optim_dtype": "bfloat16", "master_dtype": "split", "grad_dtype": "bfl
 
 
 def make(groups: dict[str, str], options: dict[str, Any]) -> _C.Engine:
-    engine = _C.Engine(config(False), compute_dtype="bfloat16", **groups, **options)
+    engine = new_engine(config(False), compute_dtype="bfloat16", **groups, **options)
     initialise(engine)
     return engine
 
@@ -28,8 +29,8 @@ def steps(engine: _C.Engine, first: int, last: int, seed: int = 1) -> list[tuple
     dataset, results = random_dataset(ROWS, VOCAB, 40), []
     for step in range(first, last):
         rows = np.random.default_rng(step).permutation(ROWS)[engine.rank :: engine.world_size]
-        result = engine.train_step(
-            dataset, [rows], [np.full(len(rows), 1 / 200)], learning_rate=1e-2, weight_decay=0.1,
+        result = train_step(
+            engine, dataset, [rows], [np.full(len(rows), 1 / 200)], learning_rate=1e-2, weight_decay=0.1,
             max_grad_norm=0.5, rounding_seed=seed,
         )  # fmt: skip
         results.append((result.loss, result.grad_norm))
@@ -78,7 +79,7 @@ def test_ten_bytes_a_parameter() -> None:
 
 @pytest.mark.parametrize("world_size, strategy", ALONE[:-2])
 def test_the_plan_knows_the_dtypes(world_size: int, strategy: str) -> None:
-    plan = _C.plan_memory(
+    plan = planned_bytes(
         config(False), compute_dtype="bfloat16", strategy=strategy, world_size=world_size, **NARROW
     ).parts
     memory = run_ranks(world_size, train, {"strategy": strategy, **NARROW})[0]["memory"]
@@ -91,7 +92,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     steps(whole, 0, 3)
     _C.save_training_state(whole, str(tmp_path))
     expected = steps(whole, 3, 6)
-    resumed = _C.Engine(config(False), compute_dtype="bfloat16", **NARROW)
+    resumed = new_engine(config(False), compute_dtype="bfloat16", **NARROW)
     _C.load_training_state(resumed, str(tmp_path))
     resumed.step_count = 3
     assert steps(resumed, 3, 6) == expected
@@ -107,7 +108,7 @@ def test_state_of_other_dtypes_is_read(tmp_path: Path, saved: dict, loaded: dict
     one = make({}, saved)
     steps(one, 0, 2)
     _C.save_training_state(one, str(tmp_path / "one"))
-    two = _C.Engine(config(False), compute_dtype="bfloat16", **loaded)
+    two = new_engine(config(False), compute_dtype="bfloat16", **loaded)
     _C.load_training_state(two, str(tmp_path / "one"))
     _C.save_training_state(two, str(tmp_path / "two"))
     before, after = (load_file(next((tmp_path / name).glob("*.safetensors"))) for name in ("one", "two"))
@@ -117,6 +118,6 @@ def test_state_of_other_dtypes_is_read(tmp_path: Path, saved: dict, loaded: dict
 
 def test_a_split_master_needs_bfloat16_compute() -> None:
     with pytest.raises(ValueError, match=r"in float32 the master weights are what is computed with.*--bf16"):
-        _C.Engine(config(False), master_dtype="split")
+        new_engine(config(False), master_dtype="split")
     with pytest.raises(ValueError, match='master_dtype is "bfloat16", expected "float32" or "split"'):
-        _C.Engine(config(False), master_dtype="bfloat16")
+        new_engine(config(False), master_dtype="bfloat16")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from engines import new_engine, train_step
 from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
@@ -53,7 +54,7 @@ def train(
     offload: bool = False,
 ) -> dict[str, Any]:
     """Three steps of two micro-batches; conversation r of the step goes to rank r mod W."""
-    engine = _C.Engine(
+    engine = new_engine(
         config(tied), strategy=strategy, compute_dtype=dtype, grad_dtype=grad_dtype, offload=offload, **groups
     )
     initialise(engine)
@@ -63,8 +64,8 @@ def train(
         mine = np.random.default_rng(step).permutation(ROWS)[engine.rank :: engine.world_size]
         halves = [mine[: len(mine) // 2], mine[len(mine) // 2 :]]
         weights = [np.full(len(half), 1 / 200) for half in halves]
-        result = engine.train_step(
-            dataset, halves, weights, learning_rate=1e-2, weight_decay=0.1, max_grad_norm=0.5
+        result = train_step(
+            engine, dataset, halves, weights, learning_rate=1e-2, weight_decay=0.1, max_grad_norm=0.5
         )
         assert result.finite
         losses.append(result.loss)
@@ -137,7 +138,9 @@ def test_offload_changes_no_bit(strategy: str, dtype: str) -> None:
 
 def nodes_apart(groups: dict[str, str]) -> str:
     try:
-        _C.Engine(config(False), strategy="hybrid_shard", **groups | {"across_group": groups["gather_group"]})
+        new_engine(
+            config(False), strategy="hybrid_shard", **groups | {"across_group": groups["gather_group"]}
+        )
     except ValueError as error:
         return str(error)
     return ""
@@ -164,7 +167,7 @@ def test_the_same_run_twice_is_bit_identical(strategy: str) -> None:
 
 def padded_sizes(groups: dict[str, str], tied: bool) -> list[int]:
     multiple = 128 * 2
-    sizes = _C.Engine(config(tied), strategy="full_shard", **groups).unit_sizes
+    sizes = new_engine(config(tied), strategy="full_shard", **groups).unit_sizes
     return [-(-size // multiple) * multiple for size in sizes]
 
 
@@ -192,13 +195,13 @@ def test_memory_follows_the_design(dtype: str) -> None:
 
 def one_layer_with_an_idle_rank(groups: dict[str, str], tied: bool) -> dict[str, Any]:
     """One block, so that prefetch and release meet embedding and head at once; the last rank has no rows."""
-    engine = _C.Engine(config(tied, layers=1), strategy="full_shard", **groups)
+    engine = new_engine(config(tied, layers=1), strategy="full_shard", **groups)
     initialise(engine)
     busy = max(1, engine.world_size - 1)
     rows = np.arange(ROWS)[engine.rank :: busy] if engine.rank < busy else np.empty(0, dtype=np.int64)
     dataset, thirds = random_dataset(ROWS, VOCAB, 40), np.array_split(rows, 3)
     weights = [np.full(len(third), 1 / 200) for third in thirds]
-    result = engine.train_step(dataset, thirds, weights, learning_rate=1e-2)
+    result = train_step(engine, dataset, thirds, weights, learning_rate=1e-2)
     return {"loss": result.loss, "weights": engine.named_parameters()}
 
 
@@ -212,13 +215,13 @@ def test_one_layer_and_an_idle_rank(tied: bool) -> None:
 
 
 def one_rank_meets_a_bad_id(groups: dict[str, str]) -> list[str]:
-    engine = _C.Engine(config(False), strategy="no_shard", **groups)
+    engine = new_engine(config(False), strategy="no_shard", **groups)
     dataset, messages = random_dataset(2, VOCAB, 20), []
     dataset.append(np.array([1, VOCAB, 3], dtype=np.int32), [(1, 3)])
     if engine.rank == 1:
         for _ in range(2):
             try:
-                engine.train_step(dataset, [np.array([2])], [np.ones(1)], learning_rate=0.1)
+                train_step(engine, dataset, [np.array([2])], [np.ones(1)], learning_rate=0.1)
             except (ValueError, RuntimeError) as error:
                 messages.append(str(error))
     return messages
@@ -231,12 +234,12 @@ def test_after_an_error_on_one_rank_its_engine_refuses_to_go_on() -> None:
 
 
 def whole_group_masked(groups: dict[str, str]) -> dict[str, Any]:
-    engine = _C.Engine(config(False), strategy="full_shard", **groups)
+    engine = new_engine(config(False), strategy="full_shard", **groups)
     initialise(engine)
     before = engine.named_parameters()
     empty = np.empty(0, dtype=np.int64)
-    result = engine.train_step(
-        _C.TokenDataset(), [empty], [empty.astype(float)], learning_rate=0.1, weight_decay=0.5
+    result = train_step(
+        engine, _C.TokenDataset(), [empty], [empty.astype(float)], learning_rate=0.1, weight_decay=0.5
     )
     after = engine.named_parameters()
     return {"result": (result.loss, result.grad_norm, result.finite), "before": before, "after": after}
@@ -258,7 +261,7 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     broken[0] = torch.nan
     engine.set_parameter("model.norm.weight", broken)
     before, dataset = engine.named_parameters(), random_dataset(4, VOCAB, 20)
-    result = engine.train_step(dataset, [np.arange(4)], [np.ones(4)], learning_rate=0.1)
+    result = train_step(engine, dataset, [np.arange(4)], [np.ones(4)], learning_rate=0.1)
     assert not result.finite and engine.step_count == 0
     for name, weight in engine.named_parameters().items():
         assert torch.equal(weight.isnan(), before[name].isnan())
@@ -274,7 +277,7 @@ def test_unknown_names_say_what_is_known() -> None:
     with pytest.raises(
         ValueError, match='unknown sharding strategy "zero9"; known: full_shard, hybrid_shard, hybrid'
     ):
-        _C.Engine(config(False), strategy="zero9")
+        new_engine(config(False), strategy="zero9")
     with pytest.raises(
         ValueError, match='unknown recompute policy "some"; known: none, selective, gate_up, block'
     ):

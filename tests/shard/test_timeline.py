@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from engines import new_engine
 from fastsft import _C
 from ranks import run_ranks
 from runs import random_dataset
@@ -35,7 +36,7 @@ def record(
     blocking: bool = False,
 ) -> list[Span]:
     """The second step of a run, so that nothing of a start is in it."""
-    engine = _C.Engine(
+    engine = new_engine(
         config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, blocking=blocking, **groups
     )
     initialise(engine)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engines import new_engine, planned_bytes, train_step
 from fastsft import _C
 from ranks import run_ranks
 
@@ -68,7 +69,7 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     micro_batches = [np.arange(0, 4), np.arange(4, 8)]
     weights = [np.full(4, 1e-4)] * 2
     _C.AllocationMeter.start()
-    engine = _C.Engine(
+    engine = new_engine(
         run.config(), num_threads=threads, max_positions=run.tokens // 4, **run.shared(), **groups
     )
     sizes = {
@@ -77,10 +78,10 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     }
     engine.reserve(**sizes)
     for _ in range(2):
-        engine.train_step(dataset, micro_batches, weights, learning_rate=1e-4)
+        train_step(engine, dataset, micro_batches, weights, learning_rate=1e-4)
     measured, memory = _C.AllocationMeter.peak(), engine.memory()
     _C.AllocationMeter.stop()
-    plan = _C.plan_memory(
+    plan = planned_bytes(
         run.config(), world_size=run.ranks, node_size=run.node_size, threads=threads,
         **sizes, **run.shared(),
     )  # fmt: skip

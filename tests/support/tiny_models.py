@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engines import new_engine, train_step
 from fastsft import _C
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -44,7 +45,7 @@ def write_model(directory: Path, kind: str, dtype: str = "float32", max_shard_si
 
 def make_engine(directory: Path, **options: Any) -> Any:
     """An engine with the weights of `directory`."""
-    engine = _C.Engine((directory / "config.json").read_text(), **options)
+    engine = new_engine((directory / "config.json").read_text(), **options)
     _C.load_model(engine, str(directory))
     return engine
 
@@ -64,7 +65,7 @@ def train(engine: Any, steps: int) -> list[float]:
     rows = np.arange(len(dataset), dtype=np.int64)[engine.rank :: engine.world_size]
     weights = np.full(len(rows), 1.0 / dataset.target_counts().sum())
     return [
-        engine.train_step(dataset, [rows], [weights], learning_rate=0.01, weight_decay=0.1).loss
+        train_step(engine, dataset, [rows], [weights], learning_rate=0.01, weight_decay=0.1).loss
         for _ in range(steps)
     ]
 

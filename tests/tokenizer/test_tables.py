@@ -15,7 +15,7 @@ SOURCES = [
     *(
         f"csrc/tokenizer/bpe/{name}.cpp"
         for name in (
-            "long_word_cache", "missing_words", "pair_merger", "pair_table", "self_merges", "text_index",
+            "missing_words", "pair_merger", "pair_table", "self_merges", "text_index",
             "word_batch", "word_cache", "word_index",
         )
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
-from fastsft import _C
+from engines import new_engine, train_step
 from fastsft.program.main import run_script
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.place import launch
@@ -33,7 +33,7 @@ def train() -> None:
     ours = {"store": store, "rank": place.rank, "world_size": place.world_size}
     dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout), **ours)
     groups = launcher.join(given.timeout)
-    engine = _C.Engine(
+    engine = new_engine(
         config(False), strategy="full_shard", gather_group=groups.gather, reduce_group=groups.reduce,
         timeout_seconds=given.watchdog,
     )  # fmt: skip
@@ -42,7 +42,7 @@ def train() -> None:
     for step in range(1, 100_000):
         if step == 3 and place.rank == given.absent:
             time.sleep(600)
-        engine.train_step(dataset, [rows], [np.full(len(rows), 1 / 200)], learning_rate=1e-4)
+        train_step(engine, dataset, [rows], [np.full(len(rows), 1 / 200)], learning_rate=1e-4)
         if step == 3:
             (given.folder / f"rank-{place.rank}-step-3").touch()
 

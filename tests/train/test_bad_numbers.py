@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsft import _C
+from engines import new_engine
 from injected_faults import at_call, op_fault
 from ranks import run_ranks
 from runs import random_dataset
@@ -21,7 +21,7 @@ STRATEGIES = ("no_shard", "shard_grad_op", "full_shard")
 
 
 def engine_of(groups: dict[str, str], strategy: str) -> Any:
-    engine = _C.Engine(config(False), strategy=strategy, **groups)
+    engine = new_engine(config(False), strategy=strategy, **groups)
     initialise(engine)
     return engine
 

@@ -12,6 +12,7 @@ import torch
 
 from e2e.command_line import start
 from e2e.test_golden_runs import RUNS, WHOLE, assert_run, flags_of
+from engines import new_engine
 from fastsft import _C
 from runs import random_dataset
 
@@ -30,7 +31,7 @@ def config(tied: bool) -> str:
 
 
 def engine_on(device: str, tied: bool = False, **options: Any) -> Any:
-    engine = _C.Engine(config(tied), device=device, **options)
+    engine = new_engine(config(tied), device=device, **options)
     generator = torch.Generator().manual_seed(1)
     for name, shape in engine.parameter_shapes.items():
         noise = torch.randn(shape, generator=generator)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines import new_engine
 from fastsft import _C
 from runs import random_dataset
 from shard.test_strategies import VOCAB, config, initialise
 
 
 def engine_with(**options: Any) -> Any:
-    engine = _C.Engine(config(False), **options)
+    engine = new_engine(config(False), **options)
     initialise(engine)
     return engine
 
@@ -48,13 +49,6 @@ def test_a_bad_step_between_good_ones_changes_nothing() -> None:
     assert finite == [True, False, True] and spoilt.step_count == clean.step_count == 2
     ours, expected = spoilt.named_parameters(), clean.named_parameters()
     assert all((ours[name] == expected[name]).all() for name in expected)
-
-
-def test_a_step_with_its_result_needs_the_earlier_ones_taken() -> None:
-    engine = engine_with(results_behind=1)
-    begin(engine, 0)
-    with pytest.raises(ValueError, match="call take_results first"):
-        engine.train_step(_C.TokenDataset(), [np.empty(0, np.int64)], [np.empty(0)], learning_rate=0.1)
 
 
 def test_unknown_devices_say_what_is_expected() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from engines import new_engine, planned_bytes, train_step
 from fastsft import _C
 from ranks import run_ranks
 from shard.test_strategies import VOCAB, config
@@ -55,14 +56,14 @@ def steps_of(groups: dict[str, str], reserve: bool, options: dict[str, Any]) -> 
     dataset, steps = dataset_of(STEPS)
     _C.AllocationMeter.start()
     try:
-        engine = _C.Engine(config(False), num_threads=1, **options, **groups)
+        engine = new_engine(config(False), num_threads=1, **options, **groups)
         if reserve:
             total = MICRO_BATCHES * TOKENS
             engine.reserve(micro_batch=(TOKENS, TOKENS, TOKENS), step=(total, total, MICRO_BATCHES))
         seen = []
         for micro_batches in steps:
             weights = [np.full(len(rows), 0.01) for rows in micro_batches]
-            engine.train_step(dataset, micro_batches, weights, learning_rate=1e-3)
+            train_step(engine, dataset, micro_batches, weights, learning_rate=1e-3)
             meter = _C.AllocationMeter
             seen.append(Memory(meter.held(), meter.peak(), meter.count()))
     finally:
@@ -104,7 +105,7 @@ def test_ranks_take_no_more_than_what_gloo_clones(strategy: str, dtype: str) -> 
     """A gather and a reduction, each beside the last of its kind, which gloo's thread may drop late."""
     nodes = 2 if strategy.startswith("hybrid") else 0
     ranks, options = 2 * max(nodes, 1), {"strategy": strategy, "compute_dtype": dtype}
-    plan = _C.plan_memory(
+    plan = planned_bytes(
         config(False), world_size=ranks, node_size=nodes, micro_batch=(TOKENS, TOKENS, TOKENS),
         step=(MICRO_BATCHES * TOKENS, MICRO_BATCHES * TOKENS, MICRO_BATCHES), **options,
     )  # fmt: skip

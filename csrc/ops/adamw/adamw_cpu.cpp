@@ -6,8 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "ops/adamw/master_halves.h"
-#include "ops/adamw/stochastic_rounding.h"
+#include "ops/adamw/narrow_state.h"
 #include "ops/clip_control/control_slots.h"
 #include "ops/cpu/convert.h"
 #include "ops/cpu/flat_kernels.h"

@@ -12,12 +12,19 @@ enum class AttentionKernel {
 };
 
 // `alignment` is that of every row of qkv, in bytes; `capability` the device's major number.
-AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t alignment, int capability);
+inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t alignment,
+                                        int capability) {
+  const bool flash = dtype == Dtype::kBFloat16 && capability >= 8 && head_dim % 8 == 0 &&
+                     head_dim <= 256 && alignment >= 16;
+  return flash ? AttentionKernel::kFlash : AttentionKernel::kTiled;
+}
 
 // The widest head of the tiled kernels.
 inline constexpr int64_t kTiledMaxHeadDim = 256;
 // Width that the tiled kernels compute a head with: 64, 128 or 256.
-int tiled_head_dim(int64_t head_dim);
+constexpr int tiled_head_dim(int64_t head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
 // Tokens of one tile at that width; keeps a block's shared memory below 99 KiB.
 constexpr int tiled_rows(int padded_head_dim) { return padded_head_dim <= 128 ? 32 : 16; }
 

@@ -18,7 +18,17 @@ class CharacterTable {
     return numbers_[pages_[(character >> 8) % kPages] * kPage + (character & 0xFF)];
   }
   // `character` is at most U+10FFFF. The first number that is set stays: false for a later one.
-  bool add(char32_t character, int32_t number);
+  bool add(char32_t character, int32_t number) {
+    uint16_t& page = pages_[(character >> 8) % kPages];
+    if (page == 0) {
+      page = static_cast<uint16_t>(numbers_.size() / kPage);
+      numbers_.resize(numbers_.size() + kPage, kMissing);
+    }
+    int32_t& held = numbers_[page * kPage + (character & 0xFF)];
+    if (held != kMissing) return false;
+    held = number;
+    return true;
+  }
 
  private:
   static constexpr size_t kPage = 256;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from fastsft.arguments.support import inert, refused, used
 
@@ -67,3 +67,19 @@ class PrecisionArguments:
     )
     ray_scope: str | None = inert("last", "hyper-parameter search of Ray", "there is none")
     mp_parameters: str = inert("", "model parallelism of SageMaker", "there is none", only=("",))
+
+
+# The flags that the core's StateOptions has under the same name.
+STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
+
+
+def state_flag_choices() -> dict[str, tuple[str, ...]]:
+    """Values of each of STATE_FLAGS: the first is the default, the last takes the fewest bytes."""
+    hints = get_type_hints(PrecisionArguments)
+    return {name: get_args(hints[name]) for name in STATE_FLAGS}
+
+
+def check_formats(args: Any) -> None:
+    """ValueError for formats that do not go together."""
+    if args.master_dtype == "split" and not args.bf16:
+        raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
+from fastsft.arguments.precision import state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.causal_lm import model_config, stretch_positions
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
+from fastsft.planning.state_options import state_options
 from fastsft.reporting.memory_table import how_held, memory_table
 from fastsft.runtime.place import Launch
 
@@ -34,15 +36,8 @@ def _parser() -> argparse.ArgumentParser:
         "--bf16", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="bfloat16 compute over fp32 weights",
     )  # fmt: skip
-    parser.add_argument(
-        "--grad_dtype", choices=("float32", "bfloat16"), default="float32", help="as in training"
-    )
-    parser.add_argument(
-        "--optim_dtype", choices=("float32", "bfloat16"), default="float32", help="as in training"
-    )
-    parser.add_argument(
-        "--master_dtype", choices=("float32", "split"), default="float32", help="as in training"
-    )
+    for name, choices in state_flag_choices().items():
+        parser.add_argument(f"--{name}", choices=choices, default=choices[0], help="as in training")
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument("--model_max_length", type=int, default=2048, help="longest conversation in tokens")
@@ -97,21 +92,17 @@ def _setting(args: argparse.Namespace) -> Setting:
     if stretched := stretch_positions(config, args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
-    strategy = strategy_of(tokens) if args.world_size > 1 else "no_shard"
+    args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
+    args.sharding_strategy = strategy_of(tokens)
+    state = state_options(args)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")
-    dtype = "bfloat16" if args.bf16 else "float32"
     return Setting(
         json.dumps(config),
-        strategy,
-        dtype,
+        state,
         args.world_size,
         device,
-        node_size=node_size(strategy, settings, place),
-        grad_dtype=args.grad_dtype,
-        optim_dtype=args.optim_dtype,
-        master_dtype=args.master_dtype,
-        offload="offload" in tokens or bool(settings.get("cpu_offload")),
+        node_size=node_size(state.strategy, settings, place),
     )
 
 

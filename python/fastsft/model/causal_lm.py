@@ -15,6 +15,7 @@ from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
 from fastsft.planning.memory_plan import Setting
+from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import threads_per_rank
@@ -262,16 +263,11 @@ class CausalLM:
         """The settings that the bytes of a rank depend on."""
         return Setting(
             json.dumps(self.engine_config()),
-            args.sharding_strategy if args.world_size > 1 else "no_shard",
-            "bfloat16" if args.bf16 else "float32",
+            state_options(args),
             args.world_size,
             args.device.type,
             threads=threads_per_rank(),
             node_size=args.node_size,
-            grad_dtype=args.grad_dtype,
-            offload=args.offload,
-            optim_dtype=args.optim_dtype,
-            master_dtype=args.master_dtype,
         )
 
     def conversation_cost(self) -> tuple[float, float]:
@@ -282,16 +278,11 @@ class CausalLM:
 
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         engine = {
+            "state": state_options(args),
             "device": str(args.device),
-            "compute_dtype": "bfloat16" if args.bf16 else "float32",
-            "grad_dtype": args.grad_dtype,
-            "optim_dtype": args.optim_dtype,
-            "master_dtype": args.master_dtype,
             # Later than the groups' own timeout, whose message names the collective's fault.
             "timeout_seconds": args.ddp_timeout + 15.0,
-            "strategy": args.sharding_strategy if args.world_size > 1 else "no_shard",
             "recompute": recompute if args.recompute_mode == "auto" else args.recompute_mode,
-            "offload": args.offload,
             "gather_group": groups.gather,
             "reduce_group": groups.reduce,
             "node_gather_group": groups.node_gather,

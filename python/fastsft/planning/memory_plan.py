@@ -6,11 +6,16 @@ The bytes come from the engine's own description of itself (csrc/train/memory_pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.precision import state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_flag
 from fastsft.planning.device_memory import size_text
+from fastsft.planning.state_options import default_state_options
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 # More tokens than this do not make matrix products faster; fewer are enough where a step has fewer.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
@@ -54,16 +59,15 @@ class Setting:
     """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
 
     config_json: str
-    strategy: str = "no_shard"
-    compute_dtype: str = "float32"
+    state: _C.StateOptions = field(default_factory=default_state_options)
     world_size: int = 1
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
-    grad_dtype: str = "float32"
-    optim_dtype: str = "float32"
-    master_dtype: str = "float32"
-    offload: bool = False
+
+    def with_state(self, **changes: Any) -> Setting:
+        """The same with other state options."""
+        return replace(self, state=self.state.replace(**changes))
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,9 @@ class MemoryPlan:
 
         Where they are not there, training waits for saves instead (checkpoint/saver.py).
         """
-        setting = self.setting
-        alone = Setting(setting.config_json, optim_dtype=setting.optim_dtype)
-        width = 4 if setting.optim_dtype == "float32" else 2
+        setting, dtype = self.setting, self.setting.state.optim_dtype
+        alone = Setting(setting.config_json).with_state(optim_dtype=dtype)
+        width = 4 if dtype == "float32" else 2
         elements = plan_memory(alone, "none", 0, Workload()).parts["optimizer"] // (2 * width)
         return int(elements * (4 + 2 * width)) // setting.world_size
 
@@ -111,15 +115,10 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
 
     plan = _C.plan_memory(
         setting.config_json,
-        compute_dtype=setting.compute_dtype,
-        strategy=setting.strategy,
+        setting.state,
         recompute=recompute,
         world_size=setting.world_size,
         node_size=setting.node_size,
-        grad_dtype=setting.grad_dtype,
-        optim_dtype=setting.optim_dtype,
-        master_dtype=setting.master_dtype,
-        offload=setting.offload,
         **work.shapes(),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
@@ -231,19 +230,23 @@ def _refusal(smallest: MemoryPlan, wish: Wish, workload: WorkloadOf, room: Room)
 
 def _sizes(plan: MemoryPlan) -> str:
     return size_text(plan.total) + (
-        f" and {size_text(plan.host)} of the host" if plan.setting.offload else ""
+        f" and {size_text(plan.host)} of the host" if plan.setting.state.offload else ""
     )
 
 
 def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tuple[str, MemoryPlan]]:
     """Single changes of flags, and the plan with each."""
-    setting, work = plan.setting, workload(plan.token_budget)
+    setting, state = plan.setting, plan.setting.state
+    work = workload(plan.token_budget)
 
-    def planned(recompute: str = plan.recompute, **changes: Any) -> MemoryPlan:
-        return plan_memory(replace(setting, **changes), recompute, plan.token_budget, work)
+    def planned(changed: Setting, recompute: str = plan.recompute) -> MemoryPlan:
+        return plan_memory(changed, recompute, plan.token_budget, work)
+
+    def sharded(strategy: str, ranks: int) -> MemoryPlan:
+        return planned(replace(setting.with_state(strategy=strategy), world_size=ranks, node_size=0))
 
     if plan.recompute != "block":
-        yield "--recompute block", planned("block")
+        yield "--recompute block", planned(setting, "block")
     if plan.token_budget > wish.longest:
         budget = wish.longest
         yield (
@@ -252,23 +255,23 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
         )
     if setting.world_size > 1:
         for strategy in ("shard_grad_op", "full_shard"):
-            if strategy != setting.strategy:
-                yield fsdp_flag(strategy, setting.offload), planned(strategy=strategy, node_size=0)
-    if setting.compute_dtype == "float32":
-        yield "--bf16 True", planned(compute_dtype="bfloat16")
-    if setting.grad_dtype == "float32":
-        yield "--grad_dtype bfloat16", planned(grad_dtype="bfloat16")
-    narrow: dict[str, Any] = {"grad_dtype": "bfloat16", "optim_dtype": "bfloat16", "master_dtype": "split"}
-    if setting.compute_dtype == "bfloat16" and replace(setting, **narrow) != setting:
-        yield " ".join(f"--{name} {dtype}" for name, dtype in narrow.items()), planned(**narrow)
-    if setting.device == "cuda" and not setting.offload:
-        name = setting.strategy if setting.world_size > 1 else "full_shard"
-        yield fsdp_flag(name, True), planned(offload=True)
+            if strategy != state.strategy:
+                yield fsdp_flag(strategy, state.offload), sharded(strategy, setting.world_size)
+    if state.compute_dtype == "float32":
+        yield "--bf16 True", planned(setting.with_state(compute_dtype="bfloat16"))
+    if state.grad_dtype == "float32":
+        yield "--grad_dtype bfloat16", planned(setting.with_state(grad_dtype="bfloat16"))
+    narrow: dict[str, Any] = {name: choices[-1] for name, choices in state_flag_choices().items()}
+    if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
+        flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
+        yield flags, planned(setting.with_state(**narrow))
+    if setting.device == "cuda" and not state.offload:
+        name = state.strategy if setting.world_size > 1 else "full_shard"
+        yield fsdp_flag(name, True), planned(setting.with_state(offload=True))
     for ranks in (2, 4, 8, 16, 32, 64):
         if ranks > setting.world_size:
-            flag = fsdp_flag("full_shard", setting.offload)
-            shared = planned(strategy="full_shard", world_size=ranks, node_size=0)
-            yield f"{ranks} ranks with {flag}, each with as much memory", shared
+            flag = fsdp_flag("full_shard", state.offload)
+            yield f"{ranks} ranks with {flag}, each with as much memory", sharded("full_shard", ranks)
 
 
 def plan_of_run(

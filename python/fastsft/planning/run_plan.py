@@ -103,7 +103,7 @@ _SUMMARY_STEPS = 200
 def packing_summary(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
 ) -> Any:
-    """The cut of the first steps of epoch 0, over all ranks (csrc/data/packing_summary.h)."""
+    """The cut of the first steps of epoch 0, over all ranks (csrc/data/step_source.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
     return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))

@@ -20,14 +20,15 @@ def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
 
 def how_held(setting: Setting) -> str:
     """Ranks, strategy and precision of a run in words."""
+    state = setting.state
     words = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
     if setting.world_size > 1:
         nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
-        words.append(f"{setting.strategy}{nodes}")
-    words.append("bfloat16 over fp32 weights" if setting.compute_dtype == "bfloat16" else "float32")
-    if setting.grad_dtype != "float32":
-        words.append(f"{setting.grad_dtype} gradients")
-    if setting.offload:
+        words.append(f"{state.strategy}{nodes}")
+    words.append("bfloat16 over fp32 weights" if state.compute_dtype == "bfloat16" else "float32")
+    if state.grad_dtype != "float32":
+        words.append(f"{state.grad_dtype} gradients")
+    if state.offload:
         words.append("optimizer state on the host")
     return ", ".join(words)
 

@@ -9,6 +9,7 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import as_arguments, take_changes_of_source
+from fastsft.arguments.precision import STATE_FLAGS
 from fastsft.arguments.user_values import is_same
 from fastsft.callbacks.state import TrainerState
 from fastsft.data.token_rows import TokenRows
@@ -28,8 +29,8 @@ from fastsft.trainer.preflight import check_metrics
 
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.
 _OF_CONSTRUCTION = (
-    "use_cpu", "no_cuda", "bf16", "tf32", "full_determinism", "recompute", "grad_dtype", "optim_dtype",
-    "master_dtype", "model_max_length", "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
+    "use_cpu", "no_cuda", "bf16", "tf32", "full_determinism", "recompute", *STATE_FLAGS, "model_max_length",
+    "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
     "report_to", "run_name", "push_to_hub", "include_num_input_tokens_seen",
 )  # fmt: skip
 _OF_UPLOADS = ("hub_model_id", "hub_private_repo", "hub_revision")
@@ -166,7 +167,7 @@ class TrainerPlan:
             self._choose_plan(self.train_rows, (self.memory_plan.recompute, token_budget))
 
     def packing(self) -> Any:
-        """The cut of the first steps over ranks and micro-batches (csrc/data/packing_summary.h)."""
+        """The cut of the first steps over ranks and micro-batches (csrc/data/step_source.h)."""
         return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
 
     def _agree_on_rows(self) -> None:

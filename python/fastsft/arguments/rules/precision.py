@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_object
+from fastsft.arguments.precision import check_formats
 from fastsft.runtime.devices import choose_device
 from fastsft.runtime.messages import warn_once
 
 
 def settle_precision(args: ArgumentFields) -> None:
     """The device, and formats that fit each other."""
-    if args.master_dtype == "split" and not args.bf16:
-        raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")
+    check_formats(args)
     steps = args.torch_empty_cache_steps
     if steps is not None and (not isinstance(steps, int) or steps < 1):
         raise ValueError(f"--torch_empty_cache_steps: expected an integer above 0, got {steps}")

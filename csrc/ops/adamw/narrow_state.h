@@ -6,6 +6,11 @@
 
 namespace fastsft::cpu {
 
+// A float32 master and its two halves (rule: ops/adamw/adamw.h).
+void upper_half(const float* master, c10::BFloat16* high, int64_t count);
+void lower_half(const float* master, int16_t* low, int64_t count);
+void join_halves(const c10::BFloat16* high, const int16_t* low, float* master, int64_t count);
+
 // A random word for each of elements [first, first + count) of a step (rule: ops/adamw/adamw.h).
 // `words` has room for count + 6; returns where the first element's word is.
 const uint32_t* element_words(int64_t seed, int64_t step, int64_t first, int64_t count,

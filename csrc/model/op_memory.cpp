@@ -1,4 +1,4 @@
-#include "model/activation_plan.h"
+#include "model/op_memory.h"
 
 #include <algorithm>
 
@@ -10,16 +10,6 @@ namespace fastsft {
 namespace {
 
 int64_t itemsize(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
-
-// Bytes of a token: what a layer keeps under every policy, ...
-int64_t attention_row(const ModelConfig& c, int64_t size) {
-  return size * (c.qkv_size() + c.query_size() + c.hidden_size) + 4 * (c.num_heads + 2);
-}
-// ... and what backward makes again under some.
-int64_t gate_up_row(const ModelConfig& c, int64_t size) { return size * 2 * c.intermediate_size; }
-int64_t products_row(const ModelConfig& c, int64_t size) {
-  return size * (2 * c.hidden_size + c.intermediate_size);
-}
 
 // Floats of the products y = x W^T of a layer, forward and both gradients.
 int64_t largest_product(int64_t tokens, int64_t inputs, int64_t outputs) {
@@ -49,27 +39,6 @@ int64_t widest_vector(const ModelConfig& c) {
 }
 
 }  // namespace
-
-ActivationBytes plan_activations(const ModelConfig& c, c10::ScalarType dtype, Recompute recompute,
-                                 const MicroBatchShape& shape) {
-  const int64_t size = itemsize(dtype), stream = size * c.hidden_size;
-  const int64_t slots = recompute == Recompute::kBlock ? 1 : c.num_layers;
-  const bool keeps_products = recompute == Recompute::kNone;
-  int64_t kept = (c.num_layers + 1) * stream + slots * attention_row(c, size);
-  kept += (recompute == Recompute::kGateUp ? 1 : slots) * gate_up_row(c, size);
-  if (keeps_products) kept += slots * products_row(c, size);
-
-  // "projected", "activated", "normed" and "recomputed"
-  int64_t shared = size * std::max(c.hidden_size, c.query_size());
-  shared += size * (keeps_products ? c.qkv_size() : std::max(c.intermediate_size, c.qkv_size()));
-  if (!keeps_products) shared += stream;
-  if (recompute == Recompute::kBlock) shared += stream;
-  if (c.qk_norm)  // "rotated" and "head_rstd"
-    shared += size * c.qkv_size() + 4 * (c.num_heads + c.num_key_value_heads);
-  return {.kept = shape.tokens * kept,
-          .shared = shape.tokens * shared,
-          .head = shape.labels * (3 * stream + 4)};
-}
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
                      int64_t threads) {

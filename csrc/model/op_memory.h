@@ -3,7 +3,6 @@
 #include <c10/core/ScalarType.h>
 
 #include "model/config.h"
-#include "model/recompute.h"
 
 namespace fastsft {
 
@@ -13,16 +12,6 @@ struct MicroBatchShape {
   int64_t labels = 0;   // tokens that carry a loss
   int64_t longest = 0;  // conversation
 };
-
-// Bytes of the buffers of causal_lm.cpp and decoder_block.cpp for a training micro-batch.
-struct ActivationBytes {
-  int64_t kept = 0;    // of every layer, from forward to backward
-  int64_t shared = 0;  // of the layer that is computed
-  int64_t head = 0;    // of labelled tokens
-  int64_t total() const { return kept + shared + head; }
-};
-ActivationBytes plan_activations(const ModelConfig& config, c10::ScalarType dtype,
-                                 Recompute recompute, const MicroBatchShape& shape);
 
 // float32 elements of the scratch that ops on the CPU compute in (ops/cpu/scratch.h).
 int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchShape& shape,

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+#include "model/op_memory.h"
+#include "model/recompute.h"
+
+namespace fastsft {
+
+// What a micro-batch is computed in.
+enum class Buffer {
+  kHidden,  // the residual stream: before each block, and after the last one
+  // Of a block, in the order of its forward (decoder_block.h).
+  kInputNorm,
+  kInputRstd,
+  kQkv,
+  kHeadRstd,  // of the norms of query and key
+  kRotated,   // query and key after norm and rope, where the model has such norms
+  kAttention,
+  kLse,
+  kProjected,
+  kMiddle,
+  kPostNorm,
+  kPostRstd,
+  kGateUp,
+  kActivated,
+  // Of its backward.
+  kRecomputed,  // the block's result, which is made once more with its activations
+  kGradNormed,
+  kGradAttention,
+  kGradQkv,
+  // Of labelled tokens.
+  kLabelled,
+  kLabelledNorm,
+  kLabelledRstd,
+  kGradLabelledNorm,
+  // Inside an op, and the embedding's noise.
+  kLogits,
+  kScratch,
+  kNoise,
+  kCount,
+};
+inline constexpr size_t kNumBuffers = static_cast<size_t>(Buffer::kCount);
+
+// How long a buffer's content is needed.
+enum class Lifetime {
+  kAbsent,  // never
+  kHidden,  // of one boundary between blocks, from forward to backward
+  kLayer,   // of one layer, from forward to backward
+  kBlock,   // while one block is computed
+  kHead,    // while the loss is computed
+  kOp,      // while one op runs
+  kNoise,   // while the embedding gets its noise, which few runs have: not planned
+};
+
+// A training pass keeps what backward needs; one without a backward needs two streams and one
+// layer.
+enum class Pass { kTraining, kForwardOnly };
+
+struct BufferRow {
+  Buffer in;  // in its own memory, or in that of another buffer: they are never needed at once
+  Lifetime lifetime = Lifetime::kAbsent;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;  // [tokens, columns] and the like, for the table's micro-batch
+
+  int64_t numel() const;
+};
+
+// What the sizes of all buffers follow from.
+struct BufferOptions {
+  at::ScalarType dtype = at::kFloat;  // of activations
+  Recompute recompute = Recompute::kSelective;
+  at::DeviceType device = at::kCPU;
+  int64_t threads = 1;  // of ops on the CPU
+};
+
+// Every buffer for micro-batches of up to `shape`: ActivationBuffers allocates from it, the memory
+// plan sums it.
+class BufferTable {
+ public:
+  BufferTable(const ModelConfig& config, const BufferOptions& options, const MicroBatchShape& shape,
+              Pass pass = Pass::kTraining);
+
+  const BufferRow& operator[](Buffer buffer) const { return rows_[static_cast<size_t>(buffer)]; }
+  // Buffers that have memory of their own.
+  std::vector<Buffer> owners() const;
+  // Of an owner: elements of the largest buffer in its memory, and how many such memories are held.
+  int64_t capacity(Buffer owner) const;
+  int64_t copies(Buffer owner) const;
+  // Bytes of all copies of an owner, and of all owners of one lifetime.
+  int64_t nbytes(Buffer owner) const;
+  int64_t nbytes(Lifetime lifetime) const;
+
+ private:
+  void add(Buffer buffer, Lifetime lifetime, at::ScalarType dtype, std::vector<int64_t> sizes);
+  void add(Buffer buffer, Buffer in, at::ScalarType dtype, std::vector<int64_t> sizes);
+  void add_attention(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_head(const ModelConfig& config, const BufferOptions& options,
+                const MicroBatchShape& shape);
+
+  std::array<BufferRow, kNumBuffers> rows_;
+  int64_t layers_, hidden_copies_;
+};
+
+}  // namespace fastsft

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <array>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace fastsft {
+
+// Of the masters of bfloat16: float32, or the 16 bits that the compute range lacks
+// (ops/adamw/adamw.h).
+enum class MasterDtype { kFloat32, kSplit };
+
+// How parameters, gradients and optimizer state are held. Made once from the flags; the strategy,
+// its plan and the memory plan read the same object. A new option is a member here and a line of
+// `state_option_fields`: Python sees it by that.
+struct StateOptions {
+  std::string strategy = "no_shard";
+  c10::ScalarType compute_dtype = c10::ScalarType::Float;
+  c10::ScalarType grad_dtype = c10::ScalarType::Float;
+  c10::ScalarType optim_dtype = c10::ScalarType::Float;
+  MasterDtype master_dtype = MasterDtype::kFloat32;
+  bool offload = false;
+
+  bool operator==(const StateOptions&) const = default;
+
+  // The masters are not what is computed with.
+  bool narrow() const { return compute_dtype != c10::ScalarType::Float; }
+  bool split_master() const { return master_dtype == MasterDtype::kSplit; }
+
+  // Bytes of an element: of a parameter that is computed with, the accumulated gradient, one of the
+  // two moments, the master or its lower half, and all optimizer state together.
+  int64_t itemsize() const { return size_of(compute_dtype); }
+  int64_t grad_itemsize() const { return size_of(grad_dtype); }
+  int64_t moment_itemsize() const { return size_of(optim_dtype); }
+  int64_t master_itemsize() const { return narrow() ? (split_master() ? 2 : 4) : 0; }
+  int64_t optimizer_itemsize() const { return 2 * moment_itemsize() + master_itemsize(); }
+
+ private:
+  static int64_t size_of(c10::ScalarType dtype) {
+    return static_cast<int64_t>(c10::elementSize(dtype));
+  }
+};
+
+// A member of StateOptions: its name and what it means.
+template <typename Value>
+struct StateOptionField {
+  const char* name;
+  Value StateOptions::*member;
+  const char* text;
+};
+
+inline auto state_option_fields() {
+  const auto field = []<typename Value>(const char* name, Value StateOptions::*member,
+                                        const char* text) {
+    return StateOptionField<Value>{name, member, text};
+  };
+  using Options = StateOptions;
+  return std::tuple{
+      field("strategy", &Options::strategy, "sharding strategy; on one rank all are no_shard"),
+      field("compute_dtype", &Options::compute_dtype, "of activations and of the weights in use"),
+      field("grad_dtype", &Options::grad_dtype, "of the accumulated gradient"),
+      field("optim_dtype", &Options::optim_dtype, "of AdamW's moments"),
+      field("master_dtype", &Options::master_dtype, "of the masters of bfloat16"),
+      field("offload", &Options::offload, "moments, and masters of bfloat16, are on the host")};
+}
+
+// The values of an option that has names, the one with most bytes first.
+inline auto option_names(c10::ScalarType) {
+  return std::array{std::pair{"float32", c10::ScalarType::Float},
+                    std::pair{"bfloat16", c10::ScalarType::BFloat16}};
+}
+inline auto option_names(MasterDtype) {
+  return std::array{std::pair{"float32", MasterDtype::kFloat32},
+                    std::pair{"split", MasterDtype::kSplit}};
+}
+
+}  // namespace fastsft

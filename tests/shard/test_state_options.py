@@ -1,0 +1,75 @@
+"""One object of options from the flags to the strategy, its plan and the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from typing import Any
+
+import pytest
+
+from engines import STATE_OPTIONS
+from fastsft import _C
+from fastsft.arguments.precision import STATE_FLAGS, PrecisionArguments, state_flag_choices
+from fastsft.planning.state_options import state_options
+
+
+def values_of(options: _C.StateOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in STATE_OPTIONS}
+
+
+def test_every_field_is_seen_with_its_text_and_kept() -> None:
+    given = {
+        "strategy": "full_shard", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
+        "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True,
+    }  # fmt: skip
+    options = _C.StateOptions(**given)
+    assert values_of(options) == given and set(given) == STATE_OPTIONS
+    assert all(inspect.getdoc(getattr(_C.StateOptions, name)) for name in STATE_OPTIONS)
+    assert eval(repr(options), {"StateOptions": _C.StateOptions}) == options
+
+
+def test_equality_and_copies() -> None:
+    options = _C.StateOptions(grad_dtype="bfloat16")
+    other = options.replace(offload=True)
+    assert other != options and other.replace(offload=False) == options
+    assert (other.grad_dtype, options.offload) == ("bfloat16", False)
+    assert len({options, other, options.replace()}) == 2
+    assert options != "StateOptions()"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grad_dtype": "float16"}, 'grad_dtype is "float16", expected "float32" or "bfloat16"'),
+        ({"master_dtype": "bfloat16"}, 'master_dtype is "bfloat16", expected "float32" or "split"'),
+    ],
+)
+def test_other_dtypes_are_refused(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _C.StateOptions(**change)
+    with pytest.raises(ValueError, match=message):
+        _C.StateOptions().replace(**change)
+    with pytest.raises(TypeError):
+        _C.StateOptions().replace(grad_type="float32")
+
+
+def test_flags_are_fields_of_the_core() -> None:
+    """Their defaults are the core's, and it takes every choice."""
+    assert set(STATE_FLAGS) < STATE_OPTIONS
+    fields = {field.name: field.default for field in dataclasses.fields(PrecisionArguments)}
+    for name, choices in state_flag_choices().items():
+        assert getattr(_C.StateOptions(), name) == fields[name] == choices[0]
+        for choice in choices:
+            assert getattr(_C.StateOptions(**{name: choice}), name) == choice
+
+
+@pytest.mark.parametrize(("ranks", "strategy"), [(1, "no_shard"), (2, "shard_grad_op")])
+def test_arguments_become_options(ranks: int, strategy: str) -> None:
+    flags = {name: choices[-1] for name, choices in state_flag_choices().items()}
+    args = types.SimpleNamespace(
+        bf16=True, world_size=ranks, sharding_strategy="shard_grad_op", offload=True, **flags
+    )
+    expected = {"strategy": strategy, "compute_dtype": "bfloat16", "offload": True, **flags}
+    assert values_of(state_options(args)) == expected
