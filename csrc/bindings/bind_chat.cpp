@@ -91,6 +91,7 @@ void bind_chat(py::module_& module) {
       .def_property_readonly("entries", &entries)
       .def_property_readonly("dropped", &dropped)
       .def_property_readonly("warnings", &warnings)
+      .def_property_readonly("formats", [](const DataReport& self) { return self.formats(); })
       .def("summary", &DataReport::summary)
       .def("to_json", &DataReport::to_json)
       .def("append", &DataReport::append, py::arg("next"))

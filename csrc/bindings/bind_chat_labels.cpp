@@ -18,8 +18,8 @@ LabelOptions make_options(const std::string& mask_policy, const std::string& cha
                           int64_t max_length, int32_t pad_id, int num_threads,
                           const std::string& train_turns,
                           const std::map<std::string, std::string>& role_map, bool role_aliases,
-                          const std::string& on_bad_sample, const std::string& digest,
-                          const std::string& stop_token) {
+                          const std::string& on_bad_sample, const std::string& overlong,
+                          const std::string& digest, const std::string& stop_token) {
   LabelOptions options;
   options.mask_policy = parse_mask_policy(mask_policy);
   options.chat_template =
@@ -33,6 +33,7 @@ LabelOptions make_options(const std::string& mask_policy, const std::string& cha
   options.role_map = role_map;
   options.role_aliases = role_aliases;
   options.on_bad_sample = parse_on_bad_sample(on_bad_sample);
+  options.overlong = parse_overlong(overlong);
   return options;
 }
 
@@ -47,7 +48,9 @@ Explanation explain_record(const std::string& record, const Labeller& labeller, 
   JsonScanner scanner(record, 0, 0, "the record");
   Conversation conversation;
   conversation.number = number;
-  RecordParser().parse(scanner, conversation);
+  JsonScanner start = scanner;
+  const auto format = match_format(sketch_record(start), kAutoFormat);
+  RecordParser(format.value_or(FormatChoice())).parse(scanner, conversation);
   scanner.expect_end();
   return explain(labeller, conversation);
 }
@@ -77,7 +80,8 @@ void bind_options(py::module_& module) {
            py::arg("num_threads") = 0, py::arg("train_turns") = "all",
            py::arg("role_map") = std::map<std::string, std::string>(),
            py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
-           py::arg("chat_template_digest") = "", py::arg("stop_token") = "")
+           py::arg("overlong") = "truncate", py::arg("chat_template_digest") = "",
+           py::arg("stop_token") = "")
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
       .def_readonly("chat_template", &LabelOptions::chat_template)

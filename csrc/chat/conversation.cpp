@@ -24,4 +24,9 @@ const char* describe(ValueKind kind) {
   return "something else";
 }
 
+std::string list_name(const Conversation& record) {
+  if (record.shape == RecordShape::kColumn) return record.column;
+  return record.shape == RecordShape::kMessages ? "messages" : "conversations";
+}
+
 }  // namespace fastsft

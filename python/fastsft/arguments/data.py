@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fastsft import _C
 from fastsft.arguments.support import used
 from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
 
@@ -31,6 +32,12 @@ class DataArguments:
     on_bad_sample: Literal["error", "skip", "repair"] | None = used(
         None, "records that FastChat cannot read; default error, with spans skip"
     )
+    data_format: str = used(
+        "auto", "what records are: auto, sharegpt, messages, alpaca, prompt_completion, text"
+    )
+    overlong: Literal["truncate", "split"] = used(
+        "truncate", "conversations longer than a row: truncate, or split as FastChat's own script"
+    )
     check_data: bool = used(False, "label the data, print the report and stop before weights are loaded")
     dump_masked: int = used(0, "print this many samples with learned text marked")
     report_bad: str | None = used(
@@ -50,5 +57,8 @@ class DataArguments:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
+        if self.data_format not in ("auto", *_C.data_formats()):
+            known = ", ".join(["auto", *_C.data_formats()])
+            raise ValueError(f"--data_format: expected one of {known}, got {self.data_format!r}")
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")

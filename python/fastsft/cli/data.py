@@ -26,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         inspection = setup.survey(
-            args.file, _C.SurveyChoice(count=0), show_progress=True, max_record_bytes=args.max_record_bytes
+            args.file, _C.SurveyChoice(count=0), show_progress=True, max_record_bytes=args.max_record_bytes,
+            data_format=args.data_format,
         )
     except (ValueError, OSError) as error:
         complain("data report", error)

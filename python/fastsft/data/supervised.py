@@ -18,6 +18,7 @@ from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
 from fastsft.data.errors import DataError
+from fastsft.data.format_lines import format_lines
 from fastsft.data.label_files import FileOptions
 from fastsft.data.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows
@@ -290,18 +291,26 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     for name in (kind, "preprocess"):
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
             refuse_label_flags(data_args, name)
-            return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
+            read = read_records(data_files(str(path)), data_format=getattr(data_args, "data_format", "auto"))
+            return current(kind)(read, tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
     options = FileOptions.from_arguments(data_args)
+    if data_args.lazy_preprocess and settings.overlong == "split":
+        raise ValueError(
+            "--overlong split makes several rows of a record, of which --lazy_preprocess keeps one; leave one out"
+        )
     rows = label_conversation_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             _say(line)
+    for line in format_lines(data_files(str(path)), rows.report):
+        tell(line)
     tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
         files, limit = data_files(str(path)), options.max_record_bytes
-        return LazySupervisedDataset.from_rows(rows, tokenizer, partial(read_records, files, limit))
+        read = partial(read_records, files, limit, options.data_format)
+        return LazySupervisedDataset.from_rows(rows, tokenizer, read)
     return SupervisedDataset.from_rows(rows)
 
 

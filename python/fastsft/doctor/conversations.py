@@ -69,7 +69,7 @@ def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
-            heads.append(head_of(file, run.records))
+            heads.append(head_of(file, run.records, run.data_args.data_format))
         else:
             with open_regular(file.path, "a file of data") as opened:
                 opened.read(1)
@@ -77,7 +77,8 @@ def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
 
 
 def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: Any) -> str:
-    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+    kinds = ", ".join(dict.fromkeys(use.title for use in labelled.report.formats if use.title))
+    count = f"{len(files)} file{'' if len(files) == 1 else 's'} of {kinds or 'no records'}"
     left = len(files) - len(heads)
     whole = all(is_whole for _, is_whole in heads)
     first = f"the first {run.records} records{' of each' if len(files) > 1 else ''}"
