@@ -44,12 +44,14 @@ std::unique_ptr<Labeller> make_labeller(const Tokenizer& tokenizer, const LabelO
   return std::make_unique<Labeller>(tokenizer, options, std::move(renderer));
 }
 
-Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number) {
+Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number,
+                           const std::string& data_format) {
+  check_format_name(data_format);
   JsonScanner scanner(record, 0, 0, "the record");
   Conversation conversation;
   conversation.number = number;
   JsonScanner start = scanner;
-  const auto format = match_format(sketch_record(start), kAutoFormat);
+  const auto format = match_format(sketch_record(start), data_format);
   RecordParser(format.value_or(FormatChoice())).parse(scanner, conversation);
   scanner.expect_end();
   return explain(labeller, conversation);
@@ -148,14 +150,15 @@ void bind_chat_labels(py::module_& module) {
   bind_options(module);
   bind_explanation(module);
   module.def("explain_record", &explain_record, py::arg("record"), py::arg("labeller"),
-             py::arg("number") = 0, py::call_guard<py::gil_scoped_release>(),
+             py::arg("number") = 0, py::arg("data_format") = "sharegpt",
+             py::call_guard<py::gil_scoped_release>(),
              R"(One record (its JSON text) as a labeller sees it.
 
 `text`: what the model reads ("" where the record has no row); `segments`: (begin, end, is_data,
 is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes
 for BOS; `num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped,
 excluded or stopped; `findings`: remark, action, message, reason; `faults`: what stops the run.
-ValueError for text that is no JSON.)");
+ValueError for text that is no JSON. `data_format`: of its file, or "auto" for what the record says.)");
 }
 
 }  // namespace fastsft::bindings

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft import _C
 from fastsft.arguments.support import used
-from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
+from fastsft.sources.data_files import MAX_RECORD_BYTES, check_data_format, data_files
 
 
 @dataclass
@@ -57,8 +56,6 @@ class DataArguments:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
-        if self.data_format not in ("auto", *_C.data_formats()):
-            known = ", ".join(["auto", *_C.data_formats()])
-            raise ValueError(f"--data_format: expected one of {known}, got {self.data_format!r}")
+        check_data_format(self.data_format)
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")

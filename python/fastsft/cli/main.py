@@ -15,7 +15,7 @@ COMMANDS = {
     "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
-    "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),
+    "data": ("fastsft.cli.data", "data report FILE: its numbers; data convert IN OUT: another format"),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 

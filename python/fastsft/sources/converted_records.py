@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 
-from fastsft import _C
-
 
 def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
     """`data` itself where its records are FastChat's own, else an array of records as ShareGPT.
@@ -13,6 +11,8 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
     Records that cannot be read are left out; labelling reports them. ValueError for the format text, which
     has no conversations. What is no JSON comes back as it is, for its reader to say so.
     """
+    from fastsft import _C
+
     try:
         found = _C.detect_data_format(_C.DataInput(name, io.BytesIO(data).read, data_format=data_format))
     except (ValueError, RuntimeError):

@@ -22,8 +22,8 @@ from fastsft.sources.packed_files import GzipStream, ZstandardStream
 from fastsft.sources.table_lines import TableLines, is_table
 from fastsft.sources.waiting_pipe import open_data
 
-__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "data_files", "open_input",
-           "open_reader", "read_records"]  # fmt: skip
+__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "check_data_format", "data_files",
+           "open_input", "open_reader", "read_records"]  # fmt: skip
 
 MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
 
@@ -78,6 +78,15 @@ def _expand(item: str) -> Iterator[DataFile]:
     for each in found:
         for path in files_of_directory(each) if os.path.isdir(each) else [each]:
             yield DataFile(path, weight)
+
+
+def check_data_format(name: str) -> None:
+    """ValueError that lists the formats for what is neither one of them nor "auto"."""
+    from fastsft import _C
+
+    known = ["auto", *_C.data_formats()]
+    if name not in known:
+        raise ValueError(f"--data_format: expected one of {', '.join(known)}, got {name!r}")
 
 
 def open_input(

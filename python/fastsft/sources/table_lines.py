@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from typing import BinaryIO
 
-from fastsft import _C
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.sources.packed_files import ExpansionLimit
 from fastsft.sources.table_program import FIELDS_VARIABLE
@@ -28,7 +27,7 @@ class TableLines:
     def __init__(self, raw: BinaryIO, name: str) -> None:
         if not raw.seekable():
             raise ValueError(
-                f"{name}: Parquet and Arrow cannot be read from a pipe; name the file"
+                f"{name}: Parquet and Arrow cannot be read from a pipe, which has no way back; name the file"
             )
         self._raw, self._name = raw, name
         self._command = isolated_command("fastsft.sources.table_program", ("pyarrow", "numpy"))
@@ -65,7 +64,7 @@ class TableLines:
             self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._raw.seek(0)
+        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # what was peeked at is not at its beginning
         self._process = subprocess.Popen(
             self._command, stdin=self._raw, stdout=subprocess.PIPE, stderr=self._said,
             env={**isolated_environment(), **_SMALL, FIELDS_VARIABLE: ",".join(_known_fields())},
@@ -82,5 +81,7 @@ class TableLines:
 
 def _known_fields() -> list[str]:
     """Fields that some data format uses."""
+    from fastsft import _C
+
     formats = [_C.find_data_format(name) for name in _C.data_formats()]
     return sorted({"id", "train", *(name for each in formats for name in each.names)})
