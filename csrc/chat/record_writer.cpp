@@ -158,7 +158,10 @@ std::optional<Finding> RecordWriter::write_messages(const Conversation& conversa
   for (size_t i = 0; i < messages.size(); ++i) {
     if (auto fault = check_message(messages[i], static_cast<int64_t>(i))) return fault;
     text += separator;
-    write_message(name_role(messages[i].from.text), messages[i].value, messages[i].train, text);
+    const bool is_asked =
+        messages[i].is_context && roles_.find(messages[i].from.text) == Role::kUser;
+    write_message(name_role(messages[i].from.text), messages[i].value,
+                  is_asked ? ValueKind::kMissing : messages[i].train, text);
     separator = ", ";
   }
   return std::nullopt;

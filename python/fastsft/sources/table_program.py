@@ -18,6 +18,7 @@ from fastsft.sources.json_lines import write_line
 
 MEMORY_LIMIT = 3 << 29
 FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, between commas
+_END_OF_STREAM = bytes(4)
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
 # A row takes some bits of a file, were it but for its length; so many are read in any case.
 _ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
@@ -66,6 +67,8 @@ def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
     """Of the stream that `datasets` saves, or of an Arrow file (Feather)."""
     from pyarrow import ipc
 
+    if start != b"ARRO" and os.pread(0, 4, max(0, os.fstat(0).st_size - 4)) != _END_OF_STREAM:
+        raise ValueError("the Arrow stream has no end: the file is cut")
     count = 0
     for batch in _file_batches(ipc) if start == b"ARRO" else ipc.open_stream(sys.stdin.buffer):
         count += batch.num_rows
