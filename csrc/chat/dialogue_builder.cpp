@@ -91,8 +91,8 @@ bool DialogueBuilder::accept_record(Work& work) const {
   if (record.messages_kind == ValueKind::kMissing) {
     const bool is_named = record.shape == RecordShape::kColumn;
     const std::string names =
-        is_named ? concat("\"", record.column, "\"") : "\"conversations\" and no \"messages\"";
-    return work.exclude(Remark::kNoConversations, concat("no ", names, record.missing_hint));
+        is_named ? concat("\"", list_name(record), "\"") : "\"conversations\" and no \"messages\"";
+    return work.exclude(Remark::kNoConversations, concat("no ", names, notes_of(record).hint));
   }
   if (record.messages_kind != ValueKind::kArray) {
     return work.exclude(Remark::kNoConversations,

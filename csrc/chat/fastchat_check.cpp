@@ -42,7 +42,7 @@ std::optional<DataFault> check_record(const Conversation& conversation) {
   }
   if (kind == ValueKind::kMissing) {
     return fault(Remark::kNoConversations, kKeyError, -1,
-                 concat("no \"", list_name(conversation), "\"", conversation.missing_hint));
+                 concat("no \"", list_name(conversation), "\"", notes_of(conversation).hint));
   }
   const bool sized = kind == ValueKind::kArray || kind == ValueKind::kString;
   if (sized && conversation.messages_empty)

@@ -23,12 +23,13 @@ LabelledRecord begin_record(const Conversation& conversation) {
   LabelledRecord record;
   record.name =
       conversation.id.empty() ? concat("record ", conversation.number) : printable(conversation.id);
-  if (!conversation.split.empty()) {
-    record.findings.push_back({Remark::kSplit, Action::kNoted, -1, conversation.split});
+  const RecordNotes& notes = notes_of(conversation);
+  if (!notes.split.empty()) {
+    record.findings.push_back({Remark::kSplit, Action::kNoted, -1, notes.split});
   }
-  if (!conversation.lost.empty()) {
+  if (!notes.lost.empty()) {
     const Action action = conversation.is_left_out ? Action::kExcluded : Action::kSalvaged;
-    record.findings.push_back({Remark::kSplitLost, action, -1, conversation.lost});
+    record.findings.push_back({Remark::kSplitLost, action, -1, notes.lost});
   }
   return record;
 }
@@ -111,8 +112,9 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
   if (record.labels.dropped) {
     record.findings.push_back({find_drop_reason(*template_, turns), Action::kDropped, -1, ""});
   } else {
-    std::vector<Finding> notes = find_notes(tokenizer_, turns, record.labels);
-    record.findings.insert(record.findings.end(), notes.begin(), notes.end());
+    for (Finding& note : find_notes(tokenizer_, turns, record.labels)) {
+      record.findings.push_back(std::move(note));
+    }
   }
   if (conversation.system.is_true) {
     record.findings.push_back({Remark::kSystemIgnored, Action::kNoted, -1,
@@ -127,7 +129,7 @@ LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue&
   if (conversation.is_left_out) return record;
   std::vector<Finding> found;
   builder_.build(conversation, dialogue, found);
-  record.findings.insert(record.findings.end(), found.begin(), found.end());
+  for (Finding& finding : found) record.findings.push_back(std::move(finding));
   const bool stops = options_.on_bad_sample == OnBadSample::kError;
   for (const Finding& finding : record.findings) {
     if (!is_bad_sample(finding.remark)) continue;

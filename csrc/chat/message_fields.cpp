@@ -133,7 +133,7 @@ void MessageListReader::finish(Conversation& record) {
   record.is_fastchats = column_.empty() && names_ == MessageNames::kFromValue;
   if (column_.empty()) return;
   record.shape = RecordShape::kColumn;
-  record.column = column_;
+  record.notes = notes_;
 }
 
 bool has_standard_list(const RecordSketch& record) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,7 +35,11 @@ class MessageReader {
 class MessageListReader : public FieldReader {
  public:
   MessageListReader(std::string column, MessageNames names, UnusedFields& unused)
-      : FieldReader(unused), column_(std::move(column)), names_(names), messages_(unused) {}
+      : FieldReader(unused),
+        column_(std::move(column)),
+        names_(names),
+        notes_(std::make_shared<const RecordNotes>(RecordNotes{.column = column_})),
+        messages_(unused) {}
 
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override;
   void finish(Conversation& record) override;
@@ -44,6 +49,7 @@ class MessageListReader : public FieldReader {
 
   std::string column_;
   MessageNames names_;
+  std::shared_ptr<const RecordNotes> notes_;  // of every record
   MessageReader messages_;
 };
 

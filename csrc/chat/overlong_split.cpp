@@ -71,7 +71,7 @@ Conversation cut(Conversation& whole, size_t first, Piece piece) {
   Conversation part;
   part.id = whole.id.empty() ? "" : concat(whole.id, "_", 2 * piece.begin);
   part.shape = whole.shape;
-  part.column = whole.column;
+  part.notes = whole.notes;
   part.names = whole.names;
   part.is_fastchats = whole.is_fastchats;
   part.system = whole.system;
@@ -87,7 +87,7 @@ Conversation cut(Conversation& whole, size_t first, Piece piece) {
 }
 
 std::vector<Conversation> leave_out(Conversation conversation, std::string reason) {
-  conversation.lost = std::move(reason);
+  own_notes(conversation).lost = std::move(reason);
   conversation.is_left_out = true;
   std::vector<Conversation> result;
   result.push_back(std::move(conversation));
@@ -129,11 +129,12 @@ std::vector<Conversation> split_overlong(const Tokenizer& tokenizer, const RoleN
     result.push_back(cut(conversation, *first, piece));
     const size_t begin = *first + 2 * piece.begin;
     if (pieces.size() == 1) continue;
-    result.back().split =
+    own_notes(result.back()).split =
         concat("messages ", begin, " to ", *first + 2 * piece.end - 1, " of ", total);
   }
   if (end < total) {
-    result.back().lost = concat(name_messages(end, total), " in no piece, as FastChat splits");
+    own_notes(result.back()).lost =
+        concat(name_messages(end, total), " in no piece, as FastChat splits");
   }
   return result;
 }

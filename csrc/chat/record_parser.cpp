@@ -67,7 +67,7 @@ void RecordParser::explain_missing(JsonScanner& record_start, Conversation& reco
     return;
   }
   if (record.messages_kind != ValueKind::kMissing || sketch.fields.empty()) return;
-  record.missing_hint = concat("; its fields are ", name_fields(sketch));
+  own_notes(record).hint = concat("; its fields are ", name_fields(sketch));
 }
 
 }  // namespace fastsft

@@ -74,7 +74,7 @@ std::optional<Finding> check_record(const Conversation& record) {
   }
   if (record.messages_kind == ValueKind::kMissing) {
     return refuse(Remark::kNoConversations, -1,
-                  concat("no \"", list_name(record), "\"", record.missing_hint));
+                  concat("no \"", list_name(record), "\"", notes_of(record).hint));
   }
   if (record.messages_kind != ValueKind::kArray) {
     return refuse(Remark::kNoConversations, -1,

@@ -37,8 +37,12 @@ def test_sharegpt_and_messages(name: str, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_ids_system_texts_and_train_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "a"}]},
-                {"role": "assistant", "content": "b", "train": False}, {"role": "narrator", "content": None}]  # fmt: skip
+    messages = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+        {"role": "assistant", "content": "b", "train": False},
+        {"role": "narrator", "content": None},
+    ]
     source = write_records(tmp_path / "in.json", [{"id": "x\ud800\n", "train": True, "messages": messages}])
     assert run(capsys, source, tmp_path / "out.json")[0] == 0
     assert json.loads((tmp_path / "out.json").read_text("utf-8")) == [

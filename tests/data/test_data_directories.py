@@ -36,7 +36,9 @@ def test_a_selection_of_rows_is_read_as_datasets_has_it(tmp_path: Path, expected
     assert converted(tmp_path / "saved") == [expected[2], expected[0]]
     state = json.loads((tmp_path / "saved" / "state.json").read_text())
     (tmp_path / "saved" / "state.json").write_text(json.dumps({**state, "_indices_files": [{}]}))
-    with pytest.raises(ValueError, match="a selection of rows, which only datasets can read; save flatten_ind"):
+    with pytest.raises(
+        ValueError, match="a selection of rows, which only datasets can read; save flatten_ind"
+    ):
         data_files(str(tmp_path / "saved"))
 
 
@@ -87,17 +89,22 @@ def test_folders_that_leave_a_choice_are_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_description_that_is_wrong_is_one_line(state: str, tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(state)
-    with pytest.raises(ValueError, match="state.json") as caught:
+    with pytest.raises(ValueError, match=r"state\.json") as caught:
         data_files(str(tmp_path))
     assert "\n" not in str(caught.value)
 
 
 def test_damaged_arrow_files_are_named(tmp_path: Path) -> None:
-    datasets.Dataset.from_list(RECORDS * 50).save_to_disk(tmp_path / "saved")
+    datasets.Dataset.from_list(FORMATS["alpaca"] * 50).save_to_disk(tmp_path / "saved")
     (path,) = [Path(file.path) for file in data_files(str(tmp_path / "saved"))]
     whole = path.read_bytes()
     middle = len(whole) // 2
-    for damaged in (whole[:100], whole[:middle], whole[:-8], whole[:middle] + b"\xff" * 500 + whole[middle + 500 :]):
+    for damaged in (
+        whole[:100],
+        whole[:middle],
+        whole[:-8],
+        whole[:middle] + b"\xff" * 500 + whole[middle + 500 :],
+    ):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"\.arrow: cannot be unpacked to its end"):
             converted(path)

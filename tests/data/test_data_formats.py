@@ -126,7 +126,12 @@ def test_replies_of_a_prompt_are_not_learned(tmp_path: Path) -> None:
     assert [TOKENIZER.native.decode(ids[begin:end]) for begin, end in learned] == [" d</s>"]
     (fault,) = labelled(path, FASTCHAT).faults
     assert "a reply of the prompt, which --mask_policy fastchat would learn" in str(fault)
-    assert [message.get("train") for message in converted(path)[0]["conversations"]] == [None, False, None, None]
+    assert [message.get("train") for message in converted(path)[0]["conversations"]] == [
+        None,
+        False,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -208,7 +213,7 @@ def test_a_named_format_is_the_one_that_is_read(tmp_path: Path) -> None:
     assert labelled(path, SPANS, "text").report.formats[0].name == "text"
     (fault, *_) = labelled(path, SPANS, "sharegpt").faults
     assert "expected ShareGPT" in str(fault)
-    with pytest.raises(ValueError, match="--data_format: expected one of auto, alpaca, .*, got \"csv\""):
+    with pytest.raises(ValueError, match=r'--data_format: expected one of auto, alpaca, .*, got "csv"'):
         labelled(path, SPANS, "csv")
     named = write_records(path, [{"messages": FORMATS["messages"][0]["messages"]}])
     (fault,) = labelled(named, FASTCHAT, "sharegpt").faults

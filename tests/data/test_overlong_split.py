@@ -1,4 +1,4 @@
-"""--overlong split: the pieces of FastChat's data/split_long_conversation.py, and what it leaves out, named."""
+"""--overlong split: the pieces of FastChat's data/split_long_conversation.py; what it leaves out is named."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_rows_are_those_of_fastchats_pieces(policy: str, tmp_path: Path) -> None
     sources = [each for each in records(150) if len(each["conversations"]) > 1]
     pieces = by_fastchat(sources)
     ours = labelled(
-        write_records(tmp_path / "d.json", sources), make_labeller(TOKENIZER.native, LENGTH, 0, settings(policy))
+        write_records(tmp_path / "d.json", sources),
+        make_labeller(TOKENIZER.native, LENGTH, 0, settings(policy)),
     )
     theirs = labelled(
         write_records(tmp_path / "e.json", pieces),
@@ -94,7 +95,9 @@ def test_what_the_script_leaves_out_is_counted(tmp_path: Path) -> None:
 def test_the_system_message_goes_with_every_piece(tmp_path: Path) -> None:
     long = "word " * 40
     turns = human_gpt(long, long, long, long, long, long, "b", "c")
-    path = write_records(tmp_path / "d.json", [{"conversations": [{"from": "system", "value": "Be brief."}, *turns]}])
+    path = write_records(
+        tmp_path / "d.json", [{"conversations": [{"from": "system", "value": "Be brief."}, *turns]}]
+    )
     seen = labelled(path, make_labeller(TOKENIZER.native, LENGTH, 0, settings("spans")))
     assert len(seen.dataset) == 3
     assert all(TOKENIZER.native.decode(ids).startswith("<s> Be brief. USER: word") for ids in rows(seen))
@@ -102,7 +105,8 @@ def test_the_system_message_goes_with_every_piece(tmp_path: Path) -> None:
 
 def test_records_that_cannot_be_split_are_judged_as_they_are(tmp_path: Path) -> None:
     good = human_gpt("b", "c")
-    bad = [{"id": 1, "conversations": []}, {"id": 2, "conversations": [*good, {"from": "bing", "value": "x"}]},
+    bad = [{"id": 1, "conversations": []},
+           {"id": 2, "conversations": [*good, {"from": "bing", "value": "x"}]},
            {"id": 3, "conversations": [*good, {"from": "human", "value": 5}]}, 7]  # fmt: skip
     path = write_records(tmp_path / "d.json", bad)
     plain = labelled(path, make_labeller(TOKENIZER.native, LENGTH, 0, settings(overlong="truncate")))

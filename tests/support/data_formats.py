@@ -11,7 +11,7 @@ from fastsft.sources.data_files import data_files, open_input
 
 # What a person asked and got as answer, turn by turn; the record's number of turns is 1 to 3.
 TURNS = [
-    [("Who wrote \"Faust\"?\nIn one line.", "Goethe.")],
+    [('Who wrote "Faust"?\nIn one line.', "Goethe.")],
     [("Hi", "Hello, how are you?"), ("Fine. 2 + 2?", "4, of course.")],
     [("a b  c", "D e"), ("", "Nothing was asked."), ("\u00fcber \u4f60\u597d", " ok ")],
 ]
@@ -21,7 +21,9 @@ def chat(turns: list[tuple[str, str]], names: tuple[str, str, str, str]) -> list
     role, text, user, assistant = names
     pairs = [(user, ask, assistant, reply) for ask, reply in turns]
     return [
-        {role: who, text: what} for asks, ask, says, reply in pairs for who, what in ((asks, ask), (says, reply))
+        {role: who, text: what}
+        for asks, ask, says, reply in pairs
+        for who, what in ((asks, ask), (says, reply))
     ]
 
 

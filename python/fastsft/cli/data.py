@@ -32,7 +32,10 @@ def report(args: argparse.Namespace) -> int:
         return 2
     try:
         inspection = setup.survey(
-            args.file, _C.SurveyChoice(count=0), show_progress=True, max_record_bytes=args.max_record_bytes,
+            args.file,
+            _C.SurveyChoice(count=0),
+            show_progress=True,
+            max_record_bytes=args.max_record_bytes,
             data_format=args.data_format,
         )
     except (ValueError, OSError) as error:
@@ -48,7 +51,9 @@ def report(args: argparse.Namespace) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fastsft data", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="report|convert")
-    parser_of_report = commands.add_parser("report", help="what is learned, dropped and why, and how long rows are")
+    parser_of_report = commands.add_parser(
+        "report", help="what is learned, dropped and why, and how long rows are"
+    )
     parser_of_report.set_defaults(run=report)
     parser_of_report.add_argument("file", help="as --data_path: files, patterns, weights, - for stdin")
     add_label_arguments(parser_of_report, needs_model=False)

@@ -1,4 +1,4 @@
-"""`fastsft data convert IN OUT`: records of any data format, from any readable file, as ShareGPT or messages."""
+"""`fastsft data convert IN OUT`: records of any data format and any readable file as ShareGPT or messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def add_convert_command(commands: Any) -> None:
     """The parser of `convert`, among those of `fastsft data`."""
     parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
     parser.set_defaults(run=convert)
-    parser.add_argument("file", metavar="IN", help="as --data_path: files, patterns, directories, - for stdin")
+    parser.add_argument(
+        "file", metavar="IN", help="as --data_path: files, patterns, directories, - for stdin"
+    )
     parser.add_argument("out", metavar="OUT", type=Path, help="a new file: .json an array, .jsonl lines")
     parser.add_argument(
         "--format", choices=["sharegpt", "messages"], default="sharegpt", help="default %(default)s"
@@ -90,7 +92,9 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
         try:
             with _written(args.out) as out:
                 inputs = [open_input(file, None, args.max_record_bytes, args.data_format) for file in files]
-                size = None if any(f.is_stream for f in files) else sum(os.path.getsize(f.path) for f in files)
+                size = (
+                    None if any(f.is_stream for f in files) else sum(os.path.getsize(f.path) for f in files)
+                )
                 progress = LabelProgress(size, shown=True)
                 try:
                     summary = _C.convert_inputs(
@@ -132,5 +136,3 @@ def _finish(summary: Any, args: argparse.Namespace) -> int:
     left = f", {summary.num_faults:,} left out" if summary.num_faults else ""
     say(visible(f"written: {args.out}, {summary.num_written:,} records as {args.format}{left}"))
     return 0
-
-

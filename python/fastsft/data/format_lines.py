@@ -1,4 +1,4 @@
-"""What files of data were read as, in words."""
+"""The data formats of files, in words."""
 
 from __future__ import annotations
 

@@ -291,13 +291,15 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     for name in (kind, "preprocess"):
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
             refuse_label_flags(data_args, name)
-            read = read_records(data_files(str(path)), data_format=getattr(data_args, "data_format", "auto"))
-            return current(kind)(read, tokenizer=tokenizer)
+            records = read_records(
+                data_files(str(path)), data_format=getattr(data_args, "data_format", "auto")
+            )
+            return current(kind)(records, tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
     options = FileOptions.from_arguments(data_args)
     if data_args.lazy_preprocess and settings.overlong == "split":
         raise ValueError(
-            "--overlong split makes several rows of a record, of which --lazy_preprocess keeps one; leave one out"
+            "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them out"
         )
     rows = label_conversation_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):

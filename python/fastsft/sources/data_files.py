@@ -47,9 +47,9 @@ class DataFile:
 def data_files(spec: str) -> list[DataFile]:
     """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
 
-    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it
-    matches, in order of name, and a directory its files (sources/data_directories.py). A file whose name is the whole item is taken as it is. ValueError for what does
-    not exist.
+    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it matches, in
+    order of name, and a directory its files (sources/data_directories.py). A file whose name is the whole item
+    is taken as it is. ValueError for what does not exist.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")
@@ -132,7 +132,8 @@ def read_records(
 ) -> list[Any]:
     """All records of files as Python objects, each as often as its file's weight says.
 
-    Records of other data formats than ShareGPT become records of that. ValueError naming the file for what is no JSON, and for a record of more than max_record_bytes.
+    Records of other data formats than ShareGPT become records of that. ValueError naming the file for what is
+    no JSON, and for a record of more than max_record_bytes.
     """
     from fastsft import _C
 

@@ -1,8 +1,8 @@
 """Reads Parquet or Arrow from standard input and writes its records as JSON lines; a process of its own.
 
-Columns that no data format uses are not read: their value is 1. A few bytes of such a file may unpack to gigabytes, and only the system can keep a library from taking them: this
-process has a limit of memory. `sources/table_lines.py` is the other end. What is wrong is the last line of
-standard error.
+Columns that no data format uses are not read: their value is 1. A few bytes of such a file may unpack to
+gigabytes, and only the system can keep a library from taking them: this process has a limit of memory.
+`sources/table_lines.py` is the other end. What is wrong is the last line of standard error.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _file_batches(ipc: Any) -> Iterator[Any]:
 
 
 def _columns(schema: Any) -> tuple[list[str], dict[str, int]]:
-    """The columns to read, and of the others names with a value that is none: known fields, lists of structs."""
+    """The columns to read (known fields, lists of structs), and the others by name with a value that is none."""
     known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
     used = [name for name, kind in types.items() if name in known or _is_list_of_structs(kind)]
