@@ -55,17 +55,6 @@ void bind_formats(py::module_& module) {
         return DataFormats::instance().get(name);
       },
       py::arg("name"), py::return_value_policy::reference);
-  py::class_<DataReport::FormatUse>(module, "FormatUse")
-      .def_readonly("name", &DataReport::FormatUse::name)
-      .def_readonly("title", &DataReport::FormatUse::title)
-      .def_property_readonly(
-          "column", [](const DataReport::FormatUse& self) { return printable(self.column); })
-      .def_readonly("num_records", &DataReport::FormatUse::count)
-      .def_property_readonly("unused", [](const DataReport::FormatUse& self) {
-        std::vector<std::string> names;
-        for (const std::string& name : self.unused) names.push_back(printable(name));
-        return names;
-      });
 }
 
 }  // namespace

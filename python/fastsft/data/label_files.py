@@ -70,7 +70,7 @@ def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) 
         labelled = relay(job.label, job.open) if launch().world_size > 1 else job.label()
     if options.report_bad and launch().rank == 0:
         write_for_flag(options.report_bad, labelled.bad_records, "--report_bad")
-    raise_first(labelled.faults, num_faults=labelled.num_faults)
+    raise_first(labelled.faults, labelled.num_faults, labelled.report.num_records)
     return labelled
 
 

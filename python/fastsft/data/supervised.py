@@ -17,7 +17,7 @@ from fastsft.data.called_rows import called_columns, refuse_label_flags
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
-from fastsft.data.errors import DataError
+from fastsft.data.dropped_records import check_dropped as check_dropped
 from fastsft.data.format_lines import format_lines
 from fastsft.data.label_files import FileOptions
 from fastsft.data.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
@@ -326,19 +326,6 @@ _CONSTRUCTORS = {kind.__name__: _constructor_of(kind) for kind in (SupervisedDat
 def _has_other_constructor(kind: str) -> bool:
     own = current(kind)
     return _constructor_of(own) != _CONSTRUCTORS[kind]
-
-
-def check_dropped(path: str, report: Any, max_dropped: float) -> None:
-    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
-    missing, total = report.num_without_labels, report.num_records
-    if report.num_learned > 0 and missing <= max_dropped * total:
-        return
-    if total == 0:
-        raise DataError(f"{path}: expected conversations, got none")
-    reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
-    if report.num_learned == 0:
-        reason = "nothing in this file is learned"
-    raise DataError(f"{path}: {reason}; {report.summary()}")
 
 
 def _say(*words: Any) -> None:

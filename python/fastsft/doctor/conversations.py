@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from fastsft import _C
+from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError, raise_first
-from fastsft.data.supervised import check_dropped
 from fastsft.data.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError
@@ -50,7 +50,7 @@ def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
     heads = _heads(files, run)
     labeller = run.need("labeller", "a tokenizer and a chat template")
     labelled = _C.label_inputs([head for head, _ in heads], labeller)
-    raise_first(labelled.faults, num_faults=labelled.num_faults)
+    raise_first(labelled.faults, labelled.num_faults, labelled.report.num_records)
     is_all = len(heads) == len(files) and all(whole for _, whole in heads)
     text = _text(run, files, heads, labelled)
     try:

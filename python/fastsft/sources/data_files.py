@@ -48,8 +48,8 @@ def data_files(spec: str) -> list[DataFile]:
     """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
 
     Items are between commas; `:0.5` after one is its weight; a pattern means the files that it matches, in
-    order of name, and a directory its files (sources/data_directories.py). A file whose name is the whole item
-    is taken as it is. ValueError for what does not exist.
+    order of name, and a directory its files (sources/data_directories.py). A file whose name is the whole
+    item is taken as it is. ValueError for what does not exist.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")

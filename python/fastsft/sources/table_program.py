@@ -18,7 +18,7 @@ from fastsft.sources.json_lines import write_line
 
 MEMORY_LIMIT = 3 << 29
 FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, between commas
-_END_OF_STREAM = bytes(4)
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
 # A row takes some bits of a file, were it but for its length; so many are read in any case.
 _ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
@@ -67,7 +67,7 @@ def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
     """Of the stream that `datasets` saves, or of an Arrow file (Feather)."""
     from pyarrow import ipc
 
-    if start != b"ARRO" and os.pread(0, 4, max(0, os.fstat(0).st_size - 4)) != _END_OF_STREAM:
+    if start != b"ARRO" and os.pread(0, 8, max(0, os.fstat(0).st_size - 8)) != _END_OF_STREAM:
         raise ValueError("the Arrow stream has no end: the file is cut")
     count = 0
     for batch in _file_batches(ipc) if start == b"ARRO" else ipc.open_stream(sys.stdin.buffer):
@@ -88,7 +88,7 @@ def _file_batches(ipc: Any) -> Iterator[Any]:
 
 
 def _columns(schema: Any) -> tuple[list[str], dict[str, int]]:
-    """The columns to read (known fields, lists of structs), and the others by name with a value that is none."""
+    """The columns to read (known fields, lists of structs), and names of the others, with a value."""
     known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
     used = [name for name, kind in types.items() if name in known or _is_list_of_structs(kind)]
