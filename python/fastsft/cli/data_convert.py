@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fastsft import _C
 from fastsft.cli.inspect import complain, say
@@ -86,9 +86,10 @@ class _FaultyError(Exception):
 def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
     """_C.ConvertSummary; OUT takes its name where all was converted, or faults are left out."""
     with contextlib.ExitStack() as stack:
-        write_bad: Callable[[bytes], object] = len
+        write_bad: Callable[[bytes], None] = _forget
         if args.report_bad is not None:
-            write_bad = stack.enter_context(_written(args.report_bad)).write
+            bad_lines = stack.enter_context(_written(args.report_bad))
+            write_bad = _writer(bad_lines)
         try:
             with _written(args.out) as out:
                 inputs = [open_input(file, None, args.max_record_bytes, args.data_format) for file in files]
@@ -98,7 +99,7 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
                 progress = LabelProgress(size, shown=True)
                 try:
                     summary = _C.convert_inputs(
-                        inputs, args.format, _AS_ARRAY[args.out.suffix], out.write, write_bad, progress
+                        inputs, args.format, _AS_ARRAY[args.out.suffix], _writer(out), write_bad, progress
                     )
                 finally:
                     progress.close()
@@ -109,8 +110,19 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
     return summary
 
 
+def _forget(_: bytes) -> None:
+    """Lines that nobody asked for."""
+
+
+def _writer(file: BinaryIO) -> Callable[[bytes], None]:
+    def write(text: bytes) -> None:
+        file.write(text)
+
+    return write
+
+
 @contextlib.contextmanager
-def _written(path: Path) -> Any:
+def _written(path: Path) -> Iterator[BinaryIO]:
     with fresh_file(path) as temporary, open(temporary, "wb") as file:
         yield file
         file.flush()
