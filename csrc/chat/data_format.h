@@ -43,6 +43,8 @@ class FieldReader {
  public:
   explicit FieldReader(UnusedFields& unused) : unused_(unused) {}
   virtual ~FieldReader() = default;
+  // Before the first field of a record. The one before may have ended in the middle, at a fault.
+  virtual void begin() {}
   // Reads the value that comes next in `scanner`, of the field `name`. False, with nothing read,
   // when the format does not use the field.
   virtual bool read(const std::string& name, JsonScanner& scanner, Conversation& record) = 0;

@@ -35,6 +35,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   record.byte = scanner.byte();
   if (record.kind != ValueKind::kObject) return scanner.skip();
   JsonScanner start = scanner;
+  reader_->begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "id") {

@@ -235,6 +235,18 @@ def test_detection_looks_past_records_at_fault(tmp_path: Path) -> None:
     assert seen.report.formats[0].name == "alpaca" and seen.report.num_excluded == 3
 
 
+@pytest.mark.parametrize(
+    "broken", ['{"output": "old", "instruction": "old", "prompt": "old", "x": nope}', "{", "7"]
+)
+def test_nothing_of_a_broken_line_is_in_the_next(broken: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    whole = json.dumps({"instruction": "a", "output": "b"})
+    path.write_text("\n".join([whole, broken, '{"instruction": "a"}', '{"output": "b"}', whole]))
+    seen = labelled(path, SPANS)
+    assert seen.report.num_records == 5 and seen.report.num_excluded == 3
+    assert seen.report.entries["bad_field"].count == 2
+
+
 def test_lazy_records_are_sharegpts(tmp_path: Path) -> None:
     path = write_records(tmp_path / "d.json", FORMATS["alpaca"])
     assert read_records([DataFile(str(path))]) == converted(path)

@@ -11,6 +11,12 @@ class AlpacaReader : public FieldReader {
  public:
   using FieldReader::FieldReader;
 
+  void begin() override {
+    instruction_ = input_ = output_ = PlainField();
+    history_.clear();
+    history_fault_.clear();
+  }
+
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override {
     if (name == "system") {
       read_text(scanner, record.system);
@@ -40,9 +46,6 @@ class AlpacaReader : public FieldReader {
       record.messages.push_back(plain_message("gpt", std::move(output_), "output"));
     }
     settle_fields(record);
-    instruction_ = input_ = output_ = PlainField();
-    history_.clear();
-    history_fault_.clear();
   }
 
  private:

@@ -10,6 +10,8 @@ class PromptCompletionReader : public FieldReader {
  public:
   explicit PromptCompletionReader(UnusedFields& unused) : FieldReader(unused), messages_(unused) {}
 
+  void begin() override { prompt_ = completion_ = Part(); }
+
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override {
     if (name == "system") {
       read_text(scanner, record.system);
@@ -41,7 +43,6 @@ class PromptCompletionReader : public FieldReader {
       append(record, completion_, "gpt", "completion");
     }
     settle_fields(record);
-    prompt_ = completion_ = Part();
   }
 
  private:

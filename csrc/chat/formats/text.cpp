@@ -9,6 +9,8 @@ class TextReader : public FieldReader {
  public:
   using FieldReader::FieldReader;
 
+  void begin() override { text_ = PlainField(); }
+
   bool read(const std::string& name, JsonScanner& scanner, Conversation&) override {
     if (name != "text") return false;
     scanner.peek();
@@ -25,7 +27,6 @@ class TextReader : public FieldReader {
       refuse_fields(record, "no \"text\"");
     }
     settle_fields(record, RecordShape::kText);
-    text_ = PlainField();
   }
 
  private:
