@@ -12,6 +12,7 @@ void bind_data(pybind11::module_& module);
 void bind_data_packing(pybind11::module_& module);
 void bind_train_memory(pybind11::module_& module);
 void bind_data_labels(pybind11::module_& module);
+void bind_data_formats(pybind11::module_& module);
 void bind_data_survey(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_model(pybind11::module_& module);

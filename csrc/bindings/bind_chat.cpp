@@ -78,6 +78,17 @@ void bind_chat(py::module_& module) {
       .def_readonly("count", &DataReport::Entry::count)
       .def_readonly("first", &DataReport::Entry::first)
       .def_property_readonly("actions", &actions);
+  py::class_<DataReport::FormatUse>(module, "FormatUse")
+      .def_readonly("name", &DataReport::FormatUse::name)
+      .def_readonly("title", &DataReport::FormatUse::title)
+      .def_property_readonly(
+          "column", [](const DataReport::FormatUse& self) { return printable(self.column); })
+      .def_readonly("num_records", &DataReport::FormatUse::count)
+      .def_property_readonly("unused", [](const DataReport::FormatUse& self) {
+        std::vector<std::string> names;
+        for (const std::string& name : self.unused) names.push_back(printable(name));
+        return names;
+      });
   py::class_<DataReport>(module, "DataReport")
       .def_property_readonly("num_records", &DataReport::num_records)
       .def_property_readonly("num_tokens", &DataReport::num_tokens)
@@ -91,6 +102,7 @@ void bind_chat(py::module_& module) {
       .def_property_readonly("entries", &entries)
       .def_property_readonly("dropped", &dropped)
       .def_property_readonly("warnings", &warnings)
+      .def_property_readonly("formats", [](const DataReport& self) { return self.formats(); })
       .def("summary", &DataReport::summary)
       .def("to_json", &DataReport::to_json)
       .def("append", &DataReport::append, py::arg("next"))

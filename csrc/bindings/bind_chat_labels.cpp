@@ -18,8 +18,8 @@ LabelOptions make_options(const std::string& mask_policy, const std::string& cha
                           int64_t max_length, int32_t pad_id, int num_threads,
                           const std::string& train_turns,
                           const std::map<std::string, std::string>& role_map, bool role_aliases,
-                          const std::string& on_bad_sample, const std::string& digest,
-                          const std::string& stop_token) {
+                          const std::string& on_bad_sample, const std::string& overlong,
+                          const std::string& digest, const std::string& stop_token) {
   LabelOptions options;
   options.mask_policy = parse_mask_policy(mask_policy);
   options.chat_template =
@@ -33,6 +33,7 @@ LabelOptions make_options(const std::string& mask_policy, const std::string& cha
   options.role_map = role_map;
   options.role_aliases = role_aliases;
   options.on_bad_sample = parse_on_bad_sample(on_bad_sample);
+  options.overlong = parse_overlong(overlong);
   return options;
 }
 
@@ -43,11 +44,15 @@ std::unique_ptr<Labeller> make_labeller(const Tokenizer& tokenizer, const LabelO
   return std::make_unique<Labeller>(tokenizer, options, std::move(renderer));
 }
 
-Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number) {
+Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number,
+                           const std::string& data_format) {
+  check_format_name(data_format);
   JsonScanner scanner(record, 0, 0, "the record");
   Conversation conversation;
   conversation.number = number;
-  RecordParser().parse(scanner, conversation);
+  JsonScanner start = scanner;
+  const auto format = match_format(sketch_record(start), data_format);
+  RecordParser(format.value_or(FormatChoice())).parse(scanner, conversation);
   scanner.expect_end();
   return explain(labeller, conversation);
 }
@@ -77,7 +82,8 @@ void bind_options(py::module_& module) {
            py::arg("num_threads") = 0, py::arg("train_turns") = "all",
            py::arg("role_map") = std::map<std::string, std::string>(),
            py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
-           py::arg("chat_template_digest") = "", py::arg("stop_token") = "")
+           py::arg("overlong") = "truncate", py::arg("chat_template_digest") = "",
+           py::arg("stop_token") = "")
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
       .def_readonly("chat_template", &LabelOptions::chat_template)
@@ -144,14 +150,15 @@ void bind_chat_labels(py::module_& module) {
   bind_options(module);
   bind_explanation(module);
   module.def("explain_record", &explain_record, py::arg("record"), py::arg("labeller"),
-             py::arg("number") = 0, py::call_guard<py::gil_scoped_release>(),
+             py::arg("number") = 0, py::arg("data_format") = "sharegpt",
+             py::call_guard<py::gil_scoped_release>(),
              R"(One record (its JSON text) as a labeller sees it.
 
 `text`: what the model reads ("" where the record has no row); `segments`: (begin, end, is_data,
 is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes
 for BOS; `num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped,
 excluded or stopped; `findings`: remark, action, message, reason; `faults`: what stops the run.
-ValueError for text that is no JSON.)");
+ValueError for text that is no JSON. `data_format`: of its file, or "auto" for what the record says.)");
 }
 
 }  // namespace fastsft::bindings

@@ -61,8 +61,8 @@ LabelledData label_inputs(const std::vector<PythonInput>& inputs, const Labeller
 LabelledData label_text(std::string text, const Labeller& labeller, const std::string& where) {
   TextSource source(std::move(text));
   MemorySink memory;
-  LabelSummary summary = label_data({{where, &source, Share(), RecordReader::kMaxRecord, false}},
-                                    labeller, memory, nullptr);
+  const DataInput input{where, &source, Share(), RecordReader::kMaxRecord, false, "sharegpt"};
+  LabelSummary summary = label_data({input}, labeller, memory, nullptr);
   return {std::move(memory.dataset), std::move(summary), std::move(memory.bad_records)};
 }
 
@@ -112,18 +112,22 @@ std::pair<size_t, bool> find_special(const py::bytes& bytes, bool portable) {
 
 void bind_inputs(py::module_& module) {
   py::class_<PythonInput>(module, "DataInput")
-      .def(py::init([](std::string name, const std::string& path, double weight, size_t limit) {
+      .def(py::init([](std::string name, const std::string& path, double weight, size_t limit,
+                       std::string format) {
              return PythonInput{std::move(name), std::make_shared<FileSource>(path, "data file"),
-                                weight, limit};
+                                weight, limit, std::move(format)};
            }),
            py::arg("name"), py::arg("path"), py::arg("weight") = 1.0,
-           py::arg("max_record_bytes") = RecordReader::kMaxRecord)
-      .def(py::init([](std::string name, Read read, double weight, size_t limit) {
+           py::arg("max_record_bytes") = RecordReader::kMaxRecord,
+           py::arg("data_format") = kAutoFormat)
+      .def(py::init([](std::string name, Read read, double weight, size_t limit,
+                       std::string format) {
              return PythonInput{std::move(name), std::make_shared<CalledSource>(std::move(read)),
-                                weight, limit};
+                                weight, limit, std::move(format)};
            }),
            py::arg("name"), py::arg("read"), py::arg("weight") = 1.0,
-           py::arg("max_record_bytes") = RecordReader::kMaxRecord)
+           py::arg("max_record_bytes") = RecordReader::kMaxRecord,
+           py::arg("data_format") = kAutoFormat)
       .def_readonly("name", &PythonInput::name);
   py::class_<LabelledData>(module, "LabelledData")
       .def_property_readonly(

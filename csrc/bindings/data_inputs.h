@@ -14,12 +14,13 @@ struct PythonInput {
   std::shared_ptr<ByteSource> source;
   double weight = 1;
   size_t max_record = RecordReader::kMaxRecord;
+  std::string format = kAutoFormat;
 };
 
 inline std::vector<DataInput> to_inputs(const std::vector<PythonInput>& inputs) {
   std::vector<DataInput> result;
-  for (const auto& [name, source, weight, max_record] : inputs) {
-    result.push_back({name, source.get(), Share(weight), max_record});
+  for (const auto& [name, source, weight, max_record, format] : inputs) {
+    result.push_back({name, source.get(), Share(weight), max_record, true, format});
   }
   return result;
 }

@@ -8,9 +8,10 @@ namespace {
 
 // "conversations[3]", or null for the record itself.
 Json name_field(const Conversation& record, int64_t message) {
-  if (message < 0) return {};
-  const bool has_messages = record.shape == RecordShape::kMessages;
-  return concat(has_messages ? "messages" : "conversations", "[", message, "]");
+  const auto index = static_cast<size_t>(message);
+  if (message < 0 || index >= record.messages.size()) return {};
+  if (record.messages[index].field != nullptr) return record.messages[index].field;
+  return concat(list_name(record), "[", message, "]");
 }
 
 std::string make_line(const Conversation& record, const std::string& file, const Place& place,
@@ -30,6 +31,11 @@ std::string make_line(const Conversation& record, const std::string& file, const
 
 }  // namespace
 
+std::string bad_record_line(const RecordChunk& chunk, const Conversation& record,
+                            const std::string& file, const Finding& finding, const char* action) {
+  return make_line(record, file, find_place(chunk, record, finding.message), finding, action);
+}
+
 void place_findings(const RecordChunk& chunk, const Conversation& record, const std::string& file,
                     LabelledRecord& labelled, std::string& lines) {
   for (DataFault& fault : labelled.faults) {
@@ -43,8 +49,7 @@ void place_findings(const RecordChunk& chunk, const Conversation& record, const 
   }
   for (const Finding& finding : labelled.findings) {
     if (finding.action < Action::kSalvaged) continue;
-    const Place place = find_place(chunk, record, finding.message);
-    lines += make_line(record, file, place, finding, name_of(finding.action));
+    lines += bad_record_line(chunk, record, file, finding, name_of(finding.action));
   }
 }
 

@@ -98,6 +98,25 @@ void ChunkParser::fail(const RecordChunk& chunk, const JsonFault& fault,
                 excerpt(std::string_view(chunk.text).substr(from)), "]");
 }
 
+FormatChoice choose_format(const RecordChunk& chunk, const std::string& name) {
+  check_format_name(name);
+  std::optional<FormatChoice> found;
+  for (const RecordSlice& slice : chunk.slices) {
+    JsonScanner scanner(view(chunk, slice), 0, chunk.is_array ? 1 : 0);
+    try {
+      if (chunk.is_array) scanner.resume_list(slice.is_first);
+      while (!found && slice.num_records != 0 && !scanner.at_end()) {
+        if (chunk.is_array && !scanner.next_item()) break;
+        found = match_format(sketch_record(scanner), name);
+        if (!chunk.is_array) break;
+      }
+    } catch (const JsonFault&) {  // is told of by who parses it
+    }
+    if (found) return *found;
+  }
+  return name == kAutoFormat ? FormatChoice() : FormatChoice{name, ""};
+}
+
 Place find_place(const RecordChunk& chunk, const Conversation& record, int64_t message) {
   const auto index = static_cast<size_t>(std::max<int64_t>(message, 0));
   const bool is_inside = message >= 0 && index < record.messages.size();

@@ -17,10 +17,14 @@ namespace fastsft {
 class ChunkParser {
  public:
   // `where` begins the message of every fault.
-  explicit ChunkParser(std::string where) : where_(std::move(where)) {}
+  explicit ChunkParser(std::string where, FormatChoice format = {})
+      : where_(std::move(where)), parser_(std::move(format)) {}
 
   // The records of `chunk` that `share` takes; `records` is overwritten.
   void parse(const RecordChunk& chunk, const Share& share, std::vector<Conversation>& records);
+
+  // Fields of the records so far.
+  const UnusedFields& unused() const { return parser_.unused(); }
 
  private:
   void parse_items(const RecordChunk& chunk, const RecordSlice& slice, const Share& share,
@@ -32,6 +36,10 @@ class ChunkParser {
   std::string where_;
   RecordParser parser_;
 };
+
+// The format of the first records that are of one: of the format `name`, or "auto" for any. Of none
+// the default, or `name` with its usual list.
+FormatChoice choose_format(const RecordChunk& chunk, const std::string& name);
 
 // Place of a message of a record, or for -1 the record itself: line from 1, byte from 0, and
 // the first characters there.

@@ -24,4 +24,20 @@ const char* describe(ValueKind kind) {
   return "something else";
 }
 
+const RecordNotes& notes_of(const Conversation& record) {
+  static const RecordNotes none;
+  return record.notes ? *record.notes : none;
+}
+
+RecordNotes& own_notes(Conversation& record) {
+  auto own = std::make_shared<RecordNotes>(notes_of(record));
+  record.notes = own;
+  return *own;
+}
+
+std::string list_name(const Conversation& record) {
+  if (record.shape == RecordShape::kColumn) return notes_of(record).column;
+  return record.shape == RecordShape::kMessages ? "messages" : "conversations";
+}
+
 }  // namespace fastsft

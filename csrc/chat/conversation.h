@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,14 +34,31 @@ struct Message {
   bool named_role = false;              // `from` is the field "role"
   bool named_content = false;           // `value` is the field "content"
   ValueKind train = ValueKind::kMissing;
-  int64_t byte = 0;  // where it begins in its file
+  int64_t byte = 0;             // where it begins in its file
+  const char* field = nullptr;  // the record's field that it is from, of formats without a list
+  bool is_context = false;      // of a prompt: a reply there is not learned
 };
 
-// Why a record could not be read at all; only records that are on a line of their own.
-enum class ReadFault { kNone, kNotJson, kInvalidUtf8 };
+// Why a record could not be read at all. The first two: only records on a line of their own.
+// kOtherFormat: it is of another data format than its file. kBadField: a field that its format
+// needs is missing or cannot be used.
+enum class ReadFault { kNone, kNotJson, kInvalidUtf8, kOtherFormat, kBadField };
 
-// Which list of the record the messages are from.
-enum class RecordShape { kConversations, kMessages };
+// What the messages are from: the lists "conversations" or "messages", a list of another name,
+// fields of their own, or one text that is no conversation.
+enum class RecordShape { kConversations, kMessages, kColumn, kFields, kText };
+
+// What the messages of a list call role and text.
+enum class MessageNames { kFromValue, kRoleContent, kEither };
+
+// What few records have.
+struct RecordNotes {
+  std::string column;  // the name of the list of messages, of kColumn
+  std::string hint;    // where there is no list: what there is
+  // Of a piece of a record (--overlong split): which messages it has, and what is in no piece.
+  std::string split;
+  std::string lost;
+};
 
 // One record as it is in the data, faults included.
 struct Conversation {
@@ -48,18 +66,29 @@ struct Conversation {
   std::string id;                       // empty when there is none
   // "messages" is taken where "conversations" is missing or null.
   RecordShape shape = RecordShape::kConversations;
-  ValueKind messages_kind = ValueKind::kArray;  // of that list
+  MessageNames names = MessageNames::kFromValue;  // as --mask_policy fastchat wants them
+  bool is_fastchats = true;                       // its file has FastChat's own format
+  ValueKind messages_kind = ValueKind::kArray;    // of that list
   bool messages_empty = false;
   std::vector<Message> messages;
   Value system;                           // the record's own "system"
   ValueKind train = ValueKind::kMissing;  // the record's own "train"
   ReadFault read_fault = ReadFault::kNone;
-  std::string read_reason;  // "not JSON at byte 17: expected a value"
+  std::string read_reason;   // "not JSON at byte 17: expected a value", "no \"output\""
+  bool is_left_out = false;  // it is in no piece (RecordNotes)
+  std::shared_ptr<const RecordNotes> notes;  // most records have none
   // Place of the record in its file, a compressed file's content: number counted from 0, line
   // from 1, byte from 0.
   int64_t number = 0;
   int64_t line = 0;
   int64_t byte = 0;
 };
+
+const RecordNotes& notes_of(const Conversation& record);
+// Notes that are the record's alone, to be changed.
+RecordNotes& own_notes(Conversation& record);
+
+// "conversations", "messages", or the list's own name.
+std::string list_name(const Conversation& record);
 
 }  // namespace fastsft

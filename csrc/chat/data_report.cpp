@@ -64,6 +64,7 @@ void DataReport::append(const DataReport& next) {
     warning.record += num_records_;
     warnings_.push_back(warning);
   }
+  formats_.insert(formats_.end(), next.formats_.begin(), next.formats_.end());
   num_records_ += next.num_records_;
   num_tokens_ += next.num_tokens_;
   num_learned_ += next.num_learned_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chat/labeller.h"
@@ -20,6 +21,15 @@ class DataReport {
     int64_t count = 0;  // records
     std::array<int64_t, kNumActions> by_action{};
     std::vector<std::string> first;  // ids of the first five records
+  };
+  // What one of the files was read as.
+  struct FormatUse {
+    std::string name;                 // "alpaca"
+    std::string title;                // "Alpaca"
+    std::string column;               // list of messages, where it has a name of its own
+    int64_t count = 0;                // records of the file
+    std::vector<std::string> unused;  // fields
+    bool operator==(const FormatUse&) const = default;
   };
   struct Warning {
     int64_t record = 0;
@@ -42,6 +52,9 @@ class DataReport {
   const Entry& entry(Remark remark) const { return entries_[static_cast<size_t>(remark)]; }
   // One for each record that FastChat drops, in order.
   const std::vector<Warning>& warnings() const { return warnings_; }
+  // One for each file, in order.
+  const std::vector<FormatUse>& formats() const { return formats_; }
+  void set_formats(std::vector<FormatUse> formats) { formats_ = std::move(formats); }
 
   // Several lines for people: totals, then each remark with its count, share and first records.
   std::string summary() const;
@@ -60,6 +73,7 @@ class DataReport {
   int64_t num_without_labels_ = 0;
   std::array<Entry, kNumRemarks> entries_;
   std::vector<Warning> warnings_;
+  std::vector<FormatUse> formats_;
 };
 
 // FastChat's own line for a dropped sample.

@@ -15,6 +15,20 @@ Json entry_to_json(const DataReport::Entry& entry) {
   return json;
 }
 
+Json format_to_json(const DataReport::FormatUse& use) {
+  return {{"format", use.name},
+          {"title", use.title},
+          {"column", use.column},
+          {"records", use.count},
+          {"unused", use.unused}};
+}
+
+DataReport::FormatUse format_from_json(const Json& json) {
+  return {json.at("format").get<std::string>(), json.at("title").get<std::string>(),
+          json.at("column").get<std::string>(), json.at("records").get<int64_t>(),
+          json.at("unused").get<std::vector<std::string>>()};
+}
+
 DataReport::Entry entry_from_json(const Json& json) {
   DataReport::Entry entry;
   entry.count = json.at("count").get<int64_t>();
@@ -37,8 +51,10 @@ std::string DataReport::to_json() const {
                {"truncated", num_truncated_},
                {"tokens", num_tokens_},
                {"learned_tokens", num_learned_},
+               {"formats", Json::array()},
                {"reasons", Json::object()},
                {"mismatches", Json::array()}};
+  for (const FormatUse& use : formats_) json["formats"].push_back(format_to_json(use));
   for (size_t i = 0; i < kNumRemarks; ++i) {
     if (entries_[i].count == 0) continue;
     json["reasons"][name_of(static_cast<Remark>(i))] = entry_to_json(entries_[i]);
@@ -47,7 +63,7 @@ std::string DataReport::to_json() const {
     const Mismatch& mismatch = warning.mismatch;
     json["mismatches"].push_back({warning.record, mismatch.counted, mismatch.real, mismatch.turns});
   }
-  return json.dump();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 DataReport DataReport::from_json(const std::string& text) {
@@ -61,6 +77,7 @@ DataReport DataReport::from_json(const std::string& text) {
     report.num_truncated_ = json.at("truncated").get<int64_t>();
     report.num_tokens_ = json.at("tokens").get<int64_t>();
     report.num_learned_ = json.at("learned_tokens").get<int64_t>();
+    for (const Json& use : json.at("formats")) report.formats_.push_back(format_from_json(use));
     const Json& reasons = json.at("reasons");
     for (size_t i = 0; i < kNumRemarks; ++i) {
       const auto found = reasons.find(name_of(static_cast<Remark>(i)));

@@ -82,19 +82,21 @@ bool DialogueBuilder::is_empty(std::string_view text) const {
 bool DialogueBuilder::accept_record(Work& work) const {
   const Conversation& record = work.conversation;
   if (record.read_fault != ReadFault::kNone) {
-    const bool is_json = record.read_fault == ReadFault::kNotJson;
-    return work.exclude(is_json ? Remark::kNotJson : Remark::kInvalidUtf8, record.read_reason);
+    return work.exclude(remark_of(record.read_fault), record.read_reason);
   }
   if (record.kind != ValueKind::kObject) {
     return work.exclude(Remark::kNotAnObject,
                         concat("record is not an object but ", describe(record.kind)));
   }
   if (record.messages_kind == ValueKind::kMissing) {
-    return work.exclude(Remark::kNoConversations, "no \"conversations\" and no \"messages\"");
+    const bool is_named = record.shape == RecordShape::kColumn;
+    const std::string names =
+        is_named ? concat("\"", list_name(record), "\"") : "\"conversations\" and no \"messages\"";
+    return work.exclude(Remark::kNoConversations, concat("no ", names, notes_of(record).hint));
   }
   if (record.messages_kind != ValueKind::kArray) {
     return work.exclude(Remark::kNoConversations,
-                        concat("\"conversations\" is ", describe(record.messages_kind),
+                        concat("\"", list_name(record), "\" is ", describe(record.messages_kind),
                                "; expected a list of messages"));
   }
   if (record.messages_empty) return work.exclude(Remark::kEmptyConversation, "empty conversation");
@@ -251,6 +253,7 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
   dialogue = Dialogue();
   Work work{conversation, dialogue, findings};
   if (!accept_record(work)) return;
+  if (conversation.shape == RecordShape::kText) return build_text(work);
   if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
     dialogue.system = conversation.system.text;
     if (find_invalid_utf8(conversation.system.text) != std::string_view::npos) {
@@ -272,10 +275,26 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
   if (!dialogue.messages.empty()) note_system(work);
 }
 
+void DialogueBuilder::build_text(Work& work) const {
+  const Value& value = work.conversation.messages.front().value;
+  if (!value.is_text()) {
+    return (void)work.exclude(Remark::kNotText, concat("\"text\" is ", describe(value.kind)));
+  }
+  if (value.text.empty()) return (void)work.exclude(Remark::kEmptyLastReply, "empty text");
+  std::string_view text = value.text;
+  if (find_invalid_utf8(text) != std::string_view::npos) {
+    work.note(Remark::kLoneSurrogate, Action::kSalvaged, 0, "lone surrogate in text");
+    text = work.own_text(replace_invalid(text));
+  }
+  if (!work.is_trained(0)) return (void)work.exclude(Remark::kNotTrained, "\"train\" is false");
+  work.dialogue.messages.push_back({Role::kAssistant, text, true});
+}
+
 FaultKind fault_kind(Remark remark) {
   switch (remark) {
     case Remark::kNotJson:
     case Remark::kInvalidUtf8:
+    case Remark::kOtherFormat:
       return FaultKind::kValueError;
     case Remark::kEmptyConversation:
       return FaultKind::kIndexError;

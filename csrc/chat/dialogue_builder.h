@@ -40,6 +40,7 @@ class DialogueBuilder {
   void remove_incomplete_turns(Work& work) const;
   void choose_learned(Work& work) const;
   void note_system(Work& work) const;
+  void build_text(Work& work) const;
 
   RoleNames roles_;
   TrainTurns train_turns_;

@@ -21,10 +21,10 @@ std::optional<DataFault> check_record(const Conversation& conversation) {
   using enum FaultKind;
   const ValueKind kind = conversation.messages_kind;
   if (conversation.read_fault != ReadFault::kNone) {
-    DataFault found = fault(
-        conversation.read_fault == ReadFault::kNotJson ? Remark::kNotJson : Remark::kInvalidUtf8,
-        kValueError, -1, conversation.read_reason);
-    found.always_stops = true;
+    const bool is_field = conversation.read_fault == ReadFault::kBadField;
+    DataFault found = fault(remark_of(conversation.read_fault), is_field ? kKeyError : kValueError,
+                            -1, conversation.read_reason);
+    found.always_stops = !is_field;
     return found;
   }
   if (conversation.kind != ValueKind::kObject) {
@@ -32,20 +32,32 @@ std::optional<DataFault> check_record(const Conversation& conversation) {
                  concat("record is not an object: expected {\"conversations\": [...]}, got ",
                         describe(conversation.kind)));
   }
-  if (conversation.shape == RecordShape::kMessages) {
+  if (conversation.is_fastchats && conversation.shape == RecordShape::kMessages) {
     return fault(Remark::kNoConversations, kKeyError, -1,
-                 "no \"conversations\"; \"messages\" needs --mask_policy spans");
+                 "no \"conversations\"; a file of both is read with --mask_policy spans");
   }
-  if (kind == ValueKind::kMissing)
-    return fault(Remark::kNoConversations, kKeyError, -1, "no \"conversations\"");
+  if (conversation.shape == RecordShape::kText) {
+    return fault(Remark::kBadField, kKeyError, -1,
+                 "\"text\" is no conversation; --mask_policy spans learns it as it is");
+  }
+  if (kind == ValueKind::kMissing) {
+    return fault(Remark::kNoConversations, kKeyError, -1,
+                 concat("no \"", list_name(conversation), "\"", notes_of(conversation).hint));
+  }
   const bool sized = kind == ValueKind::kArray || kind == ValueKind::kString;
   if (sized && conversation.messages_empty)
     return fault(Remark::kEmptyConversation, kIndexError, -1, "empty conversation");
   if (kind != ValueKind::kArray) {
     return fault(Remark::kNoConversations, kind == ValueKind::kObject ? kKeyError : kTypeError, -1,
-                 concat("\"conversations\" is ", describe(kind), "; expected a list of messages"));
+                 concat("\"", list_name(conversation), "\" is ", describe(kind),
+                        "; expected a list of messages"));
   }
   return std::nullopt;
+}
+
+// `is_new`: it is "role" or "content", else "from" or "value".
+bool is_named_as(MessageNames names, bool is_new) {
+  return names == MessageNames::kEither || is_new == (names == MessageNames::kRoleContent);
 }
 
 std::string unknown_role(const std::string& role) {
@@ -55,8 +67,8 @@ std::string unknown_role(const std::string& role) {
 }
 
 // The role's index, user 0 and assistant 1, or a fault.
-std::optional<DataFault> find_role(const RoleNames& roles, const Message& message, int64_t index,
-                                   int& role) {
+std::optional<DataFault> find_role(const FastchatRoles& roles, MessageNames names,
+                                   const Message& message, int64_t index, int& role) {
   using enum FaultKind;
   if (message.kind != ValueKind::kObject) {
     return fault(Remark::kBadMessage, kTypeError, index,
@@ -64,51 +76,63 @@ std::optional<DataFault> find_role(const RoleNames& roles, const Message& messag
                         "; expected {\"from\": ..., \"value\": ...}"));
   }
   const Value& from = message.from;
-  if (from.kind == ValueKind::kMissing || message.named_role)
-    return fault(Remark::kBadMessage, kKeyError, index, "message has no \"from\"");
+  const bool wants_from = names == MessageNames::kFromValue;
+  if (from.kind == ValueKind::kMissing || !is_named_as(names, message.named_role)) {
+    return fault(Remark::kBadMessage, kKeyError, index,
+                 concat("message has no \"", wants_from ? "from" : "role", "\""));
+  }
   if (!from.is_text()) {
     const bool hashable = from.kind != ValueKind::kArray && from.kind != ValueKind::kObject;
     return fault(Remark::kUnknownRole, hashable ? kKeyError : kTypeError, index,
                  concat("role is ", describe(from.kind), "; expected \"human\" or \"gpt\""));
   }
-  const auto named = roles.find(from.text);
+  const auto named = (message.named_role ? roles.after_role : roles.after_from).find(from.text);
   if (named != Role::kUser && named != Role::kAssistant) {
     return fault(Remark::kUnknownRole, kKeyError, index, unknown_role(from.text));
   }
   role = named == Role::kAssistant;
+  if (role == 1 && message.is_context) {
+    return fault(Remark::kBadField, kKeyError, index,
+                 "a reply of the prompt, which --mask_policy fastchat would learn; spans does not");
+  }
   return std::nullopt;
 }
 
-std::optional<DataFault> check_order(const RoleNames& roles, const std::vector<Message>& messages,
+std::optional<DataFault> check_order(const FastchatRoles& roles, const Conversation& conversation,
                                      size_t first) {
+  const std::vector<Message>& messages = conversation.messages;
+  const bool wants_value = conversation.names == MessageNames::kFromValue;
   for (size_t i = first; i < messages.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     int role = 0;
-    if (auto found = find_role(roles, messages[i], index, role)) return found;
+    if (auto found = find_role(roles, conversation.names, messages[i], index, role)) return found;
     if (role != static_cast<int>((i - first) % 2)) {
       const char* name = role == 0 ? "human" : "gpt";
       return fault(
           Remark::kBrokenAlternation, FaultKind::kAssertionError, index,
           concat("two messages of role ", name, " in a row; user and assistant must alternate"));
     }
-    if (messages[i].value.kind == ValueKind::kMissing || messages[i].named_content) {
-      return fault(Remark::kBadMessage, FaultKind::kKeyError, index, "message has no \"value\"");
+    if (messages[i].value.kind == ValueKind::kMissing ||
+        !is_named_as(conversation.names, messages[i].named_content)) {
+      return fault(Remark::kBadMessage, FaultKind::kKeyError, index,
+                   concat("message has no \"", wants_value ? "value" : "content", "\""));
     }
   }
   return std::nullopt;
 }
 
-std::optional<DataFault> take_texts(const std::vector<Message>& messages, size_t first,
-                                    Turns& turns) {
+std::optional<DataFault> take_texts(const Conversation& conversation, size_t first, Turns& turns) {
+  const std::vector<Message>& messages = conversation.messages;
   std::optional<DataFault> surrogate;
   for (size_t i = first; i < messages.size(); ++i) {
     const Value& value = messages[i].value;
     const auto index = static_cast<int64_t>(i);
-    if (value.is_true && !value.is_text()) {
+    const bool is_text = value.is_text() || (!conversation.is_fastchats && value.is_text_parts);
+    if (value.is_true && !is_text) {
       return fault(Remark::kNotText, FaultKind::kTypeError, index,
                    concat("text is ", describe(value.kind)));
     }
-    turns.texts.push_back(value.is_text() ? &value.text : &kNoText);
+    turns.texts.push_back(is_text ? &value.text : &kNoText);
     if (!surrogate && find_invalid_utf8(value.text) != std::string_view::npos) {
       surrogate =
           fault(Remark::kLoneSurrogate, FaultKind::kRuntimeError, index, "lone surrogate in text");
@@ -120,15 +144,16 @@ std::optional<DataFault> take_texts(const std::vector<Message>& messages, size_t
 }  // namespace
 
 std::optional<DataFault> check_conversation(const Conversation& conversation,
-                                            const RoleNames& roles, Turns& turns) {
+                                            const FastchatRoles& roles, Turns& turns) {
   turns = Turns();
   if (auto found = check_record(conversation)) return found;
   int first_role = 0;
-  if (auto found = find_role(roles, conversation.messages.front(), 0, first_role)) return found;
+  const Message& head = conversation.messages.front();
+  if (auto found = find_role(roles, conversation.names, head, 0, first_role)) return found;
   turns.skipped_first = first_role != 0;
   const size_t first = turns.skipped_first ? 1 : 0;
-  if (auto found = check_order(roles, conversation.messages, first)) return found;
-  return take_texts(conversation.messages, first, turns);
+  if (auto found = check_order(roles, conversation, first)) return found;
+  return take_texts(conversation, first, turns);
 }
 
 }  // namespace fastsft

@@ -22,11 +22,18 @@ struct Turns {
   bool skipped_first = false;  // a first message of the assistant was removed
 };
 
+// Names of roles: after "from" human and gpt unless the user asks for more, after "role" all.
+struct FastchatRoles {
+  RoleNames after_from;
+  RoleNames after_role;
+};
+
 // FastChat's own checks in FastChat's order (docs/spec/fastchat_labels.md, section 2, rules 1 to 3
 // and 5): what its preprocess() would raise comes back as a fault (record and id not filled in),
-// otherwise `turns` is filled. `roles` are human and gpt unless the user asks for more.
+// otherwise `turns` is filled. Of other data formats than FastChat's own this is judged on what
+// `fastsft data convert` makes of the record.
 std::optional<DataFault> check_conversation(const Conversation& conversation,
-                                            const RoleNames& roles, Turns& turns);
+                                            const FastchatRoles& roles, Turns& turns);
 
 // The one reason of a sample that FastChat drops, found in its text.
 Remark find_drop_reason(const ChatTemplate& chat_template, const Turns& turns);

@@ -36,6 +36,11 @@ OnBadSample parse_on_bad_sample(const std::string& word) {
                                   {"repair", OnBadSample::kRepair}});
 }
 
+Overlong parse_overlong(const std::string& word) {
+  return parse_word<Overlong>("overlong", word,
+                              {{"truncate", Overlong::kTruncate}, {"split", Overlong::kSplit}});
+}
+
 const char* name_of(MaskPolicy policy) {
   return policy == MaskPolicy::kFastchat ? "fastchat" : "spans";
 }
@@ -62,7 +67,7 @@ std::string LabelOptions::fingerprint() const {
       "policy ", name_of(mask_policy), " template ", chat_template, " ", chat_template_digest,
       " length ", max_length, " pad ", mask_policy == MaskPolicy::kFastchat ? pad_id : -1,
       " turns ", static_cast<int>(train_turns), " aliases ", role_aliases, " bad ",
-      static_cast<int>(on_bad_sample),
+      static_cast<int>(on_bad_sample), " overlong ", static_cast<int>(overlong), " ",
       is_named ? fastsft::fingerprint(find_chat_template(chat_template)) : "");
   for (const auto& [name, role] : role_map) {
     text += concat(" role ", name.size(), ":", name, "=", role);

@@ -9,6 +9,8 @@ namespace fastsft {
 enum class MaskPolicy { kFastchat, kSpans };
 enum class TrainTurns { kAll, kLast };
 enum class OnBadSample { kError, kSkip, kRepair };
+// What happens to conversations that are longer than a row.
+enum class Overlong { kTruncate, kSplit };
 
 // How records become labelled examples (docs/spec/fastchat_labels.md, section 4).
 struct LabelOptions {
@@ -23,6 +25,7 @@ struct LabelOptions {
   std::map<std::string, std::string> role_map;  // name in the data -> role
   bool role_aliases = false;                    // always on in the spans policy
   OnBadSample on_bad_sample = OnBadSample::kError;
+  Overlong overlong = Overlong::kTruncate;
 
   // Throws std::invalid_argument when the options contradict each other.
   void check() const;
@@ -34,6 +37,7 @@ struct LabelOptions {
 MaskPolicy parse_mask_policy(const std::string& word);
 TrainTurns parse_train_turns(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);
+Overlong parse_overlong(const std::string& word);
 const char* name_of(MaskPolicy policy);
 
 // The template's name that means the model's own Jinja template.

@@ -1,8 +1,10 @@
 #include "chat/labeller.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "chat/fastchat_labels.h"
+#include "chat/overlong_split.h"
 #include "chat/span_labels.h"
 #include "core/error.h"
 #include "core/run_in_parts.h"
@@ -20,6 +22,14 @@ LabelledRecord begin_record(const Conversation& conversation) {
   LabelledRecord record;
   record.name =
       conversation.id.empty() ? concat("record ", conversation.number) : printable(conversation.id);
+  const RecordNotes& notes = notes_of(conversation);
+  if (!notes.split.empty()) {
+    record.findings.push_back({Remark::kSplit, Action::kNoted, -1, notes.split});
+  }
+  if (!notes.lost.empty()) {
+    const Action action = conversation.is_left_out ? Action::kExcluded : Action::kSalvaged;
+    record.findings.push_back({Remark::kSplitLost, action, -1, notes.lost});
+  }
   return record;
 }
 
@@ -69,7 +79,8 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
       renderer_(std::move(renderer)),
       template_(find_named(options_)),
       builder_(options_, {template_ == nullptr, template_ != nullptr && template_->strips}),
-      fastchat_roles_(options_.role_aliases, options_.role_map) {
+      fastchat_roles_{RoleNames(options_.role_aliases, options_.role_map),
+                      RoleNames(true, options_.role_map)} {
   require((template_ == nullptr) == (renderer_ != nullptr),
           "the template \"model\" needs a renderer, and only it");
   if (template_ != nullptr) native_.emplace(*template_, tokenizer_);
@@ -82,6 +93,7 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
                                                Transcript& transcript,
                                                LabelBuffers& buffers) const {
   LabelledRecord record = begin_record(conversation);
+  if (conversation.is_left_out) return record;
   Turns turns;
   if (auto fault = check_conversation(conversation, fastchat_roles_, turns)) {
     fault->record = conversation.number;
@@ -99,7 +111,9 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
   if (record.labels.dropped) {
     record.findings.push_back({find_drop_reason(*template_, turns), Action::kDropped, -1, ""});
   } else {
-    record.findings = find_notes(tokenizer_, turns, record.labels);
+    for (Finding& note : find_notes(tokenizer_, turns, record.labels)) {
+      record.findings.push_back(std::move(note));
+    }
   }
   if (conversation.system.is_true) {
     record.findings.push_back({Remark::kSystemIgnored, Action::kNoted, -1,
@@ -111,10 +125,14 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
 // The dialogue is empty where nothing can be labelled.
 LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue& dialogue) const {
   LabelledRecord record = begin_record(conversation);
-  builder_.build(conversation, dialogue, record.findings);
-  if (options_.on_bad_sample != OnBadSample::kError) return record;
+  if (conversation.is_left_out) return record;
+  std::vector<Finding> found;
+  builder_.build(conversation, dialogue, found);
+  for (Finding& finding : found) record.findings.push_back(std::move(finding));
+  const bool stops = options_.on_bad_sample == OnBadSample::kError;
   for (const Finding& finding : record.findings) {
     if (!is_bad_sample(finding.remark)) continue;
+    if (!stops && finding.remark != Remark::kOtherFormat) continue;
     DataFault fault;
     fault.kind = fault_kind(finding.remark);
     fault.record = conversation.number;
@@ -122,6 +140,7 @@ LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue&
     fault.message = finding.message;
     fault.reason = finding.reason;
     fault.remark = finding.remark;
+    fault.always_stops = finding.remark == Remark::kOtherFormat;
     record.faults.push_back(std::move(fault));
     dialogue.messages.clear();
     break;
@@ -191,7 +210,9 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript&
     record = begin_spans(conversation, dialogue);
     if (!dialogue.messages.empty()) {
       const Dialogue* one = &dialogue;
-      if (native_) {
+      if (conversation.shape == RecordShape::kText) {
+        render_text(tokenizer_, dialogue.messages.front().text, transcript);
+      } else if (native_) {
         native_->render(dialogue, transcript);
       } else {
         transcript = std::move(renderer_->render({&one, 1}).at(0));
@@ -201,6 +222,19 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript&
   }
   settle_outcome(record);
   return record;
+}
+
+void Labeller::split(std::vector<Conversation>& conversations) const {
+  if (options_.overlong != Overlong::kSplit) return;
+  std::vector<Conversation> pieces;
+  for (Conversation& conversation : conversations) {
+    const bool is_fastchats =
+        options_.mask_policy == MaskPolicy::kFastchat && conversation.is_fastchats;
+    const RoleNames& roles = is_fastchats ? fastchat_roles_.after_from : fastchat_roles_.after_role;
+    auto found = split_overlong(tokenizer_, roles, options_.max_length, std::move(conversation));
+    std::move(found.begin(), found.end(), std::back_inserter(pieces));
+  }
+  conversations = std::move(pieces);
 }
 
 std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& conversations) const {
@@ -215,16 +249,20 @@ std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& con
     });
     return records;
   }
+  const Dialogue none;
   std::vector<Dialogue> dialogues(conversations.size());
   std::vector<const Dialogue*> views;
   for (size_t i = 0; i < conversations.size(); ++i) {
     records[i] = begin_spans(conversations[i], dialogues[i]);
-    views.push_back(&dialogues[i]);
+    views.push_back(conversations[i].shape == RecordShape::kText ? &none : &dialogues[i]);
   }
-  const std::vector<Transcript> transcripts = renderer_->render(views);
+  std::vector<Transcript> transcripts = renderer_->render(views);
   run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
     LabelBuffers buffers;
     for (size_t i = begin; i < end; ++i) {
+      if (views[i] == &none && !dialogues[i].messages.empty()) {
+        render_text(tokenizer_, dialogues[i].messages.front().text, transcripts[i]);
+      }
       finish_spans(dialogues[i], transcripts[i], buffers, records[i]);
       settle_outcome(records[i]);
     }

@@ -49,6 +49,9 @@ class Labeller {
   Labeller(const Tokenizer& tokenizer, LabelOptions options,
            std::shared_ptr<const BulkRenderer> renderer = nullptr);
 
+  // --overlong split: pieces of the conversations that are longer than a row, else as they are.
+  void split(std::vector<Conversation>& conversations) const;
+
   std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations) const;
 
   // As `label` for one, with the transcript that the labels were made from.
@@ -76,7 +79,7 @@ class Labeller {
   const ChatTemplate* template_ = nullptr;  // null for "model"
   std::optional<TemplateRenderer> native_;
   DialogueBuilder builder_;
-  RoleNames fastchat_roles_;
+  FastchatRoles fastchat_roles_;
   std::vector<std::string> special_texts_;  // worth a remark inside data
 };
 

@@ -1,28 +1,34 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "chat/conversation.h"
+#include "chat/data_format.h"
 #include "chat/json_scanner.h"
 
 namespace fastsft {
 
-// Reads one record of JSON into a Conversation. Fields that labels do not need are checked to be
-// JSON and skipped; of a field that comes twice the last one counts, as in Python.
+// Reads records of one data format into Conversations. Fields that labels do not need are checked
+// to be JSON and skipped; of a field that comes twice the last one counts, as in Python.
 class RecordParser {
  public:
-  // The value that comes next in `scanner`. `record` is overwritten but for its place.
+  explicit RecordParser(FormatChoice choice = {});
+
+  // The value that comes next in `scanner`. `record` is overwritten but for its place. A record of
+  // another format has that as its fault.
   void parse(JsonScanner& scanner, Conversation& record);
 
- private:
-  void read_field(JsonScanner& scanner, Conversation& record);
-  void read_id(JsonScanner& scanner, Conversation& record);
-  void read_messages(JsonScanner& scanner, Conversation& record);
-  void read_message(JsonScanner& scanner, Message& message);
-  static void settle_names(Message& message, Value role, Value content);
-  void read_text(JsonScanner& scanner, Value& value);
-  bool read_part(JsonScanner& scanner, std::string& type, std::string& text);
+  // Of all records so far.
+  const UnusedFields& unused() const { return unused_; }
 
+ private:
+  void read_id(JsonScanner& scanner, Conversation& record);
+  void explain_missing(JsonScanner& record_start, Conversation& record) const;
+
+  FormatChoice choice_;
+  UnusedFields unused_;
+  std::unique_ptr<FieldReader> reader_;
   std::string key_;
 };
 

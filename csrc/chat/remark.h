@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "chat/conversation.h"
+
 namespace fastsft {
 
 // What is notable about a record: why it teaches nothing, or what happened to one that does.
@@ -26,6 +28,8 @@ enum class Remark {
   kJoinedMessages,
   kNotTrained,
   kTemplateRefuses,
+  kSplit,
+  kSplitLost,
   // Bad samples: records that FastChat's script cannot read (--on_bad_sample).
   kNotJson,
   kInvalidUtf8,
@@ -37,9 +41,14 @@ enum class Remark {
   kNotText,
   kBrokenAlternation,
   kLoneSurrogate,
+  kOtherFormat,
+  kBadField,
   kCount
 };
 inline constexpr size_t kNumRemarks = static_cast<size_t>(Remark::kCount);
+
+// What a record is reported as that could not be read.
+Remark remark_of(ReadFault fault);
 
 // "ends_with_user" and so on, as reports and options spell them.
 const char* name_of(Remark remark);

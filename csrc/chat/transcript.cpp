@@ -46,6 +46,14 @@ std::vector<ByteSpan> Transcript::learned() const {
   return spans;
 }
 
+void render_text(const Tokenizer& tokenizer, std::string_view text, Transcript& transcript) {
+  transcript.clear();
+  transcript.bos_in_front = tokenizer.adds_bos();
+  transcript.append(text, true, true);
+  const int32_t eos = tokenizer.named().eos;
+  if (eos >= 0) transcript.append(tokenizer.token_text(eos), false, true);
+}
+
 TemplateRenderer::TemplateRenderer(const ChatTemplate& chat_template, const Tokenizer& tokenizer)
     : template_(chat_template) {
   const int32_t bos = tokenizer.named().bos;

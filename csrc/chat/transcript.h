@@ -33,6 +33,10 @@ struct Transcript {
   std::vector<ByteSpan> learned() const;
 };
 
+// A text that is no conversation, then the tokenizer's EOS; all of it is learned. BOS is in front
+// where the tokenizer adds one.
+void render_text(const Tokenizer& tokenizer, std::string_view text, Transcript& transcript);
+
 // Memory that the labelling of one record leaves to the next. Labelling has no thread_local data:
 // glibc ends the process where a thread's first use of them finds no memory.
 struct LabelBuffers {

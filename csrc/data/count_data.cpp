@@ -1,8 +1,5 @@
 #include "data/count_data.h"
 
-#include <optional>
-
-#include "chat/chunk_parser.h"
 #include "core/ordered_work.h"
 
 namespace fastsft {
@@ -10,16 +7,11 @@ namespace {
 
 class CountWork : public OrderedWork {
  public:
-  explicit CountWork(std::vector<DataInput> inputs) : inputs_(std::move(inputs)) {}
+  explicit CountWork(std::vector<DataInput> inputs) : walk_(std::move(inputs)) {}
 
   std::unique_ptr<Piece> make() override {
     auto piece = std::make_unique<CountPiece>();
-    for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
-      if (!reader_) open(inputs_[input_]);
-      piece->input = &inputs_[input_];
-      if (reader_->next(piece->chunk)) return piece;
-    }
-    return nullptr;
+    return walk_.next(*piece) ? std::move(piece) : nullptr;
   }
 
   bool is_alone(const Piece& piece) const override {
@@ -28,9 +20,8 @@ class CountWork : public OrderedWork {
 
   void work(Piece& base) override {
     auto& piece = static_cast<CountPiece&>(base);
-    std::vector<Conversation> records;
-    ChunkParser(piece.input->name).parse(piece.chunk, piece.input->share, records);
-    for (const Conversation& record : records) {
+    piece.parse();
+    for (const Conversation& record : piece.records) {
       const int64_t copies = piece.input->share.copies(record.number);
       piece.counts.num_records += copies;
       piece.counts.num_messages += copies * static_cast<int64_t>(record.messages.size());
@@ -38,6 +29,7 @@ class CountWork : public OrderedWork {
         piece.counts.num_text_bytes += copies * static_cast<int64_t>(message.value.text.size());
       }
     }
+    piece.records.clear();
   }
 
   void take(Piece& base) override {
@@ -50,19 +42,11 @@ class CountWork : public OrderedWork {
   DataCounts total;
 
  private:
-  struct CountPiece : Piece {
-    const DataInput* input = nullptr;
-    RecordChunk chunk;
+  struct CountPiece : Piece, InputChunk {
     DataCounts counts;
   };
 
-  void open(const DataInput& input) {
-    reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
-  }
-
-  std::vector<DataInput> inputs_;
-  size_t input_ = 0;
-  std::optional<RecordReader> reader_;
+  InputWalk walk_;
 };
 
 }  // namespace

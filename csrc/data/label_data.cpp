@@ -1,10 +1,8 @@
 #include "data/label_data.h"
 
 #include <atomic>
-#include <optional>
 
 #include "chat/bad_records.h"
-#include "chat/chunk_parser.h"
 #include "core/ordered_work.h"
 
 namespace fastsft {
@@ -27,18 +25,11 @@ class LabelWork : public OrderedWork {
 
   LabelWork(std::vector<DataInput> inputs, const Labeller& labeller, LabelSink& sink,
             const Poll& poll)
-      : inputs_(std::move(inputs)), labeller_(labeller), sink_(sink), poll_(poll) {}
+      : walk_(std::move(inputs)), labeller_(labeller), sink_(sink), poll_(poll) {}
 
   std::unique_ptr<Piece> make() override {
     auto piece = std::make_unique<LabelPiece>();
-    for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
-      DataInput& input = inputs_[input_];
-      if (!reader_) open(input);
-      if (!reader_->next(piece->chunk)) continue;
-      piece->input = &input;
-      return piece;
-    }
-    return nullptr;
+    return walk_.next(*piece) ? std::move(piece) : nullptr;
   }
 
   bool is_alone(const Piece& piece) const override {
@@ -47,7 +38,8 @@ class LabelWork : public OrderedWork {
 
   void work(Piece& base) override {
     auto& piece = static_cast<LabelPiece&>(base);
-    ChunkParser(piece.input->name).parse(piece.chunk, piece.input->share, piece.records);
+    piece.parse();
+    labeller_.split(piece.records);
     label(piece);
     if (piece.input->has_places) {
       for (size_t i = 0; i < piece.records.size(); ++i) {
@@ -61,9 +53,10 @@ class LabelWork : public OrderedWork {
 
   void take(Piece& base) override {
     auto& piece = static_cast<LabelPiece&>(base);
+    walk_.count(piece);
     for (size_t i = 0; i < piece.records.size(); ++i) {
       const int64_t copies = piece.input->share.copies(piece.records[i].number);
-      for (int64_t k = 0; k < copies; ++k) add(piece.labelled[i], k == 0, sink_, summary);
+      for (int64_t k = 0; k < copies; ++k) add(piece.labelled[i], k == 0, sink_, summary_);
     }
     if (!piece.bad_records.empty()) sink_.add_bad_records(piece.bad_records);
   }
@@ -72,20 +65,16 @@ class LabelWork : public OrderedWork {
     if (poll_) poll_({num_bytes_, num_records_});
   }
 
-  LabelSummary summary;
+  LabelSummary finish() {
+    summary_.report.set_formats(walk_.formats());
+    return std::move(summary_);
+  }
 
  private:
-  struct LabelPiece : Piece {
-    const DataInput* input = nullptr;
-    RecordChunk chunk;
-    std::vector<Conversation> records;
+  struct LabelPiece : Piece, InputChunk {
     std::vector<LabelledRecord> labelled;
     std::string bad_records;
   };
-
-  void open(const DataInput& input) {
-    reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
-  }
 
   void label(LabelPiece& piece) const {
     if (!labeller_.is_concurrent()) {
@@ -99,12 +88,11 @@ class LabelWork : public OrderedWork {
     }
   }
 
-  std::vector<DataInput> inputs_;
+  LabelSummary summary_;
+  InputWalk walk_;
   const Labeller& labeller_;
   LabelSink& sink_;
   const Poll& poll_;
-  size_t input_ = 0;
-  std::optional<RecordReader> reader_;
   std::atomic<int64_t> num_bytes_ = 0;
   std::atomic<int64_t> num_records_ = 0;
 };
@@ -125,7 +113,7 @@ LabelSummary label_data(std::vector<DataInput> inputs, const Labeller& labeller,
                         const std::function<void(const LabelProgress&)>& poll) {
   LabelWork work(std::move(inputs), labeller, sink, poll);
   run_in_order(work, labeller.is_concurrent() ? labeller.options().num_threads : 1);
-  return std::move(work.summary);
+  return work.finish();
 }
 
 }  // namespace fastsft

@@ -7,21 +7,10 @@
 
 #include "chat/data_report.h"
 #include "chat/labeller.h"
-#include "chat/record_reader.h"
-#include "chat/share.h"
+#include "data/input_walk.h"
 #include "data/label_sink.h"
-#include "storage/byte_source.h"
 
 namespace fastsft {
-
-// One file of a data set.
-struct DataInput {
-  std::string name;  // begins the message of every fault
-  ByteSource* source = nullptr;
-  Share share;
-  size_t max_record = RecordReader::kMaxRecord;  // bytes of a record
-  bool has_places = true;  // bytes and lines of the text mean something to the user
-};
 
 // How far labelling has come.
 struct LabelProgress {

@@ -3,7 +3,6 @@
 #include <atomic>
 
 #include "chat/bad_records.h"
-#include "chat/chunk_parser.h"
 #include "core/ordered_work.h"
 #include "data/record_choice.h"
 
@@ -16,16 +15,11 @@ class SurveyWork : public OrderedWork {
 
   SurveyWork(std::vector<DataInput> inputs, const Labeller& labeller, const SurveyChoice& choice,
              const Poll& poll)
-      : choice(choice), inputs_(std::move(inputs)), labeller_(labeller), poll_(poll) {}
+      : choice_(choice), walk_(std::move(inputs)), labeller_(labeller), poll_(poll) {}
 
   std::unique_ptr<Piece> make() override {
     auto piece = std::make_unique<SurveyPiece>();
-    for (; input_ < inputs_.size(); ++input_, reader_.reset()) {
-      piece->input = &inputs_[input_];
-      if (!reader_) open(*piece->input);
-      if (reader_->next(piece->chunk)) return piece;
-    }
-    return nullptr;
+    return walk_.next(*piece) ? std::move(piece) : nullptr;
   }
 
   bool is_alone(const Piece& piece) const override {
@@ -34,7 +28,8 @@ class SurveyWork : public OrderedWork {
 
   void work(Piece& base) override {
     auto& piece = static_cast<SurveyPiece&>(base);
-    ChunkParser(piece.input->name).parse(piece.chunk, piece.input->share, piece.records);
+    piece.parse();
+    labeller_.split(piece.records);
     label(piece);
     std::string lines;
     for (size_t i = 0; i < piece.records.size(); ++i) {
@@ -48,6 +43,7 @@ class SurveyWork : public OrderedWork {
 
   void take(Piece& base) override {
     auto& piece = static_cast<SurveyPiece&>(base);
+    walk_.count(piece);
     for (size_t i = 0; i < piece.records.size(); ++i) {
       const LabelledRecord& labelled = piece.labelled[i];
       const int64_t copies = piece.input->share.copies(piece.records[i].number);
@@ -56,7 +52,7 @@ class SurveyWork : public OrderedWork {
       } else if (copies > 0) {
         add_fault(labelled.faults.front());
       }
-      if (copies > 0) choice.show(piece.input->name, labelled, piece.records[i]);
+      if (copies > 0) choice_.show(piece.input->name, labelled, piece.records[i]);
     }
   }
 
@@ -64,20 +60,20 @@ class SurveyWork : public OrderedWork {
     if (poll_) poll_({num_bytes_, num_records_});
   }
 
-  Survey survey;
-  RecordChoice choice;
+  Survey finish() {
+    survey_.summary.report.set_formats(walk_.formats());
+    survey_.num_matching = choice_.num_matching();
+    survey_.chosen = choice_.take();
+    for (SurveyedRecord& record : survey_.chosen) {
+      record.explanation = explain(labeller_, record.conversation);
+    }
+    return std::move(survey_);
+  }
 
  private:
-  struct SurveyPiece : Piece {
-    const DataInput* input = nullptr;
-    RecordChunk chunk;
-    std::vector<Conversation> records;
+  struct SurveyPiece : Piece, InputChunk {
     std::vector<LabelledRecord> labelled;
   };
-
-  void open(const DataInput& input) {
-    reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
-  }
 
   void label(SurveyPiece& piece) const {
     if (!labeller_.is_concurrent()) {
@@ -92,24 +88,24 @@ class SurveyWork : public OrderedWork {
   }
 
   void count(const LabelledRecord& labelled, int64_t copies) {
-    for (int64_t i = 0; i < copies; ++i) survey.summary.report.add(labelled);
+    for (int64_t i = 0; i < copies; ++i) survey_.summary.report.add(labelled);
     if (!labelled.has_row() || copies == 0) return;
     int64_t learned = 0;
     for (const TokenSpan& span : labelled.labels.example.learned) learned += span.end - span.begin;
-    survey.lengths[static_cast<int64_t>(labelled.labels.example.ids.size())] += copies;
-    survey.learned[learned] += copies;
+    survey_.lengths[static_cast<int64_t>(labelled.labels.example.ids.size())] += copies;
+    survey_.learned[learned] += copies;
   }
 
   void add_fault(const DataFault& fault) {
-    ++survey.summary.num_faults;
-    if (survey.summary.faults.size() < kMaxFaults) survey.summary.faults.push_back(fault);
+    ++survey_.summary.num_faults;
+    if (survey_.summary.faults.size() < kMaxFaults) survey_.summary.faults.push_back(fault);
   }
 
-  std::vector<DataInput> inputs_;
+  Survey survey_;
+  RecordChoice choice_;
+  InputWalk walk_;
   const Labeller& labeller_;
   const Poll& poll_;
-  size_t input_ = 0;
-  std::optional<RecordReader> reader_;
   std::atomic<int64_t> num_bytes_ = 0;
   std::atomic<int64_t> num_records_ = 0;
 };
@@ -122,12 +118,7 @@ Survey survey_data(std::vector<DataInput> inputs, const Labeller& labeller,
   choice.check();
   SurveyWork work(std::move(inputs), labeller, choice, poll);
   run_in_order(work, labeller.is_concurrent() ? labeller.options().num_threads : 1);
-  work.survey.num_matching = work.choice.num_matching();
-  work.survey.chosen = work.choice.take();
-  for (SurveyedRecord& record : work.survey.chosen) {
-    record.explanation = explain(labeller, record.conversation);
-  }
-  return std::move(work.survey);
+  return work.finish();
 }
 
 }  // namespace fastsft

@@ -24,9 +24,11 @@ __all__: list[str] = [
     "CheckpointStaging",
     "ChecksummedRanges",
     "CollectiveError",
+    "ConvertSummary",
     "DamagedCacheError",
     "DataCounts",
     "DataFault",
+    "DataFormat",
     "DataInput",
     "DataReport",
     "Engine",
@@ -34,6 +36,7 @@ __all__: list[str] = [
     "FileDigest",
     "FileError",
     "Finding",
+    "FormatUse",
     "GivenToken",
     "GroupPlan",
     "HeldTensors",
@@ -92,19 +95,23 @@ __all__: list[str] = [
     "check_same_plan",
     "classify_json",
     "conversation_cost",
+    "convert_inputs",
     "copies_of_record",
     "count_data",
     "count_parameters",
     "crc32c",
     "crc32c_combine",
     "crc32c_portable",
+    "data_formats",
     "delete_directory",
+    "detect_data_format",
     "digest_file",
     "enter_phase",
     "epoch_order",
     "explain_record",
     "file_set_name",
     "find_chat_template",
+    "find_data_format",
     "find_string_special",
     "finish_file_sets",
     "gather_unit",
@@ -688,6 +695,18 @@ class ReportEntry:
     @property
     def first(self) -> list[str]: ...
 
+class FormatUse:
+    @property
+    def column(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_records(self) -> int: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def unused(self) -> list[str]: ...
+
 class DataReport:
     @staticmethod
     def from_json(text: str) -> DataReport: ...
@@ -698,6 +717,8 @@ class DataReport:
     def dropped(self) -> list[int]: ...
     @property
     def entries(self) -> dict[str, ReportEntry]: ...
+    @property
+    def formats(self) -> list[FormatUse]: ...
     @property
     def num_dropped(self) -> int: ...
     @property
@@ -762,6 +783,7 @@ class LabelOptions:
         role_map: collections.abc.Mapping[str, str] = {},
         role_aliases: bool = False,
         on_bad_sample: str = "error",
+        overlong: str = "truncate",
         chat_template_digest: str = "",
         stop_token: str = "",
     ) -> None: ...
@@ -934,6 +956,7 @@ class DataInput:
         path: str,
         weight: typing.SupportsFloat | typing.SupportsIndex = 1.0,
         max_record_bytes: typing.SupportsInt | typing.SupportsIndex = 4294967295,
+        data_format: str = "auto",
     ) -> None: ...
     @typing.overload
     def __init__(
@@ -942,6 +965,7 @@ class DataInput:
         read: collections.abc.Callable[[int], bytes],
         weight: typing.SupportsFloat | typing.SupportsIndex = 1.0,
         max_record_bytes: typing.SupportsInt | typing.SupportsIndex = 4294967295,
+        data_format: str = "auto",
     ) -> None: ...
     @property
     def name(self) -> str: ...
@@ -983,6 +1007,26 @@ class DataCounts:
     def num_records(self) -> int: ...
     @property
     def num_text_bytes(self) -> int: ...
+
+class DataFormat:
+    @property
+    def fields(self) -> str: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def title(self) -> str: ...
+
+class ConvertSummary:
+    @property
+    def faults(self) -> list[DataFault]: ...
+    @property
+    def formats(self) -> list[FormatUse]: ...
+    @property
+    def num_faults(self) -> int: ...
+    @property
+    def num_records(self) -> int: ...
+    @property
+    def num_written(self) -> int: ...
 
 class SurveyChoice:
     def __init__(
@@ -1484,7 +1528,14 @@ def crc32c_combine(
     second_size: typing.SupportsInt | typing.SupportsIndex,
 ) -> int: ...
 def crc32c_portable(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
+def data_formats() -> list[str]: ...
 def delete_directory(path: str) -> str: ...
+def detect_data_format(input: DataInput) -> tuple[str, str]:
+    """
+    The data format of an input, which is read in part: its name, and that of its list of messages
+    where it has one of its own, else "".
+    """
+
 def digest_file(path: str) -> FileDigest: ...
 def enter_phase(phase: str, *, timeout_seconds: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 def epoch_order(
@@ -1493,7 +1544,10 @@ def epoch_order(
     epoch: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
 def explain_record(
-    record: str, labeller: Labeller, number: typing.SupportsInt | typing.SupportsIndex = 0
+    record: str,
+    labeller: Labeller,
+    number: typing.SupportsInt | typing.SupportsIndex = 0,
+    data_format: str = "sharegpt",
 ) -> Explanation:
     """
     One record (its JSON text) as a labeller sees it.
@@ -1502,11 +1556,12 @@ def explain_record(
     is_learned) in bytes of it; `tokens`: (id, begin, end, is_learned), cut to max_length, without bytes
     for BOS; `num_cut`: tokens beyond; `outcome`: noted (kept), truncated, salvaged, unlabelled, dropped,
     excluded or stopped; `findings`: remark, action, message, reason; `faults`: what stops the run.
-    ValueError for text that is no JSON.
+    ValueError for text that is no JSON. `data_format`: of its file, or "auto" for what the record says.
     """
 
 def file_set_name() -> str: ...
 def find_chat_template(name: str) -> ChatTemplate: ...
+def find_data_format(name: str) -> DataFormat: ...
 def find_string_special(text: bytes, portable: bool = False) -> tuple[int, bool]: ...
 def finish_file_sets(parent: str, remove_useless: bool = False) -> list[BrokenFileSet]: ...
 def gather_unit(

@@ -100,11 +100,12 @@ def test_a_line_that_cannot_be_read_is_one_fault(line: bytes, reason: str, tmp_p
     assert reason in str(fault)
 
 
-def test_messages_are_not_fastchats(tmp_path: Path) -> None:
+def test_messages_in_a_file_of_conversations_are_not_fastchats(tmp_path: Path) -> None:
     record = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
-    (fault,) = label(tmp_path, json.dumps([record])).faults
+    (fault,) = label(tmp_path, f"[{SOUND}, {json.dumps(record)}]").faults
     assert fault.kind == "KeyError"
-    assert 'no "conversations"; "messages" needs --mask_policy spans' in str(fault)
+    assert 'no "conversations"; a file of both is read with --mask_policy spans' in str(fault)
+    assert not label(tmp_path, json.dumps([record])).faults  # a file of its own is of another format
 
 
 def test_missing_file(tmp_path: Path) -> None:

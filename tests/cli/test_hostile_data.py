@@ -64,7 +64,7 @@ CASES: dict[str, tuple[bytes, bool, str]] = {
     ),
     "many faults": ((b'{"id": 1}\n') * 20_000, False, ""),
     "id with escapes": (
-        with_id(b'"\\u001b[2J\\u0007"').replace(b'"conversations"', b'"x"'),
+        with_id(b'"\\u001b[2J\\u0007"').replace(b'"from"', b'"x"'),
         False,
         "\\x1b[2J",
     ),

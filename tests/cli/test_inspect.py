@@ -105,7 +105,10 @@ def test_every_kind_of_malformed_record(case: Any, policy: str) -> None:
     _, record, fastchat, spans = case
     expected = fastchat if policy == "fastchat" else spans
     outcome, _, remarks = expected.partition(": ")
-    seen = fastsft.inspect(LLAMA, [record], mask_policy=policy, template="vicuna_v1.1", model_max_length=96)
+    seen = fastsft.inspect(
+        LLAMA, [record], mask_policy=policy, template="vicuna_v1.1", model_max_length=96,
+        data_format="sharegpt",
+    )  # fmt: skip
     (found,) = seen.records
     names = {remark.name for remark in found.remarks}
     assert found.outcome == {"stops": "stopped", "kept": "noted"}.get(outcome, outcome)

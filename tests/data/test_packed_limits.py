@@ -11,7 +11,7 @@ import pytest
 
 from bounded_child import label_bounded
 from fastsft import _C
-from fastsft.sources import packed_files, parquet_lines
+from fastsft.sources import packed_files, table_lines
 from fastsft.sources.data_files import DataFile, open_input, open_reader
 from fastsft.sources.packed_files import ExpansionLimit
 
@@ -140,5 +140,5 @@ def test_parquet_in_a_pipe_is_refused(tmp_path: Path) -> None:
         def seekable(self) -> bool:
             return False
 
-    with pytest.raises(ValueError, match="name: Parquet cannot be read from a pipe"):
-        parquet_lines.ParquetLines(Pipe(b"PAR1"), "name")
+    with pytest.raises(ValueError, match="name: Parquet and Arrow cannot be read from a pipe"):
+        table_lines.TableLines(Pipe(b"PAR1"), "name")

@@ -1,6 +1,8 @@
 // A data file: it is refused with std::invalid_argument or read, in small blocks as in large ones,
-// to records whose places lie inside it; and the vector and the plain scanner see the same.
+// to records whose places lie inside it, as every data format; what is written of a record is JSON
+// again; and the vector and the plain scanner see the same.
 #include <cstdlib>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "chat/chunk_parser.h"
 #include "chat/json_blocks.h"
 #include "chat/record_reader.h"
+#include "chat/record_writer.h"
 
 namespace {
 
@@ -23,16 +26,18 @@ struct Outcome {
   std::vector<Conversation> records;
 };
 
-Outcome read_all(std::string_view text, size_t block_size) {
+Outcome read_all(std::string_view text, size_t block_size,
+                 const std::string& format = fastsft::kAutoFormat) {
   Outcome outcome;
   fastsft::TextSource source{std::string(text)};
   fastsft::RecordReader reader(source, "data", block_size);
-  fastsft::ChunkParser parser("data");
+  std::optional<fastsft::ChunkParser> parser;
   fastsft::RecordChunk chunk;
   std::vector<Conversation> records;
   try {
     while (reader.next(chunk)) {
-      parser.parse(chunk, fastsft::Share(), records);
+      if (!parser) parser.emplace("data", fastsft::choose_format(chunk, format));
+      parser->parse(chunk, fastsft::Share(), records);
       check(static_cast<int64_t>(records.size()) == chunk.num_records);
       for (Conversation& record : records) {
         const auto place = fastsft::find_place(chunk, record, 0);
@@ -63,6 +68,30 @@ void check_records(const Outcome& outcome, size_t size) {
   }
 }
 
+void check_written(const std::vector<Conversation>& records) {
+  for (const auto format : {fastsft::WrittenFormat::kSharegpt, fastsft::WrittenFormat::kMessages}) {
+    const fastsft::RecordWriter writer(format);
+    for (const Conversation& record : records) {
+      std::string text;
+      if (writer.write(record, text)) {
+        check(text.empty());
+        continue;
+      }
+      fastsft::JsonScanner scanner(text);
+      scanner.skip();
+      scanner.expect_end();
+    }
+  }
+}
+
+void check_formats(std::string_view text) {
+  for (const std::string& name : fastsft::DataFormats::instance().names()) {
+    const Outcome outcome = read_all(text, text.size() + 64, name);
+    check_records(outcome, text.size());
+    check_written(outcome.records);
+  }
+}
+
 void check_scanners(std::string_view text) {
   const size_t count = text.size() / fastsft::kJsonBlockSize;
   std::vector<fastsft::JsonBlock> vector(count), plain(count);
@@ -86,6 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(without_excerpt(whole.error) == without_excerpt(parts.error));
   if (whole.error.empty()) check(whole.records.size() == parts.records.size());
   check_records(whole, size);
+  check_formats(text);
   check_scanners(text);
   return 0;
 }

@@ -222,7 +222,8 @@ def table() -> str:
     rows = "\n".join(f"| {kind} | {one} | {other} |" for kind, _, one, other in KINDS)
     return f"""# What becomes of malformed records
 
-Made from `tests/support/malformed.py`. "stops" is `--on_bad_sample error`, the default of
+Made from `tests/support/malformed.py`: records of a file in FastChat's own format, `--data_format sharegpt`.
+"stops" is `--on_bad_sample error`, the default of
 `--mask_policy fastchat`; with `skip` the record is excluded and counted. `--mask_policy spans` skips by
 default; with `error` it stops where fastchat does, unless it can read the record (role aliases, text parts).
 The word before the colon is the outcome, the words after it are the names in `data_report.json`:

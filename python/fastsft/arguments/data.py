@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastsft.arguments.support import used
-from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
+from fastsft.sources.data_files import MAX_RECORD_BYTES, check_data_format, data_files
 
 
 @dataclass
@@ -31,6 +31,12 @@ class DataArguments:
     on_bad_sample: Literal["error", "skip", "repair"] | None = used(
         None, "records that FastChat cannot read; default error, with spans skip"
     )
+    data_format: str = used(
+        "auto", "what records are: auto, sharegpt, messages, alpaca, prompt_completion, text"
+    )
+    overlong: Literal["truncate", "split"] = used(
+        "truncate", "conversations longer than a row: truncate, or split as FastChat's own script"
+    )
     check_data: bool = used(False, "label the data, print the report and stop before weights are loaded")
     dump_masked: int = used(0, "print this many samples with learned text marked")
     report_bad: str | None = used(
@@ -50,5 +56,6 @@ class DataArguments:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
+        check_data_format(self.data_format)
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")

@@ -32,7 +32,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         inspection = setup.survey(
-            args.data, choice, show_progress=True, max_record_bytes=args.max_record_bytes
+            args.data,
+            choice,
+            show_progress=True,
+            max_record_bytes=args.max_record_bytes,
+            data_format=args.data_format,
         )
     except (ValueError, OSError) as error:
         complain("inspect", error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fastsft import _C
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.data.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
@@ -40,6 +41,8 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
         help="accept user, assistant, ... too",
     )  # fmt: skip
     parser.add_argument("--on_bad_sample", choices=["error", "skip", "repair"])
+    parser.add_argument("--overlong", choices=["truncate", "split"], default="truncate")
+    add_format_argument(parser)
     parser.add_argument(
         "--max_record_bytes",
         type=int,
@@ -49,9 +52,19 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
     )
 
 
+def add_format_argument(parser: argparse.ArgumentParser) -> None:
+    """--data_format."""
+    parser.add_argument(
+        "--data_format",
+        choices=["auto", *_C.data_formats()],
+        default="auto",
+        help="what records are; default: as they say",
+    )
+
+
 def setup_from(args: Any) -> InspectionSetup:
     """ValueError for options that contradict each other and for a model that cannot be used."""
-    names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample")
+    names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample", "overlong")
     settings = LabelSettings(
         mask_policy=args.mask_policy or "fastchat",
         role_map=parse_role_map(args.role_map),

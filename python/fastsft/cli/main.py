@@ -16,7 +16,7 @@ COMMANDS = {
     "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
     "chat": ("fastsft.cli.chat", "talk to a model that was trained"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
-    "data": ("fastsft.cli.data", "data report FILE: the numbers of a data set"),
+    "data": ("fastsft.cli.data", "data report FILE: its numbers; data convert IN OUT: another format"),
     "doctor": ("fastsft.cli.doctor", "check flags, model, data, disk, memory and ranks before a run"),
     "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
     "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),

@@ -36,7 +36,12 @@ def label_conversation_file(
     if not spans:
         refuse_template()
     if native is None and not spans:
-        records = read_records(data_files(str(path)), options.max_record_bytes)
+        if settings.overlong != "truncate":
+            raise ValueError(
+                f"--overlong {settings.overlong}: {type(tokenizer).__name__} has no native equal in fastsft; "
+                "load the tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
+            )
+        records = read_records(data_files(str(path)), options.max_record_bytes, options.data_format)
         return label_sources(sources_of(records), tokenizer)
     if native is None:
         raise ValueError(

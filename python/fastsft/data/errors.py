@@ -61,11 +61,11 @@ def hinted_encoding() -> Iterator[None]:
         raise DataError(f"{error}{hint}") from None
 
 
-def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
+def raise_first(faults: list[Any], num_faults: int | None = None, num_sound: int = 1) -> None:
     """Raise the fault that FastChat would meet first: it renders every text before it tokenises one.
 
     num_faults: of all records of a file, of which `faults` are the first; the message then names the flags
-    that help.
+    that help. num_sound: its other records; where there is none, leaving out is no help.
     """
     if not faults:
         return
@@ -74,17 +74,22 @@ def raise_first(faults: list[Any], num_faults: int | None = None) -> None:
     told = f"{source}: {fault}" if source else str(fault)
     told += encoding_hint(told)
     if num_faults is not None:
-        told += _ways_out(fault)
+        told += _ways_out(fault, num_sound > 0)
         if num_faults > 1:
-            told += f" ({num_faults} records are at fault; --report_bad FILE lists them)"
+            count = f"{'' if num_sound else 'all '}{num_faults}"
+            told += f" ({count} records are at fault; --report_bad FILE lists them)"
     elif len(faults) > 1:
         told += f" ({len(faults)} records are at fault)"
     raise _KINDS[fault.kind](told)
 
 
-def _ways_out(fault: Any) -> str:
+def _ways_out(fault: Any, may_skip: bool) -> str:
     """The things that a run can do about a record of a file."""
     if fault.always_stops:
+        return ""
+    if not may_skip and fault.remark == "no_conversations":
+        return f"; these data formats are read: {', '.join(format_titles())}"
+    if not may_skip:
         return ""
     named = (
         "--role_map NAME=user (or =assistant) tells what a role is, "
@@ -92,3 +97,10 @@ def _ways_out(fault: Any) -> str:
         else ""
     )
     return f"; {named}--on_bad_sample skip leaves such records out"
+
+
+def format_titles() -> list[str]:
+    """Names of the data formats, for people."""
+    from fastsft import _C
+
+    return [_C.find_data_format(name).title for name in _C.data_formats()]

@@ -31,13 +31,15 @@ from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, o
 class FileOptions:
     """`data_cache`: where labelled rows are kept. `report_bad`: where bad records are listed.
 
-    `max_record_bytes`: how long a record may be.
+    `max_record_bytes`: how long a record may be. `data_format`: a name of `_C.data_formats()`, or "auto" for
+    what the records of each file say.
     """
 
     data_cache: str | None = None
     report_bad: str | None = None
     show_progress: bool = True
     max_record_bytes: int = MAX_RECORD_BYTES
+    data_format: str = "auto"
 
     @classmethod
     def from_arguments(cls, data_args: Any) -> FileOptions:
@@ -46,6 +48,7 @@ class FileOptions:
             getattr(data_args, "data_cache", "none"),
             getattr(data_args, "report_bad", None),
             max_record_bytes=getattr(data_args, "max_record_bytes", MAX_RECORD_BYTES),
+            data_format=getattr(data_args, "data_format", "auto"),
         )
 
 
@@ -67,7 +70,7 @@ def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) 
         labelled = relay(job.label, job.open) if launch().world_size > 1 else job.label()
     if options.report_bad and launch().rank == 0:
         write_for_flag(options.report_bad, labelled.bad_records, "--report_bad")
-    raise_first(labelled.faults, num_faults=labelled.num_faults)
+    raise_first(labelled.faults, labelled.num_faults, labelled.report.num_records)
     return labelled
 
 
@@ -105,7 +108,7 @@ class _CachedJob:
 
     def _key(self) -> str:
         streams = [digest.hexdigest() for digest in self._streams]
-        options = self._labeller.options.fingerprint
+        options = [self._labeller.options.fingerprint, self._options.data_format]
         return cache_key(self._files, self._directory, self._tokenizer, options, streams)
 
 
@@ -115,7 +118,9 @@ def _label(
     _check_streams(files, writer)
     watches, limit = iter(streams or []), options.max_record_bytes
     inputs = [
-        open_input(file, next(watches).update if streams and file.is_stream else None, limit)
+        open_input(
+            file, next(watches).update if streams and file.is_stream else None, limit, options.data_format
+        )
         for file in files
     ]
     total = None if any(file.is_stream for file in files) else sum(map(_size, files))

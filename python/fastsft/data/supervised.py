@@ -17,7 +17,8 @@ from fastsft.data.called_rows import called_columns, refuse_label_flags
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
-from fastsft.data.errors import DataError
+from fastsft.data.dropped_records import check_dropped as check_dropped
+from fastsft.data.format_lines import format_lines
 from fastsft.data.label_files import FileOptions
 from fastsft.data.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows
@@ -290,18 +291,28 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     for name in (kind, "preprocess"):
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
             refuse_label_flags(data_args, name)
-            return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
+            records = read_records(
+                data_files(str(path)), data_format=getattr(data_args, "data_format", "auto")
+            )
+            return current(kind)(records, tokenizer=tokenizer)
     settings = LabelSettings.from_arguments(data_args)
     options = FileOptions.from_arguments(data_args)
+    if data_args.lazy_preprocess and settings.overlong == "split":
+        raise ValueError(
+            "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them out"
+        )
     rows = label_conversation_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             _say(line)
+    for line in format_lines(data_files(str(path)), rows.report):
+        tell(line)
     tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
     if data_args.lazy_preprocess:
         files, limit = data_files(str(path)), options.max_record_bytes
-        return LazySupervisedDataset.from_rows(rows, tokenizer, partial(read_records, files, limit))
+        read = partial(read_records, files, limit, options.data_format)
+        return LazySupervisedDataset.from_rows(rows, tokenizer, read)
     return SupervisedDataset.from_rows(rows)
 
 
@@ -315,19 +326,6 @@ _CONSTRUCTORS = {kind.__name__: _constructor_of(kind) for kind in (SupervisedDat
 def _has_other_constructor(kind: str) -> bool:
     own = current(kind)
     return _constructor_of(own) != _CONSTRUCTORS[kind]
-
-
-def check_dropped(path: str, report: Any, max_dropped: float) -> None:
-    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
-    missing, total = report.num_without_labels, report.num_records
-    if report.num_learned > 0 and missing <= max_dropped * total:
-        return
-    if total == 0:
-        raise DataError(f"{path}: expected conversations, got none")
-    reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
-    if report.num_learned == 0:
-        reason = "nothing in this file is learned"
-    raise DataError(f"{path}: {reason}; {report.summary()}")
 
 
 def _say(*words: Any) -> None:

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from fastsft import _C
+from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError, raise_first
-from fastsft.data.supervised import check_dropped
 from fastsft.data.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError
@@ -51,7 +51,7 @@ def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
     heads = _heads(files, run)
     labeller = run.need("labeller", "a tokenizer and a chat template")
     labelled = _C.label_inputs([head for head, _ in heads], labeller)
-    raise_first(labelled.faults, num_faults=labelled.num_faults)
+    raise_first(labelled.faults, labelled.num_faults, labelled.report.num_records)
     is_all = len(heads) == len(files) and all(whole for _, whole in heads)
     text = _text(run, files, heads, labelled)
     try:
@@ -70,7 +70,7 @@ def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
-            heads.append(head_of(file, run.records))
+            heads.append(head_of(file, run.records, run.data_args.data_format))
         else:
             with open_regular(file.path, "a file of data") as opened:
                 opened.read(1)
@@ -78,7 +78,8 @@ def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
 
 
 def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: Any) -> str:
-    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+    kinds = ", ".join(dict.fromkeys(use.title for use in labelled.report.formats if use.title))
+    count = f"{len(files)} file{'' if len(files) == 1 else 's'} of {kinds or 'no records'}"
     left = len(files) - len(heads)
     whole = all(is_whole for _, is_whole in heads)
     first = f"the first {run.records} records{' of each' if len(files) > 1 else ''}"

@@ -17,7 +17,7 @@ _BOM = b"\xef\xbb\xbf"
 _PART = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)|[\[\]{},]', re.S)
 
 
-def head_of(file: DataFile, records: int) -> tuple[Any, bool]:
+def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[Any, bool]:
     """The native input of at most `records` records, and whether these are all of the file.
 
     Places in messages about them are those of the file. DataError when one record fills 64 MiB.
@@ -25,7 +25,8 @@ def head_of(file: DataFile, records: int) -> tuple[Any, bool]:
     from fastsft import _C
 
     data, is_all = _read_head(open_reader(file), records, file.path)
-    return _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES), is_all
+    head = _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES, data_format)
+    return head, is_all
 
 
 def _read_head(read: Callable[[int], bytes], records: int, name: str) -> tuple[bytes, bool]:

@@ -63,6 +63,7 @@ def inspect(
     role_map: str | dict[str, str] | None = None,
     show_progress: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    data_format: str = "auto",
     **settings: Any,
 ) -> Inspection:
     """Label `data` as training would, without weights, and explain `n` of its records.
@@ -71,16 +72,18 @@ def inspect(
     --data_path takes (files, patterns, weights, "-"), or records. model_max_length: default 512, as in
     training; of a Tokenizer, its own. record: an id, or a record's number in its file. only: what became of a
     record ("dropped", "truncated", "stopped", ...) or why ("embedded_eos", ...). random: by `seed`, instead
-    of the first. max_record_bytes: of a file, what one record may have. settings: mask_policy, template,
-    chat_template_name, train_turns, role_aliases, on_bad_sample (labelling.LabelSettings). ValueError for
-    options and data that cannot be used.
+    of the first. max_record_bytes: of a file, what one record may have. data_format: what records are,
+    default as they say. settings: mask_policy, template, chat_template_name, train_turns, role_aliases,
+    on_bad_sample, overlong (labelling.LabelSettings). ValueError for options and data that cannot be used.
     """
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
     )
     roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
     setup = prepare(model, LabelSettings(role_map=roles, **settings), model_max_length)
-    return setup.survey(data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes)
+    return setup.survey(
+        data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes, data_format=data_format
+    )
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,10 @@ class InspectionSetup:
         *,
         show_progress: bool = False,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        data_format: str = "auto",
     ) -> Inspection:
         """Read all of `data` once. ValueError for data in which no record can be found, or one is longer."""
-        name, inputs, size = _inputs(data, max_record_bytes)
+        name, inputs, size = _inputs(data, max_record_bytes, data_format)
         progress = LabelProgress(size, shown=show_progress)
         try:
             with hinted_encoding():
@@ -173,10 +177,11 @@ def _tokenizer(model: Any, model_max_length: int | None) -> Any:
     return Tokenizer.from_pretrained(model, model_max_length=length)
 
 
-def _inputs(data: Any, max_record_bytes: int) -> tuple[str, list[Any], int | None]:
+def _inputs(data: Any, max_record_bytes: int, data_format: str) -> tuple[str, list[Any], int | None]:
     if not isinstance(data, str | Path):
-        return "records", [_C.DataInput("records", JsonArray(data).read)], None
+        return "records", [_C.DataInput("records", JsonArray(data).read, data_format=data_format)], None
     files = data_files(str(data))
     is_stream = any(file.is_stream for file in files)
     size = None if is_stream else sum(os.path.getsize(file.path) for file in files)
-    return str(data), [open_input(file, None, max_record_bytes) for file in files], size
+    inputs = [open_input(file, None, max_record_bytes, data_format) for file in files]
+    return str(data), inputs, size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastsft.data.format_lines import describe_use
 from fastsft.inspection.histogram import bars, median
 from fastsft.runtime.terminal_text import one_line, visible
 
@@ -92,6 +93,8 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     report, labels = inspection.report, inspection.labelling
     of_tokens = inspection.unit == "tokens"
     yield f"  data      {one_line(inspection.data)}"
+    for line in list(dict.fromkeys(describe_use(use) for use in report.formats if use.num_records))[:5]:
+        yield f"  format    {one_line(line)}"
     yield f"  model     {one_line(inspection.model)}" + (
         "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
     )

@@ -15,13 +15,15 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from fastsft.runtime.regular_files import check_name, open_regular
+from fastsft.sources.converted_records import as_sharegpt
+from fastsft.sources.data_directories import files_of_directory
 from fastsft.sources.json_lines import JsonArray, JsonLines
 from fastsft.sources.packed_files import GzipStream, ZstandardStream
-from fastsft.sources.parquet_lines import ParquetLines
+from fastsft.sources.table_lines import TableLines, is_table
 from fastsft.sources.waiting_pipe import open_data
 
-__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "data_files", "open_input",
-           "open_reader", "read_records"]  # fmt: skip
+__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "check_data_format", "data_files",
+           "open_input", "open_reader", "read_records"]  # fmt: skip
 
 MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
 
@@ -45,9 +47,9 @@ class DataFile:
 def data_files(spec: str) -> list[DataFile]:
     """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
 
-    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it
-    matches, in order of name. A file whose name is the whole item is taken as it is. ValueError for what does
-    not exist.
+    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it matches, in
+    order of name, and a directory its files (sources/data_directories.py). A file whose name is the whole
+    item is taken as it is. ValueError for what does not exist.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")
@@ -74,21 +76,30 @@ def _expand(item: str) -> Iterator[DataFile]:
     if not found:
         raise ValueError(f"{path} is not a file, and no file's name matches it")
     for each in found:
-        if os.path.isdir(each):
-            raise ValueError(f"{each} is a directory; name its files: {each.rstrip('/')}/*.jsonl")
-        yield DataFile(each, weight)
+        for path in files_of_directory(each) if os.path.isdir(each) else [each]:
+            yield DataFile(path, weight)
+
+
+def check_data_format(name: str) -> None:
+    """ValueError that lists the formats for what is neither one of them nor "auto"."""
+    from fastsft import _C
+
+    known = ["auto", *_C.data_formats()]
+    if name not in known:
+        raise ValueError(f"--data_format: expected one of {', '.join(known)}, got {name!r}")
 
 
 def open_input(
     file: DataFile,
     watch: Callable[[bytes], None] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    data_format: str = "auto",
 ) -> Any:
     """The native input (_C.DataInput) of a file; its format is known by its first bytes, not by its name.
 
-    JSON is read natively; gzip, Zstandard (package zstandard) and Parquet (package pyarrow) by their
+    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) by their
     libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
-    max_record_bytes: a longer record stops the reading.
+    max_record_bytes: a longer record stops the reading. data_format: what records are, or "auto".
     """
     from fastsft import _C
 
@@ -96,18 +107,18 @@ def open_input(
     if not file.is_stream:
         with open_regular(file.path, "a data file") as opened:
             if not _is_packed(opened.read(4)):
-                return _C.DataInput(file.path, file.path, file.weight, limit)
-    return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit)
+                return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
+    return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit, data_format)
 
 
 def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) -> Callable[[int], bytes]:
-    """`read(size)` of the JSON in a file, unpacked; of Parquet, the records as lines."""
+    """`read(size)` of the JSON in a file, unpacked; of Parquet and Arrow, the records as lines."""
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
     stream: Any = raw
-    if start == b"PAR1":
-        _check_installed("pyarrow", file, "Parquet", "parquet")
-        stream = ParquetLines(raw, _name(file))
+    if is_table(start):
+        _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow", "parquet")
+        stream = TableLines(raw, _name(file))
     elif start[:2] == b"\x1f\x8b":
         stream = GzipStream(raw, _name(file))
     elif _is_zstandard(start):
@@ -116,24 +127,28 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
     return _guarded(stream, _name(file), watch)
 
 
-def read_records(files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> list[Any]:
+def read_records(
+    files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES, data_format: str = "auto"
+) -> list[Any]:
     """All records of files as Python objects, each as often as its file's weight says.
 
-    ValueError naming the file for what is no JSON, and for a record of more than max_record_bytes.
+    Records of other data formats than ShareGPT become records of that. ValueError naming the file for what is
+    no JSON, and for a record of more than max_record_bytes.
     """
     from fastsft import _C
 
     records = []
     for file in files:
-        for number, record in enumerate(_parsed(file, max_record_bytes)):
+        for number, record in enumerate(_parsed(file, max_record_bytes, data_format)):
             records.extend([record] * _C.copies_of_record(file.weight, number))
     return records
 
 
-def _parsed(file: DataFile, limit: int) -> list[Any]:
+def _parsed(file: DataFile, limit: int, data_format: str) -> list[Any]:
     read = open_reader(file)
     try:
-        text = b"".join(iter(partial(read, 1 << 20), b"")).decode("utf-8-sig")
+        data = b"".join(iter(partial(read, 1 << 20), b""))
+        text = as_sharegpt(data, _name(file), data_format).decode("utf-8-sig")
         if text.lstrip(" \n\t\r")[:1] == "[":
             found: list[Any] = json.loads(text)
         else:
@@ -164,7 +179,7 @@ def _name(file: DataFile) -> str:
 
 
 def _is_packed(start: bytes) -> bool:
-    return start[:2] == b"\x1f\x8b" or start == b"PAR1" or _is_zstandard(start)
+    return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start)
 
 
 def _is_zstandard(start: bytes) -> bool:

@@ -63,7 +63,7 @@ def test_heads_are_the_first_records(form: str, wanted: int, tmp_path: Path) -> 
     (tmp_path / "data.json").write_text(text)
     read, whole = [], False
 
-    def take(name: str, reader: Callable[[int], bytes], weight: float, limit: int) -> None:
+    def take(name: str, reader: Callable[[int], bytes], weight: float, limit: int, kind: str) -> None:
         read.append(reader(1 << 20))
 
     with pytest.MonkeyPatch.context() as patch:

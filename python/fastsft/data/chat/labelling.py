@@ -21,7 +21,8 @@ class LabelSettings:
 
     mask_policy: "fastchat" or "spans". template: a name of `chat_templates()`, one of FastChat's spellings,
     "model" for the model's own, or None. train_turns: "all" or "last". role_map: name in the data -> role.
-    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
+    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default. overlong:
+    "truncate", or "split" as FastChat's data/split_long_conversation.py does.
     """
 
     mask_policy: str = "fastchat"
@@ -31,6 +32,7 @@ class LabelSettings:
     role_map: dict[str, str] = field(default_factory=dict)
     role_aliases: bool = False
     on_bad_sample: str | None = None
+    overlong: str = "truncate"
 
     @classmethod
     def from_arguments(cls, data_args: Any) -> LabelSettings:
@@ -42,6 +44,7 @@ class LabelSettings:
             "train_turns",
             "role_aliases",
             "on_bad_sample",
+            "overlong",
         )
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
         return cls(role_map=parse_role_map(getattr(data_args, "role_map", None)), **given)
@@ -99,6 +102,7 @@ def make_labeller(
             role_map=chosen.role_map,
             role_aliases=chosen.role_aliases,
             on_bad_sample=chosen.bad_sample_rule,
+            overlong=chosen.overlong,
         )
         return _C.Labeller(native, options, model)
 

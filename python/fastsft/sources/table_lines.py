@@ -1,4 +1,4 @@
-"""The records of a Parquet file as JSON lines, read by a process with a limit of memory."""
+"""The records of a Parquet or Arrow file as JSON lines, read by a process with a limit of memory."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ from typing import BinaryIO
 
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.sources.packed_files import ExpansionLimit
+from fastsft.sources.table_program import FIELDS_VARIABLE
 
 # Threads and reserves of the library count as memory.
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
           "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}  # fmt: skip
 
 
-class ParquetLines:
+def is_table(start: bytes) -> bool:
+    """The first four bytes are those of Parquet, or of Arrow as a stream (as `datasets` saves) or a file."""
+    return start in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff")
+
+
+class TableLines:
     """Starts the process with the first read. `raw`: the file, seekable. ValueError without pyarrow."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         if not raw.seekable():
             raise ValueError(
-                f"{name}: Parquet cannot be read from a pipe, its end comes first; name the file"
+                f"{name}: Parquet and Arrow cannot be read from a pipe, which has no way back; name the file"
             )
         self._raw, self._name = raw, name
-        self._command = isolated_command("fastsft.sources.parquet_program", ("pyarrow", "numpy"))
+        self._command = isolated_command("fastsft.sources.table_program", ("pyarrow", "numpy"))
         self._process: subprocess.Popen[bytes] | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         size = os.fstat(raw.fileno()).st_size
@@ -58,10 +64,10 @@ class ParquetLines:
             self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._raw.seek(0)
+        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # what was peeked at is not at its beginning
         self._process = subprocess.Popen(
             self._command, stdin=self._raw, stdout=subprocess.PIPE, stderr=self._said,
-            env={**isolated_environment(), **_SMALL},
+            env={**isolated_environment(), **_SMALL, FIELDS_VARIABLE: ",".join(_known_fields())},
         )  # fmt: skip
         return self._process
 
@@ -71,3 +77,11 @@ class ParquetLines:
         if status < 0:
             return f"its reader was ended by signal {-status}, as for lack of memory"
         return lines[-1] if lines else f"its reader ended with status {status}"
+
+
+def _known_fields() -> list[str]:
+    """Fields that some data format uses."""
+    from fastsft import _C
+
+    formats = [_C.find_data_format(name) for name in _C.data_formats()]
+    return sorted({"id", "train", *(name for each in formats for name in each.names)})

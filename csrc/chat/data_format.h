@@ -1,0 +1,101 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat/conversation.h"
+#include "chat/json_scanner.h"
+#include "core/registry.h"
+
+namespace fastsft {
+
+// A field of a record as far as its format is told by it. A field that is null counts as missing.
+struct FieldSketch {
+  std::string name;
+  ValueKind kind = ValueKind::kMissing;
+  std::optional<MessageNames> messages;  // of a list of messages
+};
+
+struct RecordSketch {
+  std::vector<FieldSketch> fields;
+
+  // Null where there is none.
+  const FieldSketch* find(const std::string& name) const;
+  bool has(const std::string& name) const { return find(name) != nullptr; }
+};
+
+// Names of fields that hold something and are not used, each once, the first few of them.
+class UnusedFields {
+ public:
+  // The value that comes next in `scanner` is skipped.
+  void skip(const std::string& prefix, const std::string& name, JsonScanner& scanner);
+  void add(const std::string& name);
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// Turns the fields of records into conversations, one record after the other.
+class FieldReader {
+ public:
+  explicit FieldReader(UnusedFields& unused) : unused_(unused) {}
+  virtual ~FieldReader() = default;
+  // Before the first field of a record. The one before may have ended in the middle, at a fault.
+  virtual void begin() {}
+  // Reads the value that comes next in `scanner`, of the field `name`. False, with nothing read,
+  // when the format does not use the field.
+  virtual bool read(const std::string& name, JsonScanner& scanner, Conversation& record) = 0;
+  // After the last field of a record.
+  virtual void finish(Conversation&) {}
+
+ protected:
+  UnusedFields& unused_;
+};
+
+// A data format: which records are of it, and how they become conversations. A new format is one
+// new file in formats/ that registers itself.
+struct DataFormat {
+  std::string title;   // "Alpaca"
+  std::string fields;  // "instruction, output and, where there are, input, history, system"
+  int rank = 0;        // where records are of two formats, that of the lower rank
+  // The fields it may use, whatever their type. Lists of messages need not be among them.
+  std::vector<std::string> names{};
+  // Of a record of this format the name of its list of messages, "" for none and for
+  // "conversations" and "messages"; null for another record.
+  std::optional<std::string> (*match)(const RecordSketch&) = nullptr;
+  std::unique_ptr<FieldReader> (*make_reader)(const std::string& column,
+                                              UnusedFields& unused) = nullptr;
+};
+
+struct DataFormatTag {
+  static constexpr const char* kNoun = "data format";
+};
+using DataFormats = Registry<DataFormatTag, DataFormat>;
+
+// The format of a file.
+struct FormatChoice {
+  std::string name = "sharegpt";
+  std::string column{};
+
+  const DataFormat& format() const { return DataFormats::instance().get(name); }
+  // "Alpaca", "messages (dialogue)".
+  std::string describe() const;
+  bool operator==(const FormatChoice&) const = default;
+};
+
+// --data_format for "as the records say".
+inline constexpr const char* kAutoFormat = "auto";
+
+// Throws std::invalid_argument for a name that is neither a format nor "auto".
+void check_format_name(const std::string& name);
+
+// The value that comes next, which is read: the fields of an object, none of anything else.
+RecordSketch sketch_record(JsonScanner& scanner);
+
+// The format of a record; null when it is of none. `name`: only this format, or any.
+std::optional<FormatChoice> match_format(const RecordSketch& record, const std::string& name);
+
+}  // namespace fastsft

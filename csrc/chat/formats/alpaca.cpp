@@ -1,0 +1,121 @@
+#include "chat/message_fields.h"
+#include "chat/plain_fields.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+// {"instruction", "input", "output"}, with "history" and "system" as LLaMA-Factory has them. The
+// user says instruction and input, a line break between them.
+class AlpacaReader : public FieldReader {
+ public:
+  using FieldReader::FieldReader;
+
+  void begin() override {
+    instruction_ = input_ = output_ = PlainField();
+    history_.clear();
+    history_fault_.clear();
+  }
+
+  bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override {
+    if (name == "system") {
+      read_text(scanner, record.system);
+    } else if (name == "history") {
+      read_history(scanner);
+    } else if (PlainField* field = find(name)) {
+      scanner.peek();
+      field->byte = scanner.byte();
+      field->value = scanner.read_value();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  void finish(Conversation& record) override {
+    record.messages = std::move(history_);
+    const bool has_instruction = instruction_.is_set();
+    if (!history_fault_.empty()) {
+      refuse_fields(record, std::move(history_fault_));
+    } else if (!has_instruction || !output_.is_set()) {
+      const char* missing = has_instruction ? "output" : "instruction";
+      refuse_fields(record, concat("no \"", missing, "\"; an Alpaca record has instruction and ",
+                                   "output, and may have input, history and system"));
+    } else {
+      record.messages.push_back(plain_message("human", make_prompt(), "instruction"));
+      record.messages.push_back(plain_message("gpt", std::move(output_), "output"));
+    }
+    settle_fields(record);
+  }
+
+ private:
+  PlainField* find(const std::string& name) {
+    return name == "instruction" ? &instruction_
+           : name == "input"     ? &input_
+           : name == "output"    ? &output_
+                                 : nullptr;
+  }
+
+  // What is no text stays as it is, for the mask policy to judge.
+  PlainField make_prompt() {
+    if (!input_.value.is_true) return std::move(instruction_);
+    if (!instruction_.value.is_true || !input_.value.is_text()) return std::move(input_);
+    if (instruction_.value.is_text()) instruction_.value.text += "\n" + input_.value.text;
+    return std::move(instruction_);
+  }
+
+  void read_history(JsonScanner& scanner) {
+    history_.clear();
+    history_fault_.clear();
+    const ValueKind kind = scanner.peek();
+    if (kind != ValueKind::kArray) {
+      scanner.skip();
+      if (kind != ValueKind::kNull) refuse_history(describe(kind));
+      return;
+    }
+    scanner.enter_array();
+    while (scanner.next_item()) read_pair(scanner);
+  }
+
+  void read_pair(JsonScanner& scanner) {
+    if (scanner.peek() != ValueKind::kArray) {
+      refuse_history(concat("a list with ", describe(scanner.peek())).c_str());
+      return scanner.skip();
+    }
+    size_t count = 0;
+    scanner.enter_array();
+    while (scanner.next_item()) {
+      scanner.peek();
+      const int64_t byte = scanner.byte();
+      history_.push_back(plain_message(count++ % 2 == 0 ? "human" : "gpt",
+                                       {scanner.read_value(), byte}, "history"));
+    }
+    if (count != 2) refuse_history(concat("a list with a list of ", count).c_str());
+  }
+
+  void refuse_history(const char* got) {
+    history_fault_ =
+        concat("\"history\" is ", got, "; expected a list of [instruction, output] pairs");
+  }
+
+  PlainField instruction_, input_, output_;
+  std::vector<Message> history_;
+  std::string history_fault_;
+};
+
+const bool kAlpacaRegistered = DataFormats::instance().add(
+    "alpaca",
+    {.title = "Alpaca",
+     .fields = "instruction, output and, where there are, input, history, system",
+     .rank = 0,
+     .names = {"instruction", "input", "output", "history", "system"},
+     .match = [](const RecordSketch& record) -> std::optional<std::string> {
+       const bool is_one = record.has("instruction") && record.has("output");
+       return is_one && !has_standard_list(record) ? std::optional<std::string>("") : std::nullopt;
+     },
+     .make_reader = [](const std::string&, UnusedFields& unused) -> std::unique_ptr<FieldReader> {
+       return std::make_unique<AlpacaReader>(unused);
+     }});
+
+}  // namespace
+}  // namespace fastsft

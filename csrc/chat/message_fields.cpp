@@ -1,0 +1,160 @@
+#include "chat/message_fields.h"
+
+namespace fastsft {
+namespace {
+
+// Whether the next value is {"type": "text", "text": "..."}.
+bool read_part(JsonScanner& scanner, std::string& type, std::string& text) {
+  type.clear();
+  text.clear();
+  if (scanner.peek() != ValueKind::kObject) {
+    scanner.skip();
+    return false;
+  }
+  bool has_text = false;
+  std::string key;
+  scanner.enter_object();
+  while (scanner.next_key(key)) {
+    const bool is_string = scanner.peek() == ValueKind::kString;
+    if (key == "text") has_text = is_string;
+    if (is_string && (key == "type" || key == "text")) {
+      scanner.read_string(key == "type" ? type : text);
+    } else {
+      scanner.skip();
+    }
+  }
+  return has_text && type == "text";
+}
+
+}  // namespace
+
+void read_text(JsonScanner& scanner, Value& value) {
+  value = Value();
+  if (scanner.peek() != ValueKind::kArray) {
+    value = scanner.read_value();
+    return;
+  }
+  value.kind = ValueKind::kArray;
+  value.is_text_parts = true;
+  std::string type, part, joined, other;
+  scanner.enter_array();
+  while (scanner.next_item()) {
+    value.is_true = true;
+    const bool is_text = read_part(scanner, type, part);
+    if (!is_text && value.is_text_parts) other = type;
+    value.is_text_parts = value.is_text_parts && is_text;
+    if (value.is_text_parts) joined += part;
+  }
+  value.text = value.is_text_parts ? std::move(joined) : std::move(other);
+}
+
+void MessageReader::read_list(JsonScanner& scanner, Conversation& record) {
+  record.messages.clear();
+  record.messages_kind = scanner.peek();
+  if (record.messages_kind != ValueKind::kArray) {
+    record.messages_empty = !scanner.read_value().is_true;
+    return;
+  }
+  scanner.enter_array();
+  while (scanner.next_item()) read_message(scanner, record.messages.emplace_back());
+  record.messages_empty = record.messages.empty();
+}
+
+void MessageReader::read_message(JsonScanner& scanner, Message& message) {
+  message.kind = scanner.peek();
+  message.byte = scanner.byte();
+  if (message.kind != ValueKind::kObject) return scanner.skip();
+  Value role, content;
+  scanner.enter_object();
+  while (scanner.next_key(key_)) {
+    if (key_ == "from") {
+      message.from = scanner.read_value();
+    } else if (key_ == "role") {
+      role = scanner.read_value();
+    } else if (key_ == "value") {
+      read_text(scanner, message.value);
+    } else if (key_ == "content") {
+      read_text(scanner, content);
+    } else if (key_ == "train") {
+      message.train = scanner.peek();
+      scanner.skip();
+    } else {
+      unused_.skip("a message's ", key_, scanner);
+    }
+  }
+  settle_names(message, std::move(role), std::move(content));
+}
+
+void MessageReader::settle_names(Message& message, Value role, Value content) {
+  const auto is_unset = [](const Value& value, bool may_be_null) {
+    return value.kind == ValueKind::kMissing || (may_be_null && value.kind == ValueKind::kNull);
+  };
+  message.named_role = role.kind != ValueKind::kMissing && is_unset(message.from, true);
+  message.named_content =
+      content.kind != ValueKind::kMissing && is_unset(message.value, message.named_role);
+  if (message.named_role) message.from = std::move(role);
+  if (message.named_content) message.value = std::move(content);
+}
+
+bool MessageListReader::read(const std::string& name, JsonScanner& scanner, Conversation& record) {
+  if (name == "system") {
+    read_text(scanner, record.system);
+    return true;
+  }
+  if (column_.empty()) return read_standard(name, scanner, record);
+  if (name != column_) return false;
+  messages_.read_list(scanner, record);
+  return true;
+}
+
+bool MessageListReader::read_standard(const std::string& name, JsonScanner& scanner,
+                                      Conversation& record) {
+  const bool is_known = record.messages_kind != ValueKind::kMissing;
+  const bool has_messages = is_known && record.shape == RecordShape::kMessages;
+  const bool has_conversations = is_known && record.shape == RecordShape::kConversations &&
+                                 record.messages_kind != ValueKind::kNull;
+  // A table of both shapes has null in the column that is not a record's own.
+  if (name == "conversations" && has_messages && scanner.peek() == ValueKind::kNull) {
+    scanner.skip();
+  } else if (name == "conversations") {
+    record.shape = RecordShape::kConversations;
+    messages_.read_list(scanner, record);
+  } else if (name == "messages" && !has_conversations) {
+    record.shape = RecordShape::kMessages;
+    messages_.read_list(scanner, record);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void MessageListReader::finish(Conversation& record) {
+  record.names = names_;
+  record.is_fastchats = column_.empty() && names_ == MessageNames::kFromValue;
+  if (column_.empty()) return;
+  record.shape = RecordShape::kColumn;
+  record.notes = notes_;
+}
+
+bool has_standard_list(const RecordSketch& record) {
+  return find_message_list(record, MessageNames::kFromValue) == "" ||
+         find_message_list(record, MessageNames::kRoleContent) == "";
+}
+
+std::optional<std::string> find_message_list(const RecordSketch& record, MessageNames names) {
+  const FieldSketch* other = nullptr;
+  for (const char* name : {"conversations", "messages"}) {
+    const FieldSketch* field = record.find(name);
+    if (field == nullptr || !field->messages) continue;
+    return field->messages == names ? std::optional<std::string>("") : std::nullopt;
+  }
+  for (const FieldSketch& field : record.fields) {
+    if (!field.messages) continue;
+    if (other != nullptr && other->name != field.name) return std::nullopt;
+    other = &field;
+  }
+  if (other == nullptr || other->messages != names) return std::nullopt;
+  return other->name;
+}
+
+}  // namespace fastsft

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "chat/data_format.h"
+
+namespace fastsft {
+
+// Text, or a list of parts that are text.
+void read_text(JsonScanner& scanner, Value& value);
+
+// Reads messages of {"from", "value"} or {"role", "content"}. Of a field that comes twice the last
+// one counts.
+class MessageReader {
+ public:
+  explicit MessageReader(UnusedFields& unused) : unused_(unused) {}
+
+  // The list that comes next in `scanner`, or what is in its place, to messages, messages_kind and
+  // messages_empty of `record`.
+  void read_list(JsonScanner& scanner, Conversation& record);
+
+ private:
+  void read_message(JsonScanner& scanner, Message& message);
+  static void settle_names(Message& message, Value role, Value content);
+
+  UnusedFields& unused_;
+  std::string key_;
+};
+
+// Records with one list of messages. `column`: its name, or "" for "conversations" or "messages",
+// of which the second is taken where the first is missing or null.
+class MessageListReader : public FieldReader {
+ public:
+  MessageListReader(std::string column, MessageNames names, UnusedFields& unused)
+      : FieldReader(unused),
+        column_(std::move(column)),
+        names_(names),
+        notes_(std::make_shared<const RecordNotes>(RecordNotes{.column = column_})),
+        messages_(unused) {}
+
+  bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override;
+  void finish(Conversation& record) override;
+
+ private:
+  bool read_standard(const std::string& name, JsonScanner& scanner, Conversation& record);
+
+  std::string column_;
+  MessageNames names_;
+  std::shared_ptr<const RecordNotes> notes_;  // of every record
+  MessageReader messages_;
+};
+
+// "conversations" or "messages" is a list of messages.
+bool has_standard_list(const RecordSketch& record);
+
+// Of a record whose list of messages has these names, what MessageListReader calls its column.
+// "conversations" goes before "messages", and both before a list of another name, of which there
+// must be one.
+std::optional<std::string> find_message_list(const RecordSketch& record, MessageNames names);
+
+}  // namespace fastsft

@@ -1,0 +1,192 @@
+#include "chat/record_writer.h"
+
+#include <cstdio>
+
+#include "chat/json_blocks.h"
+#include "core/error.h"
+#include "core/utf8.h"
+
+namespace fastsft {
+namespace {
+
+void append_escape(unsigned code, std::string& text) {
+  char escape[8];
+  std::snprintf(escape, sizeof escape, "\\u%04x", code);
+  text += escape;
+}
+
+// UTF-8 as it is, but for lone surrogates, which only escapes can carry.
+void append_utf8(std::string_view part, std::string& text) {
+  while (true) {
+    const size_t bad = find_invalid_utf8(part);
+    text += part.substr(0, bad);
+    if (bad == std::string_view::npos) return;
+    const bool is_surrogate = is_encoded_surrogate(part, bad);
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(part[bad + i]); };
+    append_escape(is_surrogate ? (byte(0) & 0xFu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu)
+                               : 0xFFFDu,
+                  text);
+    part.remove_prefix(bad + (is_surrogate ? 3 : 1));
+  }
+}
+
+void append_string(std::string_view value, std::string& text) {
+  text += '"';
+  while (!value.empty()) {
+    bool has_wide = false;
+    const size_t end = find_string_special(value.data(), value.size(), &has_wide);
+    if (has_wide) {
+      append_utf8(value.substr(0, end), text);
+    } else {
+      text += value.substr(0, end);
+    }
+    if (end == value.size()) break;
+    const char c = value[end];
+    if (c == '"' || c == '\\') {
+      text += '\\';
+      text += c;
+    } else if (c == '\n') {
+      text += "\\n";
+    } else {
+      append_escape(static_cast<unsigned char>(c), text);
+    }
+    value.remove_prefix(end + 1);
+  }
+  text += '"';
+}
+
+void append_train(ValueKind train, std::string& text) {
+  if (train == ValueKind::kFalse || train == ValueKind::kTrue) {
+    text += train == ValueKind::kFalse ? ", \"train\": false" : ", \"train\": true";
+  }
+}
+
+Finding refuse(Remark remark, int64_t message, std::string reason) {
+  return {remark, Action::kExcluded, message, std::move(reason)};
+}
+
+std::optional<Finding> check_record(const Conversation& record) {
+  if (record.read_fault != ReadFault::kNone) {
+    return refuse(remark_of(record.read_fault), -1, record.read_reason);
+  }
+  if (record.kind != ValueKind::kObject) {
+    return refuse(Remark::kNotAnObject, -1, concat("record is ", describe(record.kind)));
+  }
+  if (record.messages_kind == ValueKind::kMissing) {
+    return refuse(Remark::kNoConversations, -1,
+                  concat("no \"", list_name(record), "\"", notes_of(record).hint));
+  }
+  if (record.messages_kind != ValueKind::kArray) {
+    return refuse(Remark::kNoConversations, -1,
+                  concat("\"", list_name(record), "\" is ", describe(record.messages_kind)));
+  }
+  if (record.messages_empty) return refuse(Remark::kEmptyConversation, -1, "empty conversation");
+  if (record.shape == RecordShape::kText) {
+    return refuse(Remark::kBadField, -1, "\"text\" is no conversation; it is trained on as it is");
+  }
+  if (record.system.is_true && !record.system.is_text() && !record.system.is_text_parts) {
+    return refuse(Remark::kNotText, -1, concat("\"system\" is ", describe(record.system.kind)));
+  }
+  return std::nullopt;
+}
+
+std::optional<Finding> check_message(const Message& message, int64_t index) {
+  if (message.kind != ValueKind::kObject) {
+    return refuse(Remark::kBadMessage, index, concat("message is ", describe(message.kind)));
+  }
+  if (!message.from.is_text()) {
+    return refuse(Remark::kUnknownRole, index, concat("role is ", describe(message.from.kind)));
+  }
+  const Value& value = message.value;
+  if (value.kind == ValueKind::kMissing) {
+    return refuse(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
+  }
+  if (!value.is_text() && !value.is_text_parts && value.kind != ValueKind::kNull) {
+    return refuse(Remark::kNotText, index, concat("text is ", describe(value.kind)));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+WrittenFormat parse_written_format(const std::string& word) {
+  require(word == "sharegpt" || word == "messages",
+          "--format: expected one of messages, sharegpt, got \"", word, "\"");
+  return word == "sharegpt" ? WrittenFormat::kSharegpt : WrittenFormat::kMessages;
+}
+
+RecordWriter::RecordWriter(WrittenFormat format) : format_(format), roles_(true, {}) {}
+
+std::optional<Finding> RecordWriter::write(const Conversation& conversation,
+                                           std::string& text) const {
+  if (auto fault = check_record(conversation)) return fault;
+  const size_t before = text.size();
+  const bool is_sharegpt = format_ == WrittenFormat::kSharegpt;
+  text += '{';
+  if (!conversation.id.empty()) {
+    text += "\"id\": ";
+    append_string(conversation.id, text);
+    text += ", ";
+  }
+  if (is_sharegpt && conversation.system.is_true) {
+    text += "\"system\": ";
+    append_string(conversation.system.text, text);
+    text += ", ";
+  }
+  text += is_sharegpt ? "\"conversations\": [" : "\"messages\": [";
+  if (auto fault = write_messages(conversation, text)) {
+    text.resize(before);
+    return fault;
+  }
+  text += ']';
+  append_train(conversation.train, text);
+  text += '}';
+  return std::nullopt;
+}
+
+std::optional<Finding> RecordWriter::write_messages(const Conversation& conversation,
+                                                    std::string& text) const {
+  const auto& messages = conversation.messages;
+  const char* separator = "";
+  if (format_ == WrittenFormat::kMessages && conversation.system.is_true) {
+    if (messages.front().from.is_text() && messages.front().from.text == "system") {
+      return refuse(Remark::kSystemIgnored, 0, "a system message next to the record's \"system\"");
+    }
+    write_message("system", conversation.system, ValueKind::kMissing, text);
+    separator = ", ";
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (auto fault = check_message(messages[i], static_cast<int64_t>(i))) return fault;
+    text += separator;
+    const bool is_asked =
+        messages[i].is_context && roles_.find(messages[i].from.text) == Role::kUser;
+    write_message(name_role(messages[i].from.text), messages[i].value,
+                  is_asked ? ValueKind::kMissing : messages[i].train, text);
+    separator = ", ";
+  }
+  return std::nullopt;
+}
+
+void RecordWriter::write_message(std::string_view role, const Value& value, ValueKind train,
+                                 std::string& text) const {
+  const bool is_sharegpt = format_ == WrittenFormat::kSharegpt;
+  text += is_sharegpt ? "{\"from\": " : "{\"role\": ";
+  append_string(role, text);
+  text += is_sharegpt ? ", \"value\": " : ", \"content\": ";
+  if (value.kind == ValueKind::kNull) {
+    text += "null";
+  } else {
+    append_string(value.text, text);
+  }
+  append_train(train, text);
+  text += '}';
+}
+
+std::string_view RecordWriter::name_role(const std::string& name) const {
+  const auto role = roles_.find(name);
+  if (!role) return name;
+  if (format_ == WrittenFormat::kMessages) return name_of(*role);
+  return *role == Role::kUser ? "human" : *role == Role::kAssistant ? "gpt" : name_of(*role);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,46 @@
+#include "data/input_walk.h"
+
+#include <algorithm>
+
+namespace fastsft {
+
+void InputChunk::parse() {
+  ChunkParser parser(input->name, format);
+  parser.parse(chunk, input->share, records);
+  unused = parser.unused();
+}
+
+InputWalk::InputWalk(std::vector<DataInput> inputs) : inputs_(std::move(inputs)) {
+  for (const DataInput& input : inputs_) check_format_name(input.format);
+  formats_.resize(inputs_.size());
+}
+
+bool InputWalk::next(InputChunk& chunk) {
+  for (; index_ < inputs_.size(); ++index_, reader_.reset(), format_.reset()) {
+    const DataInput& input = inputs_[index_];
+    if (!reader_)
+      reader_.emplace(*input.source, input.name, RecordReader::kBlockSize, input.max_record);
+    if (!reader_->next(chunk.chunk)) continue;
+    if (!format_) format_ = choose_format(chunk.chunk, input.format);
+    chunk.input = &input;
+    chunk.index = index_;
+    chunk.format = *format_;
+    return true;
+  }
+  return false;
+}
+
+void InputWalk::count(const InputChunk& chunk) {
+  DataReport::FormatUse& use = formats_[chunk.index];
+  use.name = chunk.format.name;
+  use.title = chunk.format.format().title;
+  use.column = chunk.format.column;
+  use.count += chunk.chunk.num_records;
+  for (const std::string& name : chunk.unused.names()) {
+    if (std::find(use.unused.begin(), use.unused.end(), name) == use.unused.end()) {
+      use.unused.push_back(name);
+    }
+  }
+}
+
+}  // namespace fastsft

@@ -1,0 +1,150 @@
+"""`fastsft data convert IN OUT`: records of any data format and any readable file as ShareGPT or messages."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fastsft import _C
+from fastsft.cli.inspect import complain, say
+from fastsft.cli.label_arguments import add_format_argument
+from fastsft.data.format_lines import format_lines
+from fastsft.data.label_progress import LabelProgress
+from fastsft.runtime.output_files import check_output_file, fresh_file
+from fastsft.runtime.terminal_text import visible
+from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
+
+_NAMED = 5  # faulty records in a message
+_AS_ARRAY = {".json": True, ".jsonl": False}
+
+
+def add_convert_command(commands: Any) -> None:
+    """The parser of `convert`, among those of `fastsft data`."""
+    parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
+    parser.set_defaults(run=convert)
+    parser.add_argument(
+        "file", metavar="IN", help="as --data_path: files, patterns, directories, - for stdin"
+    )
+    parser.add_argument("out", metavar="OUT", type=Path, help="a new file: .json an array, .jsonl lines")
+    parser.add_argument(
+        "--format", choices=["sharegpt", "messages"], default="sharegpt", help="default %(default)s"
+    )
+    add_format_argument(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT where it exists")
+    parser.add_argument(
+        "--on_bad_sample",
+        choices=["error", "skip"],
+        default="error",
+        help="records that cannot be converted: error writes nothing, skip leaves them out and names them",
+    )
+    parser.add_argument("--report_bad", type=Path, metavar="FILE", help="list them here, a line of JSON each")
+    parser.add_argument("--max_record_bytes", type=int, default=MAX_RECORD_BYTES, metavar="N")
+
+
+def convert(args: argparse.Namespace) -> int:
+    """0: written; 1: the data cannot be read, or a record not be converted; 2: wrong usage."""
+    try:
+        files = data_files(args.file)
+        _check_out(args)
+    except (ValueError, OSError) as error:
+        complain("data convert", error)
+        return 2
+    try:
+        summary = _convert(files, args)
+    except (ValueError, RuntimeError, OSError) as error:
+        complain("data convert", error)
+        return 1
+    for line in format_lines(files, summary):
+        say(line)
+    return _finish(summary, args)
+
+
+def _check_out(args: argparse.Namespace) -> None:
+    if args.out.suffix not in _AS_ARRAY:
+        raise ValueError(f"{args.out}: expected a name that ends in .json (an array) or .jsonl (lines)")
+    check_output_file(args.out, "OUT")
+    if os.path.lexists(args.out) and not args.overwrite:
+        raise ValueError(f"{args.out} exists; choose another name, or give --overwrite to replace it")
+    if args.report_bad is not None:
+        check_output_file(args.report_bad, "--report_bad")
+    if args.max_record_bytes < 1:
+        raise ValueError(f"--max_record_bytes: expected at least 1, got {args.max_record_bytes}")
+
+
+class _FaultyError(Exception):
+    """Nothing is to be written."""
+
+    def __init__(self, summary: Any) -> None:
+        self.summary = summary
+
+
+def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
+    """_C.ConvertSummary; OUT takes its name where all was converted, or faults are left out."""
+    with contextlib.ExitStack() as stack:
+        write_bad: Callable[[bytes], None] = _forget
+        if args.report_bad is not None:
+            bad_lines = stack.enter_context(_written(args.report_bad))
+            write_bad = _writer(bad_lines)
+        try:
+            with _written(args.out) as out:
+                inputs = [open_input(file, None, args.max_record_bytes, args.data_format) for file in files]
+                size = (
+                    None if any(f.is_stream for f in files) else sum(os.path.getsize(f.path) for f in files)
+                )
+                progress = LabelProgress(size, shown=True)
+                try:
+                    summary = _C.convert_inputs(
+                        inputs, args.format, _AS_ARRAY[args.out.suffix], _writer(out), write_bad, progress
+                    )
+                finally:
+                    progress.close()
+                if summary.num_written == 0 or (summary.num_faults and args.on_bad_sample == "error"):
+                    raise _FaultyError(summary)
+        except _FaultyError as error:
+            return error.summary
+    return summary
+
+
+def _forget(_: bytes) -> None:
+    """Lines that nobody asked for."""
+
+
+def _writer(file: BinaryIO) -> Callable[[bytes], None]:
+    def write(text: bytes) -> None:
+        file.write(text)
+
+    return write
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    with fresh_file(path) as temporary, open(temporary, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _finish(summary: Any, args: argparse.Namespace) -> int:
+    for fault in summary.faults[:_NAMED]:
+        say(visible(f"  {fault}"), sys.stderr)
+    more = summary.num_faults - _NAMED
+    if more > 0 and args.report_bad is None:
+        say(f"  and {more:,} more; --report_bad FILE lists all of them", sys.stderr)
+    if summary.num_written == 0:
+        complain("data convert", f"{args.file}: no record can be converted; nothing is written")
+        return 1
+    if summary.num_faults and args.on_bad_sample == "error":
+        complain(
+            "data convert",
+            f"{summary.num_faults:,} of {summary.num_records:,} records cannot be converted, nothing is "
+            "written; --on_bad_sample skip leaves them out",
+        )
+        return 1
+    left = f", {summary.num_faults:,} left out" if summary.num_faults else ""
+    say(visible(f"written: {args.out}, {summary.num_written:,} records as {args.format}{left}"))
+    return 0

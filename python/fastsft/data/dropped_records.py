@@ -1,0 +1,29 @@
+"""Data of which too little is learned stops a run before it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.data.errors import DataError, format_titles
+
+
+def check_dropped(path: str, report: Any, max_dropped: float) -> None:
+    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
+    missing, total = report.num_without_labels, report.num_records
+    if report.num_learned > 0 and missing <= max_dropped * total:
+        return
+    if total == 0:
+        raise DataError(f"{path}: expected conversations, got none")
+    reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
+    if report.num_learned == 0:
+        reason = "nothing in this file is learned" + _cause(report)
+    raise DataError(f"{path}: {reason}; {report.summary()}")
+
+
+def _cause(report: Any) -> str:
+    counts = {name: entry.count for name, entry in report.entries.items()}
+    if counts.get("no_conversations") == report.num_records:
+        return f", its records are of no data format that is read: {', '.join(format_titles())}"
+    if counts.get("no_reply_left") == report.num_records:
+        return ", no reply begins within --model_max_length: raise it"
+    return ""

@@ -1,0 +1,39 @@
+"""The data formats of files, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastsft.runtime.terminal_text import one_line
+from fastsft.sources.data_files import DataFile
+
+_MOST_LINES = 5
+
+
+def format_lines(files: Sequence[DataFile], report: Any) -> list[str]:
+    """A line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
+
+    One line for all files of a format where they are many.
+    """
+    uses = [(file.path, use) for file, use in zip(files, report.formats, strict=True) if use.num_records]
+    if len(uses) <= _MOST_LINES:
+        return [one_line(f"{path}: {describe_use(use)}") for path, use in uses]
+    groups: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+    for path, use in uses:
+        groups.setdefault((use.title, use.column, *use.unused), []).append((path, use))
+    return [one_line(_line_of_many(group)) for group in groups.values()]
+
+
+def describe_use(use: Any, count: int | None = None) -> str:
+    """Format, count and unused fields of a file (_C.FormatUse); count: of several files."""
+    total = use.num_records if count is None else count
+    column = f' (as "{use.column}")' if use.column else ""
+    unused = f"; not used: {', '.join(use.unused)}" if use.unused else ""
+    return f"{use.title}{column}, {total:,} record{'' if total == 1 else 's'}{unused}"
+
+
+def _line_of_many(group: Sequence[tuple[str, Any]]) -> str:
+    (path, use), more = group[0], len(group) - 1
+    others = f" and {more} more file{'' if more == 1 else 's'}" if more else ""
+    return f"{path}{others}: {describe_use(use, sum(each.num_records for _, each in group))}"

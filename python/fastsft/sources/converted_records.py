@@ -1,0 +1,27 @@
+"""Data of any format as FastChat's records, for those who read records as Python objects."""
+
+from __future__ import annotations
+
+import io
+
+
+def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
+    """`data` itself where its records are FastChat's own, else an array of records as ShareGPT.
+
+    Records that cannot be read are left out; labelling reports them. ValueError for the format text, which
+    has no conversations. What is no JSON comes back as it is, for its reader to say so.
+    """
+    from fastsft import _C
+
+    try:
+        found = _C.detect_data_format(_C.DataInput(name, io.BytesIO(data).read, data_format=data_format))
+    except (ValueError, RuntimeError):
+        return data
+    if found == ("sharegpt", ""):
+        return data
+    if found[0] == "text":
+        raise ValueError(f"{name}: records of text have no conversations that a script could read")
+    parts: list[bytes] = []
+    source = _C.DataInput(name, io.BytesIO(data).read, data_format=data_format)
+    _C.convert_inputs([source], "sharegpt", True, parts.append, lambda _: None)
+    return b"".join(parts)

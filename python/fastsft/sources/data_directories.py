@@ -1,0 +1,71 @@
+"""Directories of data: what `datasets` saves to disk, and folders of data files of one kind."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fastsft.runtime.regular_files import read_json_object
+
+_KIND = re.compile(r"\.(parquet|arrow|jsonl|json)(\.gz|\.zst)?$")
+_NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
+_SPLIT = re.compile(r"(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
+
+
+def files_of_directory(path: str) -> list[str]:
+    """The data files of a directory, in order.
+
+    Of one that `datasets` saved, those its state.json names; else all of one kind (.parquet, .arrow, .jsonl,
+    .json, also packed) by name. ValueError for several splits, several kinds, and none.
+    """
+    folder = path.rstrip("/") or "/"
+    if os.path.exists(os.path.join(folder, "dataset_dict.json")):
+        splits = read_json_object(os.path.join(folder, "dataset_dict.json")).get("splits")
+        names = [str(name) for name in splits] if isinstance(splits, list) else []
+        raise ValueError(
+            f"{path} is a DatasetDict with the splits {', '.join(names) or '(none)'}; name one: "
+            f"{folder}/{names[0] if names else 'train'}"
+        )
+    if os.path.exists(os.path.join(folder, "state.json")):
+        return _saved_files(folder)
+    return _files_of_one_kind(path, folder)
+
+
+def _saved_files(folder: str) -> list[str]:
+    state = read_json_object(os.path.join(folder, "state.json"))
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ValueError(
+            f"{folder} holds a selection of rows, which only datasets can read; save flatten_indices() of it"
+        )
+    entries = state.get("_data_files")
+    names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries or []]
+    if not names or not all(isinstance(name, str) and os.path.basename(name) == name for name in names):
+        raise ValueError(f"{folder}/state.json: expected _data_files with file names, got something else")
+    files = [os.path.join(folder, str(name)) for name in names]
+    for file in files:
+        if not os.path.isfile(file):
+            raise ValueError(f"{file} is not a file, but {folder}/state.json names it")
+    return files
+
+
+def _files_of_one_kind(path: str, folder: str) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise ValueError(f"{path}: the directory cannot be read: {error.strerror}") from None
+    found = {name: match[0] for name in names if name not in _NOT_DATA and (match := _KIND.search(name))}
+    if not found:
+        raise ValueError(f"{path} is a directory; name its files: {folder}/*.jsonl")
+    kinds = sorted(set(found.values()))
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{path} is a directory with files of several kinds ({', '.join(kinds)}); name those that are "
+            f"meant: {folder}/*{kinds[0]}"
+        )
+    splits = sorted({match[0] for name in found if (match := _SPLIT.match(name))})
+    if len(splits) > 1:
+        raise ValueError(
+            f"{path} is a directory with the splits {', '.join(splits)}; name one: "
+            f"{folder}/{splits[-1] if 'train' not in splits else 'train'}*{kinds[0]}"
+        )
+    return [os.path.join(folder, name) for name in found]

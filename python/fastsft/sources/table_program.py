@@ -1,0 +1,127 @@
+"""Reads Parquet or Arrow from standard input and writes its records as JSON lines; a process of its own.
+
+Columns that no data format uses are not read: their value is 1. A few bytes of such a file may unpack to
+gigabytes, and only the system can keep a library from taking them: this process has a limit of memory.
+`sources/table_lines.py` is the other end. What is wrong is the last line of standard error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from fastsft.sources.json_lines import write_line
+
+MEMORY_LIMIT = 3 << 29
+FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, between commas
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
+# A row takes some bits of a file, were it but for its length; so many are read in any case.
+_ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
+
+
+def main() -> int:
+    """The exit status: 0, or 1 with a line on standard error."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
+    try:
+        _write_records()
+    except MemoryError:
+        size = f"{MEMORY_LIMIT >> 20} MiB"
+        return _complain(
+            f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups"
+        )
+    except BrokenPipeError:
+        os._exit(1)  # nobody reads any more
+    except Exception as error:
+        return _complain(" ".join(str(error).split())[:500] or type(error).__name__)
+    return 0
+
+
+def _write_records() -> None:
+    import pyarrow  # type: ignore[import-untyped]
+
+    pyarrow.set_cpu_count(1)
+    start = sys.stdin.buffer.peek(4)[:4] if isinstance(sys.stdin.buffer, io.BufferedReader) else b""
+    for batch, unread in _parquet_batches() if start == b"PAR1" else _arrow_batches(start):
+        for record in batch.to_pylist():
+            sys.stdout.buffer.write(write_line({**record, **unread}))
+    sys.stdout.buffer.flush()
+
+
+def _parquet_batches() -> Iterator[tuple[Any, dict[str, int]]]:
+    from pyarrow import parquet
+
+    table = parquet.ParquetFile(sys.stdin.buffer, memory_map=False, pre_buffer=False)
+    _check_rows(table.metadata.num_rows, os.fstat(0).st_size)
+    columns, unread = _columns(table.schema_arrow)
+    rows = _rows_at_once(table.metadata)
+    for batch in table.iter_batches(batch_size=rows, columns=columns, use_threads=False):
+        yield batch, unread
+
+
+def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
+    """Of the stream that `datasets` saves, or of an Arrow file (Feather)."""
+    from pyarrow import ipc
+
+    if start != b"ARRO" and os.pread(0, 8, max(0, os.fstat(0).st_size - 8)) != _END_OF_STREAM:
+        raise ValueError("the Arrow stream has no end: the file is cut")
+    count = 0
+    for batch in _file_batches(ipc) if start == b"ARRO" else ipc.open_stream(sys.stdin.buffer):
+        count += batch.num_rows
+        _check_rows(count, os.fstat(0).st_size)
+        columns, unread = _columns(batch.schema)
+        used = batch.select(columns)
+        used.validate(full=True)
+        mean = max(1, used.nbytes // max(1, batch.num_rows))
+        rows = max(1, min(_MOST_ROWS_AT_ONCE, _BATCH_BYTES // mean))
+        for first in range(0, batch.num_rows, rows):
+            yield used.slice(first, rows), unread
+
+
+def _file_batches(ipc: Any) -> Iterator[Any]:
+    file = ipc.open_file(sys.stdin.buffer)
+    return (file.get_batch(number) for number in range(file.num_record_batches))
+
+
+def _columns(schema: Any) -> tuple[list[str], dict[str, int]]:
+    """The columns to read (known fields, lists of structs), and names of the others, with a value."""
+    known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
+    types = dict(zip(schema.names, schema.types, strict=True))
+    used = [name for name, kind in types.items() if name in known or _is_list_of_structs(kind)]
+    if not used:
+        raise ValueError(f"expected columns of a data format, got {', '.join(types)[:200] or 'none'}")
+    return used, {name: 1 for name in types if name not in used}
+
+
+def _is_list_of_structs(kind: Any) -> bool:
+    return "list" in str(kind).split("<")[0] and str(getattr(kind, "value_type", "")).startswith("struct")
+
+
+def _check_rows(rows: int, size: int) -> None:
+    most = max(_ALWAYS_ALLOWED, _ROWS_OF_A_BYTE * size)
+    if rows > most:
+        raise ValueError(
+            f"{rows} rows in {size} bytes, at most {most} are read of so many; write it as JSON lines"
+        )
+
+
+def _rows_at_once(metadata: Any) -> int:
+    sizes = [metadata.row_group(i).total_byte_size for i in range(min(metadata.num_row_groups, 1000))]
+    counts = [metadata.row_group(i).num_rows for i in range(len(sizes))]
+    mean: int = max(1, sum(sizes) // max(1, sum(counts)))
+    return max(1, min(_MOST_ROWS_AT_ONCE, _BATCH_BYTES // mean))
+
+
+def _complain(text: str) -> int:
+    print(text, file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # the library's threads are not waited for
