@@ -11,7 +11,9 @@ from fastsft.arguments.support import default_of
 
 _NAMES = ("input_ids", "labels", "attention_mask")
 # What concerns rows whoever makes them.
-_OF_ANY_ROWS = ("data_path", "eval_data_path", "lazy_preprocess", "check_data", "dump_masked", "data_cache")
+_OF_ANY_ROWS = ("data_path", "eval_data_path", "lazy_preprocess", "check_data", "dump_masked", "data_cache",
+    "save_chat_template",
+)  # fmt: skip
 
 
 def called_columns(preprocess: Any, sources: Sequence[Any], tokenizer: Any) -> dict[str, Any]:

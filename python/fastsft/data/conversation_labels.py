@@ -46,7 +46,7 @@ def label_conversation_file(
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
-    labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
+    labelling = {**describe(labeller, settings.why), "max_record_bytes": options.max_record_bytes}
     return LabelledRows(
         labelled, width, pad_id, spans, labelling,
         label_alike=functools.partial(_label_by, settings),
@@ -108,7 +108,8 @@ def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
         pad_id = tokenizer.eos_token_id or 0
     if pad_id is None:
         raise ValueError(
-            "the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token). "
-            "--mask_policy spans needs neither"
+            "the tokenizer has no pad token: FastChat pads with unk (pad_token = unk_token), and there is "
+            'none. --mask_policy spans needs neither; in a script mask_policy="spans" of '
+            "fastsft.train.DataArguments"
         )
     return int(width), int(pad_id)

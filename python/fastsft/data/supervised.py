@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from fastsft.data.called_rows import called_columns, refuse_label_flags
 from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.chat.policy_choice import settle_script_policy
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
 from fastsft.data.errors import DataError
@@ -291,14 +292,14 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
             refuse_label_flags(data_args, name)
             return current(kind)(read_records(data_files(str(path))), tokenizer=tokenizer)
-    settings = LabelSettings.from_arguments(data_args)
+    settings = settle_script_policy(LabelSettings.from_arguments(data_args))
     options = FileOptions.from_arguments(data_args)
     rows = label_conversation_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
             _say(line)
-    tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    tell(f"{path}: {rows.report.summary()}")
     if data_args.lazy_preprocess:
         files, limit = data_files(str(path)), options.max_record_bytes
         return LazySupervisedDataset.from_rows(rows, tokenizer, partial(read_records, files, limit))
@@ -327,7 +328,17 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
-    raise DataError(f"{path}: {reason}; {report.summary()}")
+    raise DataError(f"{path}: {reason}; {report.summary()}{_too_long(report)}")
+
+
+def _too_long(report: Any) -> str:
+    entry = report.entries.get("no_reply_left")
+    if entry is None:
+        return ""
+    return (
+        f"; {entry.count:,} conversations reach --model_max_length before their first reply ends a prompt: "
+        "give a larger one"
+    )
 
 
 def _say(*words: Any) -> None:
