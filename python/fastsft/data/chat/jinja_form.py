@@ -27,10 +27,13 @@ def jinja_form(name: str, adds_bos: bool, has_bos: bool) -> str:
     in_front = adds_bos if chat.bos == _C.BosRule.TOKENIZER else has_bos
     trim = " | trim" if chat.strips else ""
     default = chat.system.strip() if chat.strips else chat.system
+    own = "messages[0]['content']" + trim
+    if default:
+        own = f"({own}) or {_quoted(default)}"  # an empty text is none
     return "".join(
         (
             "{%- if messages and messages[0]['role'] == 'system' -%}",
-            "{%- set system = messages[0]['content']" + trim + " -%}{%- set turns = messages[1:] -%}",
+            "{%- set system = " + own + " -%}{%- set turns = messages[1:] -%}",
             "{%- else -%}",
             "{%- set system = " + _quoted(default) + " -%}{%- set turns = messages -%}",
             "{%- endif -%}",
@@ -81,7 +84,7 @@ def _or_empty(chat: Any, whole: str, empty: str) -> str:
 
 def _prompt(chat: Any) -> str:
     """Without what is learned with the reply: a space that the first token of a reply begins with."""
-    lead = chat.before_assistant.encode()
+    lead: bytes = chat.before_assistant.encode()
     return lead[: len(lead) - chat.learned_lead].decode()
 
 

@@ -23,8 +23,8 @@ WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 class LabelSettings:
     """The policy and its options; the defaults are FastChat's.
 
-    mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name of `chat_templates()`, one of FastChat's spellings,
-    "model" for the model's own, or None. train_turns: "all" or "last". role_map: name in the data -> role.
+    mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name
+    of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns: "all" or "last". role_map: name in the data -> role.
     on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default. why: in words,
     where auto chose the policy.
     """

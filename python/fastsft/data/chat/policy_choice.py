@@ -101,13 +101,17 @@ def _template_of(settings: LabelSettings, tokenizer: Any, problem: str) -> tuple
         return None, "the template is the model's own"
     native = native_of(tokenizer)
     for name, marks in _MARKS.items():
-        tokens = [] if native is None else [native.find_token(mark) for mark in marks]
-        if tokens and all(token >= 0 and native.is_special(token) for token in tokens):
+        if native is not None and all(_is_special(native, mark) for mark in marks):
             return name, f"the model has no chat template, and its tokenizer the tokens of {name}"
     raise ValueError(
         f"{_where(tokenizer)}: {problem}, and the model has no chat template; name the one to train with: "
         f"--template {{{', '.join(_C.chat_templates())}}}"
     )
+
+
+def _is_special(native: Any, text: str) -> bool:
+    token = native.find_token(text)
+    return bool(token >= 0 and native.is_special(token))
 
 
 def _other_template(tokenizer: Any) -> str:
@@ -120,7 +124,7 @@ def _other_template(tokenizer: Any) -> str:
 
 def jinja_form_for(name: str, tokenizer: Any) -> str:
     """`jinja_form` with the BOS of a tokenizer."""
-    native = native_of(tokenizer)
+    native: Any = native_of(tokenizer)
     return jinja_form(name, bool(native.adds_bos), native.named.bos >= 0)
 
 
