@@ -1,4 +1,4 @@
-"""The default flags on every family: trained, examined, inspected, and opened with the template it learned."""
+"""The default flags on every family: trained, examined, inspected, opened with what it learned."""
 
 from __future__ import annotations
 

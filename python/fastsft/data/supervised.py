@@ -328,17 +328,14 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
-    raise DataError(f"{path}: {reason}; {report.summary()}{_too_long(report)}")
+    raise DataError(f"{path}: {reason}{_too_long(report)}; {report.summary()}")
 
 
 def _too_long(report: Any) -> str:
     entry = report.entries.get("no_reply_left")
     if entry is None:
         return ""
-    return (
-        f"; {entry.count:,} conversations reach --model_max_length before their first reply ends a prompt: "
-        "give a larger one"
-    )
+    return f"; of {entry.count:,} no reply fits into --model_max_length: give a larger one"
 
 
 def _say(*words: Any) -> None:
