@@ -108,7 +108,7 @@ def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
         pad_id = tokenizer.eos_token_id or 0
     if pad_id is None:
         raise ValueError(
-            "the tokenizer has no unk token, with which FastChat pads, and so no pad token. --mask_policy spans "
-            'needs neither; in a script: DataArguments(mask_policy="spans") of fastsft.train'
+            "the tokenizer has no unk token, with which FastChat pads, and so no pad token. --mask_policy "
+            'spans needs neither; in a script: DataArguments(mask_policy="spans") of fastsft.train'
         )
     return int(width), int(pad_id)

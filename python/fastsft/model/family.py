@@ -1,4 +1,4 @@
-"""Whether fastsft trains a model's architecture, said before anything else is read."""
+"""The architectures that fastsft trains, checked before anything else is read."""
 
 from __future__ import annotations
 

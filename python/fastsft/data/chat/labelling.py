@@ -24,9 +24,9 @@ class LabelSettings:
     """The policy and its options; the defaults are FastChat's.
 
     mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name
-    of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns: "all" or "last". role_map: name in the data -> role.
-    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default. why: in words,
-    where auto chose the policy.
+    of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
+    "all" or "last". role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans
+    only), or None for the policy's default. why: in words, where auto chose the policy.
     """
 
     mask_policy: str = "fastchat"

@@ -1,4 +1,4 @@
-"""Which chat template a trained model is saved with: the one that its labels were made with."""
+"""The chat template that a trained model is saved with: the one that its labels were made with."""
 
 from __future__ import annotations
 
