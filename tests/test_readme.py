@@ -27,6 +27,6 @@ def test_the_example_is_inspected_and_trained_with_the_same_labels() -> None:
     )
     seen = inspect.parse(words_of("fastsft inspect"))
     assert (model.model_name_or_path, data.data_path) == (str(seen.model), str(seen.data))
-    assert data.mask_policy == seen.mask_policy == "spans"
+    assert data.mask_policy == "auto" and seen.mask_policy is None  # auto, too
     assert training.model_max_length == seen.model_max_length == 2048
     assert training.bf16

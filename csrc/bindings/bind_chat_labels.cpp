@@ -122,6 +122,10 @@ void bind_explanation(py::module_& module) {
 }
 
 void bind_templates(py::module_& module) {
+  py::enum_<BosRule>(module, "BosRule")
+      .value("TOKENIZER", BosRule::kTokenizer)
+      .value("FIRST_TURN", BosRule::kFirstTurn)
+      .value("EACH_TURN", BosRule::kEachTurn);
   py::class_<ChatTemplate>(module, "ChatTemplate")
       .def_readonly("system", &ChatTemplate::system)
       .def_readonly("before_system", &ChatTemplate::before_system)
@@ -132,7 +136,11 @@ void bind_templates(py::module_& module) {
       .def_readonly("before_assistant", &ChatTemplate::before_assistant)
       .def_readonly("before_stop", &ChatTemplate::before_stop)
       .def_readonly("stop_token", &ChatTemplate::stop_token)
+      .def_readonly("after_stop", &ChatTemplate::after_stop)
       .def_readonly("learned_lead", &ChatTemplate::learned_lead)
+      .def_readonly("bos", &ChatTemplate::bos)
+      .def_readonly("empty_user", &ChatTemplate::empty_user)
+      .def_readonly("empty_assistant", &ChatTemplate::empty_assistant)
       .def_readonly("strips", &ChatTemplate::strips)
       .def_readonly("aliases", &ChatTemplate::aliases)
       .def_readonly("jinja_digests", &ChatTemplate::jinja_digests)

@@ -27,6 +27,9 @@ from fastsft.checkpoint.aside import put_checkpoints_aside
 from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
 from fastsft.checkpoint.finished_run import check_no_other_model, finished_output, record_end
+from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
+from fastsft.data.chat.template_saving import keep_trained_template
 from fastsft.data.supervised import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
@@ -47,7 +50,7 @@ from fastsft.runtime.devices import use_device
 from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.timeouts import deadline
 from fastsft.script_names import reexports
-from fastsft.script_names.rebound import is_rebound
+from fastsft.script_names.rebound import is_rebound, rebound_data_names
 from fastsft.tokenizer.run_tokenizer import run_tokenizer
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.preflight import leave_out_evaluation
@@ -125,12 +128,16 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
             str(model.source_directory),
             args.model_max_length,
             getattr(model_args, "padding_side", "right"),
-            # In spans the pad id is free and stays.
-            pads_with_unk=settings.mask_policy == "fastchat",
         )
+        own_files = files is not None and not rebound_data_names()
+        label_args = settle_arguments(data_args, tokenizer) if own_files else data_args
+        labels = settle_script_policy(LabelSettings.from_arguments(label_args))
+        pad_for(labels, tokenizer)
         agree_on_model(model, tokenizer)
         with deadline(args, "data"):
-            data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
+            data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=label_args)
+        labelling = getattr(data_module["train_dataset"], "labelling", None) or {}
+        keep_trained_template(tokenizer, labels, labelling, settings.save_chat_template)
         show_data(model, tokenizer, settings, args.output_dir or ".", data_module)
         if settings.check_data:
             return None

@@ -18,11 +18,16 @@ class DataArguments:
     lazy_preprocess: bool = used(False, "keep the rows that were asked for; all are labelled at the start")
     max_dropped: float = used(0.05, "stop above this fraction of samples without a label")
     legacy_warnings: bool = used(False, "also print FastChat's line for each drop")
-    mask_policy: Literal["fastchat", "spans"] = used(
-        "fastchat", "fastchat: FastChat's labels, drops included; spans: every reply of any template"
+    mask_policy: Literal["auto", "fastchat", "spans"] = used(
+        "auto",
+        "fastchat: FastChat's labels, drops included; spans: every reply of any template; auto: fastchat "
+        "where FastChat works with the tokenizer, else spans",
     )
     template: str | None = used(
         None, "chat template by name, or model: its own; default with spans: model where it has one"
+    )
+    save_chat_template: Literal["trained", "base"] = used(
+        "trained", "chat template of the saved model: the one of the labels, or the base model's as it is"
     )
     chat_template_name: str | None = used(None, "which of the model's named chat templates; default: default")
     train_turns: Literal["all", "last"] = used("all", "which replies are learned (spans)")

@@ -9,6 +9,7 @@ from typing import Any
 from fastsft.arguments.precision import STATE_FLAGS
 from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
+from fastsft.data.chat.labelling import what_counts
 from fastsft.data.token_cache import tokenizer_digest
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
@@ -64,7 +65,7 @@ def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -
         "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
         "tokenizer": tokenizer_digest(tokenizer),
-        "labelling": dict(getattr(train_dataset, "labelling", None) or {}) or None,
+        "labelling": what_counts(getattr(train_dataset, "labelling", None) or {}) or None,
         "num_conversations": len(rows),
         "data_hash": data_hash(rows),
         "dataloader_drop_last": args.dataloader_drop_last,

@@ -25,7 +25,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
         metavar="DIR",
         help=f"model directory; only its tokenizer is read{without}",
     )
-    parser.add_argument("--mask_policy", choices=["fastchat", "spans"], help=f"default fastchat{policy}")
+    parser.add_argument("--mask_policy", choices=["auto", "fastchat", "spans"], help=f"default auto{policy}")
     parser.add_argument("--template", help="chat template by name, or model: its own")
     parser.add_argument("--chat_template_name", help="which of the model's named chat templates")
     parser.add_argument(
@@ -66,7 +66,7 @@ def setup_from(args: Any) -> InspectionSetup:
     """ValueError for options that contradict each other and for a model that cannot be used."""
     names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample", "overlong")
     settings = LabelSettings(
-        mask_policy=args.mask_policy or "fastchat",
+        mask_policy=args.mask_policy or "auto",
         role_map=parse_role_map(args.role_map),
         **{name: getattr(args, name) for name in names},
     )

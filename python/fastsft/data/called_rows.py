@@ -19,6 +19,7 @@ _OF_ANY_ROWS = (
     "dump_masked",
     "data_cache",
     "data_format",
+    "save_chat_template",
 )
 
 

@@ -51,7 +51,7 @@ def label_conversation_file(
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
-    labelling = {**describe(labeller), "max_record_bytes": options.max_record_bytes}
+    labelling = {**describe(labeller, settings.why), "max_record_bytes": options.max_record_bytes}
     return LabelledRows(
         labelled, width, pad_id, spans, labelling,
         label_alike=functools.partial(_label_by, settings),
@@ -113,7 +113,7 @@ def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
         pad_id = tokenizer.eos_token_id or 0
     if pad_id is None:
         raise ValueError(
-            "the tokenizer has no pad token; FastChat pads with unk (pad_token = unk_token). "
-            "--mask_policy spans needs neither"
+            "the tokenizer has no unk token, with which FastChat pads, and so no pad token. --mask_policy "
+            'spans needs neither; in a script: DataArguments(mask_policy="spans") of fastsft.train'
         )
     return int(width), int(pad_id)

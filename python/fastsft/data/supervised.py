@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from fastsft.data.called_rows import called_columns, refuse_label_flags
 from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.chat.policy_choice import settle_script_policy
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
 from fastsft.data.dropped_records import check_dropped as check_dropped
@@ -295,7 +296,7 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
                 data_files(str(path)), data_format=getattr(data_args, "data_format", "auto")
             )
             return current(kind)(records, tokenizer=tokenizer)
-    settings = LabelSettings.from_arguments(data_args)
+    settings = settle_script_policy(LabelSettings.from_arguments(data_args))
     options = FileOptions.from_arguments(data_args)
     if data_args.lazy_preprocess and settings.overlong == "split":
         raise ValueError(
@@ -307,8 +308,8 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
             _say(line)
     for line in format_lines(data_files(str(path)), rows.report):
         tell(line)
-    tell(f"{path}: {rows.report.summary()}")
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    tell(f"{path}: {rows.report.summary()}")
     if data_args.lazy_preprocess:
         files, limit = data_files(str(path)), options.max_record_bytes
         read = partial(read_records, files, limit, options.data_format)

@@ -33,7 +33,7 @@ OF_RUN: dict[str, tuple[Callable[[Run], str], str]] = {
     "model": (model_files.check_model, "name a Hugging Face model directory of a supported family"),
     "weights": (model_files.check_weights, "copy or download the weights again"),
     "tokenizer": (model_files.check_tokenizer_files, "copy or download the tokenizer's files again"),
-    "template": (model_files.check_chat_template, "name another --template, or --mask_policy spans"),
+    "template": (model_files.check_chat_template, "name a --template that fits the tokenizer"),
     "data": (conversations.check_data, "fastsft inspect shows the records"),
     "eval data": (conversations.check_eval_data, "fastsft inspect shows the records"),
     "output": (disk.check_output, "choose another --output_dir"),

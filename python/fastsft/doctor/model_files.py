@@ -10,6 +10,7 @@ from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.model.causal_lm import CausalLM, model_directory, stretch_positions
 from fastsft.model.config import has_safetensors
+from fastsft.model.family import refuse_default
 from fastsft.model.stored_weights import StoredWeights, differences
 from fastsft.model.weights import pickled_files
 from fastsft.runtime.messages import warn_once
@@ -34,7 +35,8 @@ def check_model(run: Run) -> str:
 
 
 def local_directory(name: str, cache_dir: str | None) -> Path:
-    """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
+    """Of a model on this machine. Nothing is fetched: NotCheckedError for a hub model that is not here."""
+    refuse_default(name)
     path = Path(name).expanduser()
     if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return model_directory(name)
@@ -109,10 +111,7 @@ def check_tokenizer_files(run: Run) -> str:
         model_max_length=args.model_max_length,
         padding_side=run.model_args.padding_side,
     )
-    spans = run.data_args.mask_policy == "spans"
-    if not spans and tokenizer.pad_token != tokenizer.unk_token:
-        tokenizer.pad_token = tokenizer.unk_token
-    check_tokenizer(tokenizer, any_pad=spans)
+    check_tokenizer(tokenizer, any_pad=True)
     run.tokenizer = tokenizer
     rows = model.config.get("vocab_size", 0)
     if tokenizer.vocab_size > rows:
@@ -126,16 +125,18 @@ def check_tokenizer_files(run: Run) -> str:
 
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
-    from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+    from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
+    from fastsft.data.chat.policy_choice import pad_for, settle_policy
     from fastsft.data.conversation_labels import check_tokenizer
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = LabelSettings.from_arguments(run.data_args)
+    settings = settle_policy(LabelSettings.from_arguments(run.data_args), tokenizer)
+    pad_for(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
         tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True
     )
-    made = describe(run.labeller)
+    made = describe(run.labeller, settings.why)
     note_stop_token(run.model, tokenizer, made)
-    return f"{made['template']} ({made['mask_policy']}): replies are learned up to {made['stop_token']}"
+    return label_words(made)

@@ -53,8 +53,7 @@ def show_data(
 ) -> None:
     """Rank 0 writes data_report.json, prints `dump_masked` samples, and says when generation would not stop.
 
-    In the spans policy the stop token is also added to the saved eos_token_id: docs/spec/fastchat_labels.md,
-    section 4.4 (f).
+    The stop token is also added to the saved eos_token_id: docs/spec/fastchat_labels.md, section 4.4 (f).
     """
     dataset = data_module.get("train_dataset")
     note_stop_token(model, tokenizer, getattr(dataset, "labelling", None) or {})
@@ -68,7 +67,7 @@ def show_data(
 
 
 def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> None:
-    """Warn when the stop token is not in the model's eos_token_id; in spans, save it there."""
+    """Say when the stop token is not in the model's eos_token_id, and save it there."""
     native = getattr(tokenizer, "native", None)
     if native is None or "stop_token" not in labelling:
         return  # of a script's own data
@@ -81,10 +80,8 @@ def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> No
     message = warn_of_stop(stop, ids, labelling["stop_token"])
     if message is None:
         return
-    if labelling["mask_policy"] == "spans":
-        tokenizer.stop_token_ids = [stop]
-        message += "; the saved model has it"
-    warn_once(message)
+    tokenizer.stop_token_ids = [stop]
+    warn_once(f"{message}; the saved model has it")
 
 
 def masked_samples(dataset: Any, tokenizer: Any, count: int) -> Iterator[str]:

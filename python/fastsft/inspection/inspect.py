@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller, parse_role_map
+from fastsft.data.chat.labelling import AUTO, LabelSettings, describe, make_labeller, parse_role_map
+from fastsft.data.chat.policy_choice import pad_for, settle_policy
 from fastsft.data.conversation_labels import check_tokenizer
 from fastsft.data.errors import hinted_encoding
 from fastsft.data.label_progress import LabelProgress
@@ -80,7 +81,9 @@ def inspect(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
     )
     roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
-    setup = prepare(model, LabelSettings(role_map=roles, **settings), model_max_length)
+    setup = prepare(
+        model, LabelSettings(**{"mask_policy": AUTO, "role_map": roles, **settings}), model_max_length
+    )
     return setup.survey(
         data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes, data_format=data_format
     )
@@ -95,6 +98,7 @@ class InspectionSetup:
     labeller: Any
     width: int
     unit: str = "tokens"
+    why: str = ""  # the policy was chosen
 
     def survey(
         self,
@@ -113,7 +117,7 @@ class InspectionSetup:
                 seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
         finally:
             progress.close()
-        labelling = {**describe(self.labeller), "max_record_bytes": max_record_bytes}
+        labelling = {**describe(self.labeller, self.why), "max_record_bytes": max_record_bytes}
         stop = self.native.find_token(labelling["stop_token"])
         return Inspection(
             data=name,
@@ -134,17 +138,17 @@ class InspectionSetup:
 def prepare(model: Any, settings: LabelSettings, model_max_length: int | None = None) -> InspectionSetup:
     """The labeller that training with the same model and settings would use. ValueError as there."""
     tokenizer = _tokenizer(model, model_max_length)
-    spans = settings.mask_policy == "spans"
-    if not spans and tokenizer.pad_token != tokenizer.unk_token:
-        tokenizer.pad_token = tokenizer.unk_token
-    width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    settings = settle_policy(settings, tokenizer)
+    pad_for(settings, tokenizer)
+    width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     native = native_of(tokenizer)
     if native is None:
         raise ValueError(
             f"{type(tokenizer).__name__} has no native equal in fastsft; give the model's directory instead"
         )
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
-    return InspectionSetup(str(getattr(tokenizer, "directory", model)), native, labeller, width)
+    where = str(getattr(tokenizer, "directory", model))
+    return InspectionSetup(where, native, labeller, width, why=settings.why)
 
 
 def prepare_without_model(settings: LabelSettings) -> InspectionSetup:

@@ -8,6 +8,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from fastsft.data.chat.labelling import WHY
 from fastsft.inspection.histogram import Bin, bins, median
 from fastsft.inspection.inspection_text import percent, turn_ends, verdict
 from fastsft.runtime.terminal_text import visible
@@ -57,10 +58,11 @@ def frame(inspection: InspectedData) -> str:
 
 def _labels(inspection: InspectedData) -> str:
     labels = inspection.labelling
+    why = f" &middot; {_text(labels[WHY])}" if labels.get(WHY) else ""
     return (
         f"<p>{_text(inspection.model)} &middot; <code>--mask_policy {_text(labels['mask_policy'])}</code> "
         f"&middot; template <code>{_text(labels['template'])}</code> &middot; stop token "
-        f"<code>{_text(labels['stop_token'])}</code> &middot; at most {inspection.width:,} tokens</p>"
+        f"<code>{_text(labels['stop_token'])}</code> &middot; at most {inspection.width:,} tokens{why}</p>"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastsft.data.chat.labelling import label_words
 from fastsft.data.format_lines import describe_use
 from fastsft.inspection.histogram import bars, median
 from fastsft.runtime.terminal_text import one_line, visible
@@ -98,10 +99,8 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     yield f"  model     {one_line(inspection.model)}" + (
         "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
     )
-    yield (
-        f"  labels    --mask_policy {labels['mask_policy']}, template {labels['template']}, stop token "
-        f"{one_line(labels['stop_token'])}" + (f", at most {inspection.width:,} tokens" if of_tokens else "")
-    )
+    limit = f", at most {inspection.width:,} tokens" if of_tokens else ""
+    yield f"  labels    {label_words(labels, limit)}"
     yield (
         f"  records   {report.num_records:,}: {report.num_kept:,} kept, "
         f"{report.num_without_labels:,} without a label "

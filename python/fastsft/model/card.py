@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fastsft.data.chat.labelling import label_words
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_text
 
@@ -29,9 +30,14 @@ def write_model_card(trainer: Any, directory: Path) -> None:
         "---", data.to_yaml(), "---", "", f"# {directory.absolute().name}", "",
         mark + (f" Base model: {source}." if source else ""), "", "| argument | value |", "|---|---|",
         *(f"| {name} | {getattr(args, name)} |" for name in _SHOWN),
-        f"| ranks | {args.world_size} |", "", *_results(trainer.state.log_history),
+        f"| ranks | {args.world_size} |", *_labels(trainer), "", *_results(trainer.state.log_history),
     ]  # fmt: skip
     replace_file(target, "\n".join(lines) + "\n")
+
+
+def _labels(trainer: Any) -> list[str]:
+    labelling = getattr(trainer.train_dataset, "labelling", None)
+    return [f"| labels | {label_words(labelling).replace('|', chr(92) + '|')} |"] if labelling else []
 
 
 def _is_ours(path: Path, mark: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.config import check_config_types, read_generation_config, source_dtype
+from fastsft.model.family import check_family, refuse_default
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
@@ -160,9 +161,11 @@ class CausalLM:
         cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
     ) -> CausalLM:
         """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
+        refuse_default(model_name_or_path)
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = _config_of(directory)
+        check_family(config, directory)
         model = cls(directory, config)
         model.generation_settings()  # what is wrong with them is told before training, and read once
         return model

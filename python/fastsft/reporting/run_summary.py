@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fastsft.data.chat.labelling import label_words
 from fastsft.planning.device_memory import size_text
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width
@@ -27,6 +28,7 @@ def start_page(trainer: Any, *others: Any) -> str:
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         ("data", data_line(trainer)),
+        *labels_row(trainer),
         ("compute", compute_line(trainer)),
         ("batch", batch_line(trainer)),
         *[("warning", line) for line in batch_warning(trainer)],
@@ -52,6 +54,12 @@ def data_line(trainer: Any) -> str:
     tokens = sum(int(item.lengths.sum()) for item in sets if item.is_exact)
     known = f" with {tokens:,} tokens" if all(item.is_exact for item in sets) else ", read each time"
     return f"{text}; to evaluate {sum(map(len, sets)):,}{known}"
+
+
+def labels_row(trainer: Any) -> list[tuple[str, str]]:
+    """Policy, template and why; nothing where a script made the labels."""
+    labelling = getattr(trainer.train_dataset, "labelling", None)
+    return [("labels", label_words(labelling))] if labelling else []
 
 
 def _data_text(rows: Any) -> str:

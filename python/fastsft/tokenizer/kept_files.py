@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, file_inside, open_regular, read_regular
+from fastsft.tokenizer.trained_template import BASE_NAME
 
 # What a saved directory takes over from the one that was read (docs/spec/trainer_semantics.md, section 23).
 NAMES = (
@@ -32,7 +33,7 @@ def decides_ids(name: str) -> bool:
 
 def is_tokenizer_file(name: str) -> bool:
     """True if a model directory has a file of this name for its tokenizer."""
-    return name in NAMES or decides_ids(name)
+    return name in NAMES or decides_ids(name) or name == BASE_NAME
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,16 @@ from fastsft.script_names.rebound import rebound_data_names
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 
-def run_tokenizer(directory: str, model_max_length: int, padding_side: str, *, pads_with_unk: bool) -> Any:
+def run_tokenizer(directory: str, model_max_length: int, padding_side: str) -> Any:
     """fastsft's Tokenizer, or transformers' slow one, as FastChat has it, for data that a script makes.
 
-    pads_with_unk: the padding token is the unknown one, as FastChat sets it. ValueError when transformers is
-    needed and not installed.
+    ValueError when transformers is needed and not installed.
     """
     names = rebound_data_names()
     options: dict[str, Any] = {"model_max_length": model_max_length, "padding_side": padding_side}
-    tokenizer: Any
     if names:
-        tokenizer = _of_transformers(directory, names, options)
-    else:
-        tokenizer = Tokenizer.from_pretrained(directory, **options)
-    if pads_with_unk and tokenizer.pad_token != tokenizer.unk_token:
-        tokenizer.pad_token = tokenizer.unk_token
-    return tokenizer
+        return _of_transformers(directory, names, options)
+    return Tokenizer.from_pretrained(directory, **options)
 
 
 def _of_transformers(directory: str, names: list[str], options: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from fastsft.runtime.regular_files import check_regular, file_inside, read_json_
 from fastsft.tokenizer.json_tokenizer import load_json_tokenizer
 from fastsft.tokenizer.kept_files import NAMES, TEMPLATES, KeptFiles
 from fastsft.tokenizer.settings import read_chat_template, read_settings
+from fastsft.tokenizer.trained_template import TrainedTemplate
 
 _NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
 
@@ -48,6 +49,7 @@ class Tokenizer:
         self.padding_side = padding_side
         self.chat_template = chat_template
         self._pad_token_id: int = native.named.pad
+        self.trained_template: TrainedTemplate | None = None  # what save_pretrained writes instead
 
     @classmethod
     def from_pretrained(
@@ -198,6 +200,7 @@ class Tokenizer:
     def save_pretrained(self, directory: str | Path) -> list[str]:
         """Write the files as they were when they were loaded, with pad_token, model_max_length, padding_side.
 
+        After training also the chat template of the labels, where the files have another (trained_template).
         Returns the names of the files written.
         """
         target = Path(directory)
@@ -209,9 +212,11 @@ class Tokenizer:
         }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
+        written = [] if self.trained_template is None else self.trained_template.write(target)
         others = sorted((target / TEMPLATES).glob("*.jinja"))
         return [
             *(name for name in NAMES if (target / name).exists()),
+            *(name for name in written if name not in NAMES),
             *(f"{TEMPLATES}/{path.name}" for path in others),
         ]
 

@@ -22,7 +22,7 @@ def test_a_sound_run(patient: Patient, tmp_path: Path) -> None:
         ("configuration", "7 flags set"),
         ("model", f"{parameters:,} parameters"),
         ("weights", "F32"),
-        ("template", "vicuna_v1.1 (fastchat): replies are learned up to </s>"),
+        ("template", "--mask_policy fastchat, template vicuna_v1.1, stop token </s>"),
         ("data", "the first 200 records, 0.0% of them cut off: 200 conversations"),
         ("eval data", "the first 200 records, 0.0% of them cut off: 200 conversations"),
         ("disk rate", "64.0 MiB written and synced"),

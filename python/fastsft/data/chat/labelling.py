@@ -5,24 +5,29 @@ Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.template_check import check_template
 from fastsft.data.chat.template_choice import choose_template
+from fastsft.runtime.terminal_text import one_line
 
-_PROBE_LENGTH = 1 << 16
+PROBE_LENGTH = 1 << 16
+AUTO = "auto"
+WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 
 
 @dataclass(frozen=True)
 class LabelSettings:
     """The policy and its options; the defaults are FastChat's.
 
-    mask_policy: "fastchat" or "spans". template: a name of `chat_templates()`, one of FastChat's spellings,
-    "model" for the model's own, or None. train_turns: "all" or "last". role_map: name in the data -> role.
-    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default. overlong:
-    "truncate", or "split" as FastChat's data/split_long_conversation.py does.
+    mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name
+    of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
+    "all" or "last". role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans
+    only), or None for the policy's default. overlong: "truncate", or "split" as FastChat's
+    data/split_long_conversation.py does. why: in words, where auto chose the policy.
     """
 
     mask_policy: str = "fastchat"
@@ -33,6 +38,7 @@ class LabelSettings:
     role_aliases: bool = False
     on_bad_sample: str | None = None
     overlong: str = "truncate"
+    why: str = ""
 
     @classmethod
     def from_arguments(cls, data_args: Any) -> LabelSettings:
@@ -47,7 +53,8 @@ class LabelSettings:
             "overlong",
         )
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
-        return cls(role_map=parse_role_map(getattr(data_args, "role_map", None)), **given)
+        roles = parse_role_map(getattr(data_args, "role_map", None))
+        return cls(role_map=roles, why=getattr(data_args, "mask_policy_reason", ""), **given)
 
     @property
     def bad_sample_rule(self) -> str:
@@ -107,15 +114,29 @@ def make_labeller(
         return _C.Labeller(native, options, model)
 
     if self_test:
-        check_template(build(_PROBE_LENGTH), native, stop, train_turns=chosen.train_turns)
+        check_template(build(PROBE_LENGTH), native, stop, train_turns=chosen.train_turns)
     return build(max_length)
 
 
-def describe(labeller: Any) -> dict[str, str]:
-    """Policy, template and stop token of a labeller, as data_report.json names them."""
+def describe(labeller: Any, why: str = "") -> dict[str, str]:
+    """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose."""
     options = labeller.options
     return {
         "mask_policy": options.mask_policy,
         "template": options.chat_template,
         "stop_token": options.stop_token,
+        **({WHY: why} if why else {}),
     }
+
+
+def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
+    """One line of what `describe` says, in the words of every page. more: comes before the reason."""
+    stop = one_line(labelling["stop_token"])
+    why = f"; {labelling[WHY]}" if labelling.get(WHY) else ""
+    policy, template = labelling["mask_policy"], labelling["template"]
+    return f"--mask_policy {policy}, template {template}, stop token {stop}{more}{why}"
+
+
+def what_counts(labelling: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the reason, which changes no label."""
+    return {name: value for name, value in labelling.items() if name != WHY}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.data.chat.jinja_form import jinja_form
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import probe_record
 from fastsft.tokenizer.settings import read_chat_template
@@ -58,11 +59,17 @@ def digest_of(source: str) -> str:
 
 def recognise(source: str, model: ModelTemplate, native: Any) -> str | None:
     """The named template that is published with this very text and makes the same tokens of all probes."""
-    digest = digest_of(source)
     for name in _C.chat_templates():
-        if digest in _C.find_chat_template(name).jinja_digests and _agree(name, model, native):
+        if is_published_as(source, name, native) and _agree(name, model, native):
             return str(name)
     return None
+
+
+def is_published_as(source: str, name: str, native: Any) -> bool:
+    """True if the text is one that models with the template `name` have, or that fastsft saves for it."""
+    if digest_of(source) in _C.find_chat_template(name).jinja_digests:
+        return True
+    return source == jinja_form(name, bool(native.adds_bos), native.named.bos >= 0)
 
 
 def _agree(name: str, model: ModelTemplate, native: Any) -> bool:

@@ -1,0 +1,100 @@
+"""A named template as Jinja text, as transformers and servers render it.
+
+Rendered with the same messages it gives the text that labels were made of; with `add_generation_prompt` what
+the model has read before a reply. BOS is written where training puts it: `apply_chat_template` adds none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft import _C
+
+_REFUSAL = (
+    "{{- raise_exception('this model was trained with user and assistant, and one system message in front; "
+    "got ' ~ message['role']) -}}"
+)
+_VARIABLES = ("system", "text")
+
+
+def jinja_form(name: str, adds_bos: bool, has_bos: bool) -> str:
+    """The Jinja text of the template `name` (`chat_templates()`, or an alias).
+
+    adds_bos: whether the tokenizer puts a BOS in front of a text. has_bos: whether it has one. ValueError for
+    an unknown name.
+    """
+    chat = _C.find_chat_template(name)
+    in_front = adds_bos if chat.bos == _C.BosRule.TOKENIZER else has_bos
+    trim = " | trim" if chat.strips else ""
+    default = chat.system.strip() if chat.strips else chat.system
+    own = "messages[0]['content']" + trim
+    if default:
+        own = f"({own}) or {_quoted(default)}"  # an empty text is none
+    return "".join(
+        (
+            "{%- if messages and messages[0]['role'] == 'system' -%}",
+            "{%- set system = " + own + " -%}{%- set turns = messages[1:] -%}",
+            "{%- else -%}",
+            "{%- set system = " + _quoted(default) + " -%}{%- set turns = messages -%}",
+            "{%- endif -%}",
+            "{{- bos_token -}}" if in_front else "",
+            "" if chat.system_in_user else _system(chat),
+            "{%- set seen = namespace(user=false) -%}",
+            "{%- for message in turns -%}",
+            "{%- set text = message['content']" + trim + " -%}",
+            "{%- if message['role'] == 'user' -%}",
+            _user(chat, has_bos),
+            "{%- set seen.user = true -%}",
+            "{%- elif message['role'] == 'assistant' -%}",
+            _assistant(chat),
+            "{%- else -%}",
+            _REFUSAL,
+            "{%- endif -%}",
+            "{%- endfor -%}",
+            "{%- if add_generation_prompt -%}" + _written(_prompt(chat)) + "{%- endif -%}",
+        )
+    )
+
+
+def _system(chat: Any) -> str:
+    parts = _written(chat.before_system, "system", chat.after_system)
+    return "{%- if system -%}" + parts + "{%- endif -%}"
+
+
+def _user(chat: Any, has_bos: bool) -> str:
+    each = chat.bos == _C.BosRule.EACH_TURN and has_bos
+    again = "{%- if seen.user -%}{{- bos_token -}}{%- endif -%}" if each else ""
+    if not chat.system_in_user:
+        return again + _or_empty(chat, _written(chat.before_user, "text", chat.after_user), chat.empty_user)
+    system = "{%- if not seen.user -%}" + _system(chat) + "{%- endif -%}"
+    return again + _written(chat.before_user) + system + _written("text", chat.after_user)
+
+
+def _assistant(chat: Any) -> str:
+    end = f"{chat.before_stop}{chat.stop_token}{chat.after_stop}"
+    return _or_empty(chat, _written(chat.before_assistant, "text", end), chat.empty_assistant)
+
+
+def _or_empty(chat: Any, whole: str, empty: str) -> str:
+    """FastChat writes a message without text as its role alone."""
+    if not chat.has_fastchat_labels:
+        return whole
+    return "{%- if text -%}" + whole + "{%- else -%}" + _written(empty) + "{%- endif -%}"
+
+
+def _prompt(chat: Any) -> str:
+    """Without what is learned with the reply: a space that the first token of a reply begins with."""
+    lead: bytes = chat.before_assistant.encode()
+    return lead[: len(lead) - chat.learned_lead].decode()
+
+
+def _written(*parts: str) -> str:
+    """An expression that writes the literals, and the variables by their names."""
+    words = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
+    return "{{- " + " ~ ".join(words) + " -}}" if words else ""
+
+
+def _quoted(text: str) -> str:
+    """A literal of Jinja."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{escaped}'"

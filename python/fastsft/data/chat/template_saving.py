@@ -1,0 +1,70 @@
+"""The chat template that a trained model is saved with: the one that its labels were made with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.chat.policy_choice import jinja_form_for
+from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source
+from fastsft.runtime.messages import tell
+from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.trained_template import BASE_NAME, TrainedTemplate
+
+
+def keep_trained_template(
+    tokenizer: Any, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
+) -> None:
+    """Saves of `tokenizer` get the template of the labels; a line says so where the base's was another.
+
+    labelling: of the rows (`describe`), empty where a script made them: then the base's files stay as they
+    are, and so they do for a tokenizer of transformers. choice: --save_chat_template.
+    """
+    if not isinstance(tokenizer, Tokenizer) or "template" not in labelling:
+        return
+    trained, base = trained_source(tokenizer, settings, labelling["template"]), template_source(tokenizer)
+    if trained == base:
+        return
+    name = labelling["template"]
+    if choice == "base":
+        kept = "the base model's, which is another" if base is not None else "none, as the base model"
+        tell(f"chat template: labels are those of {name}; the saved model has {kept} (--save_chat_template)")
+        return
+    tokenizer.trained_template = TrainedTemplate(trained, base)
+    if base is not None:
+        tell(
+            f"chat template: the saved model gets that of its labels, {name}; the base model's is another, "
+            f"kept in {BASE_NAME} (--save_chat_template base leaves it in place)"
+        )
+
+
+def trained_source(tokenizer: Any, settings: LabelSettings, name: str) -> str:
+    """The Jinja text that renders what labels were made of. The model's own wherever it renders the same.
+
+    name: of the template that the labels have.
+    """
+    own = template_source(tokenizer)
+    chosen = template_source(tokenizer, settings.chat_template_name)
+    is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
+    if is_own and chosen is not None:
+        return chosen
+    if own is not None and _is_published(own, name, tokenizer):
+        return own
+    return jinja_form_for(name, tokenizer)
+
+
+def _is_published(source: str, name: str, tokenizer: Any) -> bool:
+    native = native_of(tokenizer)
+    if not is_published_as(source, name, native):
+        return False
+    try:
+        model = ModelTemplate(source, tokenizer, native)
+    except ValueError:
+        return False
+    try:
+        return recognise(source, model, native) == name
+    finally:
+        model.close()

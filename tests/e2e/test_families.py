@@ -1,0 +1,139 @@
+"""The default flags on every family: trained, examined, inspected, opened with what it learned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastsft
+from family_models import FAMILIES, TEMPLATES, write_family
+from fastsft.callbacks.state import TrainOutput
+from fastsft.cli import main as cli
+from fastsft.tokenizer.trained_template import BASE_NAME
+from fastsft.train import train
+from golden_text import human_gpt
+
+SYSTEM = "Answer 'briefly'.\n"
+TEXTS = ("Hello {0}?", "Hi there.", "And\n you? é", "I am {0}, fine.")
+# Policy and template that auto chooses; "own": the model's text is saved as it is.
+CHOSEN = {
+    "qwen2": ("spans", "qwen", "own"),
+    "qwen3": ("spans", "chatml", "own"),
+    "llama3": ("spans", "llama-3", "own"),
+    "llama3_base": ("spans", "llama-3", "made"),
+    "mistral": ("fastchat", "vicuna_v1.1", "replaced"),
+    "llama2_chat": ("fastchat", "vicuna_v1.1", "replaced"),
+    "llama2": ("fastchat", "vicuna_v1.1", "made"),
+}
+
+
+@dataclass(frozen=True)
+class FamilyRun:
+    family: str
+    model: Path
+    data: Path
+    output: Path
+    said: str
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {
+            "model_name_or_path": str(self.model), "data_path": str(self.data),
+            "output_dir": str(self.output), "max_steps": 1, "per_device_train_batch_size": 4,
+            "model_max_length": 256, "use_cpu": True, "report_to": "none", "data_cache": "none",
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FamilyRun:
+    """One training with default labels, shared by the tests of a family."""
+    folder = tmp_path_factory.mktemp(request.param)
+    records = [{"conversations": human_gpt(*(t.format(i) for t in TEXTS))} for i in range(4)]
+    if CHOSEN[request.param][0] == "spans":  # FastChat's labels leave systems out
+        records[1]["system"] = SYSTEM
+    (folder / "data.json").write_text(json.dumps(records))
+    model = write_family(folder / "model", request.param)
+    made = FamilyRun(request.param, model, folder / "data.json", folder / "out", "")
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.print", lambda *words, **_: said.append(" ".join(map(str, words))))
+        assert isinstance(train(made.flags), TrainOutput)
+    return FamilyRun(request.param, model, made.data, made.output, "\n".join(said))
+
+
+def words_of(run: FamilyRun) -> str:
+    """Policy and template, as all pages begin to name them."""
+    policy, template, _ = CHOSEN[run.family]
+    return f"--mask_policy {policy}, template {template}, stop token "
+
+
+def joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_every_page_names_policy_template_and_why(run: FamilyRun, capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads((run.output / "data_report.json").read_text())["train"]
+    why = report["mask_policy_reason"]
+    words = f"{words_of(run)}{report['stop_token']}"
+    assert f"labels {words}; {why}" in joined(run.said)
+    flags = [word for name, value in run.flags.items() for word in (f"--{name}", str(value))]
+    assert cli.main(["doctor", "--skip", "disk_rate", *flags, "--no_resume", "True"]) == 0
+    assert f"template {words}; {why}" in joined(capsys.readouterr().out)
+    seen = fastsft.inspect(str(run.model), str(run.data), model_max_length=256)
+    assert f"labels {words}, at most 256 tokens; {why}" in joined(str(seen)) and why in unescape(seen.html())
+    changed = run.said.split("\narguments", 1)[1].split("\ntrained", 1)[0]
+    assert "--mask_policy" not in changed and "--template" not in changed
+
+
+def test_transformers_renders_the_training_text(run: FamilyRun) -> None:
+    from transformers import AutoTokenizer
+
+    slow = not (run.output / "tokenizer.json").exists()
+    theirs = AutoTokenizer.from_pretrained(run.output, use_fast=not slow)
+    seen = fastsft.inspect(str(run.model), str(run.data), model_max_length=256, n=4)
+    for record, source in zip(seen.records, json.loads(run.data.read_text()), strict=True):
+        roles = {"human": "user", "gpt": "assistant"}
+        messages = [{"role": roles[m["from"]], "content": m["value"]} for m in source["conversations"]]
+        if "system" in source:
+            messages.insert(0, {"role": "system", "content": source["system"]})
+        ids = [token.id for token in record.tokens]
+        assert theirs.apply_chat_template(messages) == ids
+        text = theirs.apply_chat_template(messages, tokenize=False)
+        front = theirs.bos_token if ids[0] == theirs.bos_token_id else ""
+        assert text == front + b"".join(part.text for part in record.parts()).decode()
+        prompt = theirs.apply_chat_template(messages[:-1], add_generation_prompt=True)
+        unlearned = [at for at, token in enumerate(record.tokens) if not token.is_learned]
+        last = max(at for at in unlearned if at + 1 < len(ids) and record.tokens[at + 1].is_learned)
+        assert prompt == ids[: last + 1]
+
+
+def test_files_of_the_saved_model(run: FamilyRun) -> None:
+    saved = fastsft.Tokenizer.from_pretrained(run.output)
+    kind, source = CHOSEN[run.family][2], FAMILIES[run.family][2]
+    own = None if source is None else (TEMPLATES / f"{source}.jinja").read_text()
+    assert (saved.chat_template == own) == (kind == "own")
+    assert (run.output / BASE_NAME).exists() == (kind == "replaced") == (BASE_NAME in run.said)
+    for folder in (run.output, run.output / "checkpoint-1"):
+        if kind != "own":
+            config = json.loads((folder / "tokenizer_config.json").read_text())
+            assert config["chat_template"] == (folder / "chat_template.jinja").read_text()
+    if kind == "replaced":
+        assert (run.output / BASE_NAME).read_text() == own
+    generation = json.loads((run.output / "generation_config.json").read_text())
+    stop = saved.convert_tokens_to_ids(
+        json.loads((run.output / "data_report.json").read_text())["train"]["stop_token"]
+    )
+    assert stop in generation["eos_token_id"] and 2 in generation["eos_token_id"]
+
+
+def test_what_was_begun_by_auto_goes_on_by_name(run: FamilyRun) -> None:
+    """The record of the run has the labels, not how they were chosen: nothing is trained again."""
+    policy, template, kind = CHOSEN[run.family]
+    named = {} if kind == "own" else {"template": template}
+    again = train({**run.flags, "mask_policy": policy, **named})
+    assert again is not None and again.global_step == 1
