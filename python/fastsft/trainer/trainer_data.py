@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import BatchReader, EpochReads
@@ -15,6 +18,7 @@ from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
+from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.token_counter import count_tokens
 from fastsft.trainer.trainer_plan import check_not_training
 
@@ -23,6 +27,7 @@ class TrainerData:
     """Reads data sets for the engine, and gives data loaders as transformers' Trainer has them."""
 
     args: TrainingArguments
+    fixed_arguments: FixedArguments
     model: Any
     train_dataset: Any
     eval_dataset: Any
@@ -117,12 +122,14 @@ class TrainerData:
     def get_train_dataloader(self) -> Any:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.
 
-        Batches are made by data_collator, else stacked and padded, and stay on the CPU. ValueError without a
-        train_dataset.
+        Batches are made by data_collator, else stacked and padded, and stay on the CPU. It reads one batch
+        ahead, and draws random numbers as transformers' loader does. ValueError without a train_dataset.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer: training requires a train_dataset, got None")
-        return train_loader(self.args, self.train_dataset, self.train_rows, self._collator())
+        args = copy.copy(self.args)
+        args._order_seed = self.fixed_arguments.order_seed(torch.initial_seed())
+        return train_loader(args, self.train_dataset, self._collator(), self.processing_class)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """The same of evaluation, in the order of the data set: the trainer's, one of its names, or another.
@@ -143,7 +150,7 @@ class TrainerData:
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """The same of `test_dataset`."""
-        return eval_loader(self.args, test_dataset, self._collator())
+        return eval_loader(self.args, test_dataset, self._collator(), self.processing_class)
 
     def _collator(self) -> Any:
         pad_id = getattr(self.processing_class, "pad_token_id", None)
