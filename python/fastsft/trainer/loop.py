@@ -233,7 +233,7 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         trainer = self.trainer
         trainer.due.begin_evaluation(trainer.control.should_save, len(self.state.log_history))
-        metrics = trainer.evaluate()
+        metrics = trainer.evaluate_in_training()
         trainer.control.should_save |= trainer.due.save  # which a checkpoint asked for meanwhile cleared
         trainer.best_model.take(metrics)
         if isinstance(self.schedule, PlateauSchedule):

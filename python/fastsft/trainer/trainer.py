@@ -38,6 +38,7 @@ from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.log_level import use_log_level
 from fastsft.trainer.loop import TrainingLoop
+from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.modes import check_modes
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.prediction import EvalPrediction, Preprocess
@@ -160,7 +161,7 @@ class Trainer(
         trial: Any = None,
         ignore_keys_for_eval: Any = None,
     ) -> TrainOutput:
-        """Run to the end; collective. trial is refused, ignore_keys_for_eval has no effect.
+        """Run to the end; collective. trial is refused; ignore_keys_for_eval: for `evaluate`.
 
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
         it is True, checkpoints of `output_dir` that the run does not follow are put aside (checkpoint.py).
@@ -183,6 +184,9 @@ class Trainer(
         self._take_rows()
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
+        self.ignore_keys_for_eval = ignore_keys_for_eval
+        if self._wants_predictions() and self.eval_dataset is not None:
+            check_outputs(self.model.config, ignore_keys_for_eval, "Trainer.train")
         with run_lock(self.args.output_dir or "."):
             self.is_in_train = self._has_trained = self.model.engine_leads = True
             self.event_checks = EventChecks(self)
@@ -227,7 +231,7 @@ class Trainer(
             try:
                 self._check_after_callbacks()
                 if self.args.eval_on_start:
-                    self.evaluate()
+                    self.evaluate_in_training()
                 loop.run()
                 with deadline(self.args, "save"):
                     self.saver.wait()

@@ -65,10 +65,11 @@ class TrainerData:
         if changes_rows:
             self._set_evaluation(self.eval_dataset)
 
-    def _read_rows(self, dataset: Any) -> TokenRows:
+    def _read_rows(self, dataset: Any, *, needs_labels: bool = True) -> TokenRows:
         """The known facts of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
+        rules.needs_labels = needs_labels
         agreement = Agreement("looking at a data set")
         rows = agreement.attempt(
             lambda: TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
@@ -93,7 +94,7 @@ class TrainerData:
         args = self.args
         dataset = as_read(args, self.train_dataset)
         self.train_reader = BatchReader(
-            args, dataset, self._collation(self.train_dataset),
+            args, dataset, self._collation(self.train_dataset, training=True),
             training_order(args, dataset, self.processing_class), args.train_batch_size,
             training=True, sets_epoch=args.train_sampling_strategy == "random",
         )  # fmt: skip
@@ -107,17 +108,18 @@ class TrainerData:
             return self._eval_readers[kept]
         args, taken = self.args, as_read(self.args, dataset)
         reader = BatchReader(
-            args, taken, self._collation(dataset), evaluation_order(args, taken, self.processing_class),
-            args.eval_batch_size, training=False, sets_epoch=False,
+            args, taken, self._collation(dataset, training=False),
+            evaluation_order(args, taken, self.processing_class), args.eval_batch_size,
+            training=False, sets_epoch=False,
         )  # fmt: skip
         if kept is not None:
             self._eval_readers[kept] = reader
         return reader
 
-    def _collation(self, dataset: Any) -> Collation:
+    def _collation(self, dataset: Any, *, training: bool) -> Collation:
         # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
         all_columns = not self.args.remove_unused_columns or is_table(dataset)
-        return Collation(self._data_collator, all_columns=all_columns)
+        return Collation(self._data_collator, all_columns=all_columns, needs_labels=training)
 
     def get_train_dataloader(self) -> Any:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.
