@@ -138,6 +138,7 @@ class CausalLM:
         self._weights_dtype: str | None = None
         # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
         self._padding_idx = config.get("pad_token_id")
+        self._training = False
         self.engine_leads = False  # while `train` runs, until the trained weights are given back
 
     @classmethod
@@ -168,6 +169,34 @@ class CausalLM:
     def take_weights_to_save(self, caller: str) -> bool:
         """False: see `take_changed_weights`."""
         return False
+
+    @property
+    def training(self) -> bool:
+        """True from the begin of `train` on, but for evaluations: as transformers sets it."""
+        return self._training
+
+    def set_mode(self, *, training: bool) -> None:
+        """Set `training`."""
+        self._training = training
+
+    def begin_training(self, *, has_moved: bool) -> None:
+        """Nothing: nobody sees weights here. Of a given model: LoadedModel; so are the next five."""
+
+    def end_training(self) -> None:
+        """Nothing."""
+
+    def weights_moved(self) -> None:
+        """Nothing."""
+
+    def refresh(self) -> None:
+        """Nothing."""
+
+    def take_written_weights(self) -> bool:
+        """False."""
+        return False
+
+    def check_unwritten(self, event: str) -> None:
+        """Nothing."""
 
     def changed_weights(self) -> list[str]:
         """None: see `take_changed_weights`."""

@@ -14,6 +14,7 @@ _OF_THE_ROWS = (
 # Events after which the class is looked at, too: one a step, as it costs more.
 _WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
 _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
+_WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
 _STOPS = ("should_training_stop", "should_epoch_stop")
 
 
@@ -33,6 +34,8 @@ class EventChecks:
         self._check_rows(event)
         if event == "on_substep_end":
             _check_stops(trainer.control)
+        if event in _WITHIN_A_STEP:
+            trainer.model.check_unwritten(event)
         if has_own_names(trainer) or (event in _WITH_CLASSES and self._classes != names_of_classes(trainer)):
             check_again(trainer)
 

@@ -130,6 +130,8 @@ class TrainingLoop:
         """One optimizer step on one accumulation group of all ranks, or none when it is left out."""
         trainer, number = self.trainer, self.state.global_step + 1
         tokens = 0
+        trainer.model.set_mode(training=True)
+        trainer.model.take_written_weights()
         self.profile.before_step(trainer.engine, number)
         if number in trainer.bad_steps.left_out:
             self.state.global_step = number
@@ -163,6 +165,7 @@ class TrainingLoop:
         )
         if checked:
             check_replay(trainer.engine, number)
+        trainer.model.weights_moved()
         trainer.fire("on_optimizer_step")
         self.state.global_step = number
         self.state.total_flos += 6.0 * rows.padded_tokens * trainer.engine.num_non_embedding_parameters
@@ -211,6 +214,7 @@ class TrainingLoop:
             raise NotFiniteError(
                 first, f"{asked.reason}; there is no checkpoint of an earlier step to go back to"
             ) from None
+        trainer.model.weights_moved()
         trainer.bad_steps.rolled_back(asked.steps)
         trainer.control.should_training_stop = False  # of a step that is computed again
         self.losses = LossMeter(self.state.global_step)

@@ -193,6 +193,7 @@ class Trainer(
             try:
                 return self._train(resume_from_checkpoint)
             finally:
+                self.model.end_training()
                 self.is_in_train = self.model.engine_leads = False
                 self.event_checks = None
 
@@ -227,12 +228,16 @@ class Trainer(
         with SignalGuard() as guard:
             loop = TrainingLoop(self, guard)
             self._at_batch = loop.answer_signals
+            self.model.begin_training(has_moved=checkpoint is not None)
+            self.model.set_mode(training=True)
             self.fire("on_train_begin")
             try:
-                self._check_after_callbacks()
+                self.model.check_as_given("Trainer.train", True)  # callbacks may have changed it
+                self.model.take_written_weights()
                 if self.args.eval_on_start:
                     self.evaluate_in_training()
                 loop.run()
+                self.model.take_written_weights()
                 with deadline(self.args, "save"):
                     self.saver.wait()
                     self.best_model.load()
@@ -244,16 +249,6 @@ class Trainer(
             finally:
                 self._at_batch = lambda: None
         return self._finish(started, loop.losses.total())
-
-    def _check_after_callbacks(self) -> None:
-        """Callbacks of on_train_begin may have changed the model: ValueError for what cannot be followed."""
-        self.model.check_as_given("Trainer.train", True)
-        changed = self.model.changed_weights()
-        if changed:
-            raise ValueError(
-                f"Trainer.train: a callback changed {changed[0]} of the model at on_train_begin, when the "
-                "engine has its own copy; change weights before train()"
-            )
 
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
         """Put aside what an earlier run left in `output_dir` and this run does not use."""

@@ -154,6 +154,8 @@ class TrainerEvaluation:
         """Take over what a script has changed; in callbacks of `on_train_end`, of the weights alone."""
         if not self.is_in_train:
             self._take_changes(method)
+        elif self.model.engine_leads:
+            self.model.take_written_weights()
         elif not self.model.engine_leads:
             self.model.check_as_given(f"Trainer.{method}", False)
             self.model.take_changed_weights()
@@ -178,12 +180,16 @@ class TrainerEvaluation:
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
+            self.model.set_mode(training=False)
             draw_loader_seed()
             if not self.args.dataloader_num_workers:
                 rows.note_read(_read_here(self.args, len(rows)))
             return rows
         with deadline(self.args, "evaluation"):
             reader = self._evaluation_reader(rows.source, name)
+            self.model.set_mode(training=False)
+            if self.args.dataloader_num_workers:
+                self.model.refresh()
             return read_evaluation(self.args, reader, rows, self.model.engine.vocab_size)
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
