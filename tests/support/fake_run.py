@@ -125,6 +125,9 @@ class Model:
     def refresh(self):
         pass
 
+    def library_has_changed(self):
+        return False
+
     def take_written_weights(self):
         return False
 

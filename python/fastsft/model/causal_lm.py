@@ -14,6 +14,7 @@ from fastsft.model.config import check_config_types, read_generation_config, sou
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
+from fastsft.originals.places import Places
 from fastsft.planning.memory_plan import Setting
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.output_files import replace_file
@@ -139,6 +140,7 @@ class CausalLM:
         # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
         self._padding_idx = config.get("pad_token_id")
         self._training = False
+        self._places: Places | None = None
         self.engine_leads = False  # while `train` runs, until the trained weights are given back
 
     @classmethod
@@ -160,7 +162,11 @@ class CausalLM:
         """
         if training:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
-        check_patches(str(self.config.get("model_type")), caller)
+        self._places = check_patches(str(self.config.get("model_type")), caller)
+
+    def library_has_changed(self) -> bool:
+        """True if a script has patched what models reach of torch and transformers since `check_as_given`."""
+        return self._places is not None and self._places.changed()
 
     def take_changed_weights(self) -> bool:
         """False: weights are the directory's or the engine's. Of a given model: LoadedModel."""

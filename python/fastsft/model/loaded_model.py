@@ -100,7 +100,7 @@ class LoadedModel(CausalLM):
                 f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
                 "before Trainer(model=...)"
             )
-        self._held, self._differing = now.held, now.values
+        self._held, self._differing, self._places = now.held, now.values, now.places
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration with what the modules hold, which counts where they differ."""
