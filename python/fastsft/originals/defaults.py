@@ -68,7 +68,7 @@ def _header(lines: list[str]) -> str:
 
 
 class _Names:
-    """What the names of a file mean."""
+    """The values of the names of a file."""
 
     def __init__(self, now: Mapping[str, Any], module: str) -> None:
         self._now, self._imports = now, source_of(module).imports

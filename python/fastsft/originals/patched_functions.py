@@ -135,7 +135,7 @@ def check_patched_functions(args: Any, caller: str, *, training: bool, has_colla
 
 
 def places_of(args: Any, *, has_collator: bool) -> Places:
-    """What `check_patched_functions` looks at for training, as it is now."""
+    """The places that `check_patched_functions` looks at for training, as they are now."""
     places = Places()
     groups = _LOADING if has_collator else (*_LOADING, *_COLLATING)
     smoothing = _SMOOTHING if args.label_smoothing_factor else ()

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Places:
-    """What was where when it was added; `changed` is asked at every step."""
+    """Their content when they were added; `changed` is asked at every step."""
 
     def __init__(self) -> None:
         self._held: list[tuple[Mapping[str, Any], str, Any, Any]] = []
@@ -27,7 +27,7 @@ class Places:
         self.add_size(vars(owner))
 
     def add_size(self, content: Sized) -> None:
-        """How many are in there."""
+        """The number of things in a collection."""
         self._sizes.append((content, len(content)))
 
     def changed(self) -> bool:
