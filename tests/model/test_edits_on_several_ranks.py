@@ -34,7 +34,8 @@ def test_edits_before_a_save(tmp_path: Path, fsdp: str) -> None:
         assert seen[0] != seen[1] == pytest.approx(trained, rel=1e-6)
 
 
-def test_weights_written_on_several_ranks_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fsdp", ["", "full_shard"])
+def test_weights_written_on_several_ranks_are_refused(tmp_path: Path, fsdp: str) -> None:
     source = write_model(tmp_path / "model", "untied")
-    messages = run_ranks(2, write_in_training, source, tmp_path / "output", launched=True)
+    messages = run_ranks(2, write_in_training, source, tmp_path / "output", fsdp, launched=True)
     assert all("was changed while train() runs on several ranks" in message for message in messages)

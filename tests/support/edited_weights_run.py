@@ -69,9 +69,9 @@ def edit_and_save(groups: dict[str, str], source: Path, output: Path, fsdp: str)
     return {"expected": expected, "alone": message, "seen": reading.seen, "trained": trained}
 
 
-def write_in_training(groups: dict[str, str], source: Path, output: Path) -> str:
+def write_in_training(groups: dict[str, str], source: Path, output: Path, fsdp: str) -> str:
     """What is said of weights that are written while several ranks train."""
-    trainer = make_trainer(source, output, "")
+    trainer = make_trainer(source, output, fsdp)
     trainer.add_callback(Reading(halves=True))
     return _message(trainer.train)
 

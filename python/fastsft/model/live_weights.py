@@ -34,7 +34,7 @@ class LiveWeights:
     """Hands the weights of `engine` to `module` when its parameters are read, and takes what is written.
 
     On several ranks that hold the weights in shards a reader gets the old ones, and a line. Written weights
-    count on one rank alone.
+    count on one rank; on several they are refused.
     """
 
     def __init__(self, module: Any, engine: Any, *, sharded: bool) -> None:
@@ -107,8 +107,6 @@ class LiveWeights:
             )
 
     def _changed(self) -> list[str]:
-        if self._sharded:
-            return []
         parameters = dict(raw_parameters(self._module))
         for name, number in self._objects.items():
             if id(parameters.get(name)) != number:
@@ -122,10 +120,10 @@ class LiveWeights:
         return [name for name in now if now[name] != self._known.get(name)]
 
     def _read(self) -> None:
-        if not self._is_stale:
-            self._is_touched = True
-            return
         if os.getpid() != self._place[0]:  # a worker process has the weights of when it was made
+            return
+        self._is_touched = True
+        if not self._is_stale:
             return
         if self._sharded or threading.get_ident() != self._place[1]:
             where = f"{launch().world_size} ranks hold them in shards" if self._sharded else "another thread"
@@ -134,7 +132,6 @@ class LiveWeights:
                 "save a checkpoint, or call trainer.model.state_dict() on all ranks"
             )
             return
-        self._is_touched = True
         self.refresh()
 
     def _write(self, names: Collection[str] | None) -> None:
