@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,7 +88,10 @@ def own_numbers(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
-    """transformers' arguments write accelerate's variables, which other tests and programs must not meet."""
+    """Arguments leave accelerate's variables and number format, which other tests must not meet."""
+    precision = sys.modules.get("fastsft.arguments.rules.precision")
+    if precision is not None:  # arguments of other tests
+        precision.formats_asked_for.clear()
     before = dict(os.environ)
     yield
     for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:

@@ -54,7 +54,7 @@ def test_batches_are_those_of_transformers(model: Path, tmp_path: Path, drop_las
     for _ in range(2):  # each pass is the next epoch
         assert ids(loader) == ids(other)
     assert ids(ours.get_eval_dataloader()) == ids(theirs.get_eval_dataloader(random_items()))
-    loader.batch_sampler.set_epoch(0)
+    loader.set_epoch(0)
     assert ids(loader) == ids(theirs.get_train_dataloader())
 
 
@@ -89,6 +89,6 @@ def test_each_rank_has_its_own_batches(rank: int, rows: list[list[int]]) -> None
     """Seven rows in batches of two on two ranks; positions in the order are wrapped around."""
     place: Any = SimpleNamespace(process_index=rank, world_size=2)
     order = np.arange(10, 17)
-    batches = RankBatches(place, 2, False, lambda epoch: order)
+    batches = RankBatches(place, 2, False, len(order), lambda epoch: order)
     assert len(batches) == 2
     assert [list(batch) for batch in batches] == rows

@@ -107,7 +107,6 @@ THREE = {"input_ids": [1, 2, 3], "labels": [1, 2, 3]}
         ({"labels": [1.0, 2.0, 3.0]}, "row 7: expected integers in labels, got float64"),
         ({"labels": [1, 2]}, r"row 7: expected input_ids and labels of one length, got \[3\] and \[2\]"),
         ({"labels": None}, "row 7: expected input_ids and labels, got input_ids, labels"),
-        ({"label_ids": [1, 2, 3]}, "row 7: expected one of labels, label_ids, got all of them"),
         ({"position_ids": [0, 1]}, r"row 7: expected position_ids .* \[3\], got \[2\]"),
         ({"position_ids": [[0, 1, 2]]}, r"row 7: expected position_ids .* \[3\], got \[1, 3\]"),
         ({"position_ids": [0.0, 1.0, 2.0]}, "row 7: expected integers in position_ids, got float64"),

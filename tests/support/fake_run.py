@@ -110,6 +110,30 @@ class Model:
     def changed_weights(self):
         return []
 
+    def set_mode(self, *, training):
+        pass
+
+    def begin_training(self, *, has_moved):
+        pass
+
+    def end_training(self):
+        pass
+
+    def weights_moved(self):
+        pass
+
+    def refresh(self):
+        pass
+
+    def library_has_changed(self):
+        return False
+
+    def take_written_weights(self):
+        return False
+
+    def check_unwritten(self, event):
+        pass
+
     def build(self, args, groups, recompute="selective"):
         return self.engine
 

@@ -32,5 +32,5 @@ def train_to_the_best(groups: dict[str, str], model: Path, output: Path) -> dict
     return {
         "weights": {name: tensor.clone() for name, tensor in module.state_dict().items()},
         "reply": module.generate(torch.tensor([[5, 9, 33]]), max_new_tokens=6, do_sample=False),
-        "best": (trainer.state.best_global_step, trainer.state.best_metric, metrics["eval_a_loss"]),
+        "best": (trainer.state.best_global_step, trainer.state.best_metric, metrics["eval_loss"]),
     }

@@ -12,6 +12,7 @@ import fastchat.train.train as original
 import pytest
 import torch
 import transformers
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import models, pre_tokenizers
 
 import fastsft.train as ours
@@ -70,6 +71,16 @@ def fewer_merges(tokenizer: Any) -> None:
     tokenizer.backend_tokenizer.model = models.BPE(vocab=model["vocab"], merges=merges[:300], **same)
 
 
+def pieces_loaded_again(tokenizer: Any) -> None:
+    """In the same object, as by LoadFromSerializedProto; long pieces are not used."""
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(tokenizer.sp_model.serialized_model_proto())
+    for piece in proto.pieces:
+        if piece.type == piece.NORMAL and len(piece.piece) > 3:
+            piece.type = piece.UNUSED
+    tokenizer.sp_model.LoadFromSerializedProto(proto.SerializeToString())
+
+
 def fewer_ranks(tokenizer: Any) -> None:
     tokenizer.bpe_ranks = dict(list(tokenizer.bpe_ranks.items())[:300])
     tokenizer.cache = {}
@@ -115,7 +126,7 @@ def slow_qwen(folder: Path) -> Any:
 
 OF_LLAMA = (
     lower_case, id_of_a_piece, cut_at_a_word, cut_at_no_word, reverse, bos_of_the_pieces,
-    eos_of_the_pieces,
+    eos_of_the_pieces, pieces_loaded_again,
 )  # fmt: skip
 CASES = [
     *((llama, change) for change in OF_LLAMA),
@@ -163,6 +174,16 @@ def test_after_labelling(make: Any, change: Change, tmp_path: Path) -> None:
         if rows is not None:
             ids = torch.from_numpy(rows.ids(row).astype("int64"))
             assert torch.equal(ids, expected["input_ids"][row][: len(ids)])
+
+
+@pytest.mark.parametrize(("make", "change"), CASES, ids=names)
+def test_in_the_middle_of_an_epoch(make: Any, change: Change, tmp_path: Path) -> None:
+    """The rows to be read next are asked for, and nothing else looks."""
+    tokenizer = make(tmp_path)
+    dataset = ours.LazySupervisedDataset(RECORDS, tokenizer)
+    assert dataset.untouched_rows() is not None and dataset.still_has([0])
+    change(tokenizer)
+    assert not dataset.still_has([1])
 
 
 def test_a_model_that_cuts_the_probe_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,15 @@ def test_the_number_format_of_earlier_arguments(tmp_path: Path) -> None:
         ours(tmp_path, Plain())
 
 
+def test_the_number_format_of_earlier_arguments_of_fastsft(tmp_path: Path) -> None:
+    """The same script with transformers' arguments computes in bf16; other arguments need not train."""
+    earlier = fastsft.TrainingArguments(str(tmp_path), bf16=True, **FLAGS)
+    later = fastsft.TrainingArguments(str(tmp_path), **FLAGS)
+    with pytest.raises(ValueError, match=r"earlier TrainingArguments of this process have bf16=True"):
+        fastsft.Trainer(model(), later, None, Plain())
+    assert len(losses(fastsft.Trainer(model(), earlier, None, Plain()))) == 8
+
+
 def test_the_number_format_of_an_accelerator(tmp_path: Path) -> None:
     args = transformers.TrainingArguments(str(tmp_path), **FLAGS)
     accelerate.Accelerator(cpu=True, mixed_precision="bf16")

@@ -59,19 +59,19 @@ def test_callbacks_are_known_by_their_code(capsys: pytest.CaptureFixture[str]) -
     """Also under another's name, set on the object, or around a library's method."""
 
     class Wraps(transformers.TrainerCallback):
-        @functools.wraps(transformers.TrainerCallback.on_step_end)
-        def on_step_end(self, *_: Any, **__: Any) -> None: ...
+        @functools.wraps(transformers.TrainerCallback.on_optimizer_step)
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None: ...
 
     class Forged(transformers.TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None: ...
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None: ...
 
-    Forged.__module__ = Forged.on_step_end.__module__ = "transformers.trainer_callback"
+    Forged.__module__ = Forged.on_optimizer_step.__module__ = "transformers.trainer_callback"
     on_object: Any = transformers.TrainerCallback()
     on_object.on_optimizer_step = lambda *_, **__: None
     model = SimpleNamespace(module=object())
     for callback, name in ((Wraps(), "Wraps"), (Forged(), "Forged"), (on_object, "TrainerCallback")):
         tell_callbacks(model, [callback])
-        assert f"callbacks ({name}): the model that was given has its old weights" in capsys.readouterr().out
+        assert f"callbacks ({name}): the model that was given has no gradients" in capsys.readouterr().out
     tell_callbacks(model, [transformers.PrinterCallback(), transformers.EarlyStoppingCallback()])
     assert not capsys.readouterr().out
 

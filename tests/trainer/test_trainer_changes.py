@@ -233,7 +233,7 @@ def test_another_eval_dataset_is_evaluated(tmp_path):
     expected = trainer(tmp_path, eval_dataset=OTHER).evaluate()["eval_loss"]
     assert run.evaluate()["eval_loss"] == expected != before
     run.eval_dataset = {"x": OTHER}
-    assert run.evaluate("x")["eval_x_loss"] == expected
+    assert run.evaluate("x")["eval_loss"] == expected
     run.eval_dataset = None
     with pytest.raises(ValueError, match="evaluation requires an eval_dataset"):
         run.evaluate()

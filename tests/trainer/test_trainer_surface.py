@@ -133,7 +133,7 @@ def test_evaluation_sets_by_name(tmp_path):
     metrics = run.evaluate()
     assert {name for name in metrics if name.endswith("_loss")} == {"eval_first_loss", "eval_second_loss"}
     assert [len(e) for e in run.state.log_history] == [6, 6]
-    assert run.evaluate("second")["eval_second_loss"] == metrics["eval_second_loss"]
+    assert run.evaluate("second")["eval_loss"] == metrics["eval_second_loss"]
     assert run.evaluate({"x": sets["second"]}, metric_key_prefix="test")["test_x_loss"] == pytest.approx(
         metrics["eval_second_loss"]
     )

@@ -249,7 +249,11 @@ class _LivePart:
 
 
 def save_checkpoint(trainer: Any, directory: str | Path) -> None:
-    """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver."""
+    """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver.
+
+    What a script wrote into a given model is saved. ValueError for parameters that the engine does not have.
+    """
+    trainer.model.take_weights_to_save("save_checkpoint")
     finish_save_in_flight(trainer)
     saver = CheckpointSaver(trainer)
     saver.save(directory)

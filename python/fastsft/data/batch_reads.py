@@ -74,7 +74,9 @@ class BatchReader:
         self._args, self.dataset = args, dataset
         self._tells_epoch = hasattr(dataset, "set_epoch") and not (sets_epoch and args.world_size > 1)
         self._batches = _RankBatches(args, batch_size, order)
-        self._loader = _loader(args, dataset, self._batches, collation, training)
+        self._loader: Any = DataLoader(
+            dataset, batch_sampler=self._batches, collate_fn=collation, **worker_options(args, training)
+        )
         self._passes = 0
 
     def tell_epoch(self, epoch: int) -> None:
@@ -214,28 +216,21 @@ def _ended_within(batch: list[int], error: StopIteration) -> str:
     )
 
 
-def _loader(
-    args: TrainingArguments, dataset: Any, batches: _RankBatches, collation: Collation, training: bool
-) -> Any:
-    workers: dict[str, Any] = {}
+def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
+    """Those of torch's DataLoader about its processes. training: they get transformers' seeds."""
+    workers: dict[str, Any] = {"num_workers": args.dataloader_num_workers}
     if args.dataloader_num_workers:
         if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
             # Such processes begin in the working directory, and would import what is there.
             os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
-        workers = {
+        workers |= {
             "worker_init_fn": partial(_begin_worker, seeding=seeding),
             "prefetch_factor": args.dataloader_prefetch_factor,
             "persistent_workers": args.dataloader_persistent_workers,
             "multiprocessing_context": args.dataloader_multiprocessing_context,
         }
-    return DataLoader(
-        dataset,
-        batch_sampler=batches,
-        collate_fn=collation,
-        num_workers=args.dataloader_num_workers,
-        **workers,
-    )
+    return workers
 
 
 def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:

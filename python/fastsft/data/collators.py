@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastsft.data.item_rules import check_inputs, pads_left_unmasked
+from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
 from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
 from fastsft.originals.functions import is_written_in
 
@@ -77,12 +77,14 @@ class Collation:
     """Makes the items of a batch that a data loader has read: what it is given as `collate_fn`.
 
     collator: called with the whole batch, as transformers' Trainer calls it, unless it only stacks.
-    all_columns: hand over every key of an item, not only what a model's forward takes.
+    all_columns: hand over every key of an item, not only what a model's forward takes. needs_labels: a batch
+    without them is a fault.
     """
 
-    def __init__(self, collator: Any, *, all_columns: bool = False) -> None:
+    def __init__(self, collator: Any, *, all_columns: bool = False, needs_labels: bool = True) -> None:
         self._collator = None if only_stacks(collator) else collator
         self._all_columns = all_columns
+        self._needed = {"input_ids", "labels"} if needs_labels else {"input_ids"}
 
     def __call__(self, items: list[Any]) -> BatchItems:
         """The rows of the batch; a ValueError for a collator that gives something else is returned."""
@@ -100,9 +102,9 @@ class Collation:
         return {name: item[name] for name in item if name in OF_FORWARD}
 
     def _fault(self, batch: Any) -> ValueError | None:
-        if not isinstance(batch, Mapping) or not {"input_ids", "labels"} <= set(batch):
+        if not isinstance(batch, Mapping) or any(batch.get(name) is None for name in self._needed):
             got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-            return self._refusal(f"gives {got}, expected input_ids and labels")
+            return self._refusal(f"gives {got}, expected {' and '.join(sorted(self._needed))}")
         try:
             known = (*_COLUMNS, _COUNTED)
             others = [name for name in batch if name not in known and batch[name] is not None]
@@ -110,7 +112,7 @@ class Collation:
         except ValueError as error:
             return error
         shapes = {name: list(np.shape(batch[name])) for name in _columns_of(batch)}
-        if any(len(shape) != 2 or shape != shapes["labels"] for shape in shapes.values()):
+        if any(len(shape) != 2 or shape != shapes["input_ids"] for shape in shapes.values()):
             return self._refusal(f"makes {shapes}, expected a row of equal length in each")
         return None
 
@@ -128,6 +130,8 @@ def cut(item: Any) -> BatchItem:
     one, and another mapping does not become one: columns are removed of dicts alone (item_rules.py).
     """
     if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
+        return BatchItem(item, _length(item))
+    if any(item.get(name) is not None for name in LABELS[1:]):  # which one counts is said by item_rules.py
         return BatchItem(item, _length(item))
     arrays: dict[str, Any] = {
         name: _array(item[name]) if name in _COLUMNS else _name_of(item[name]) for name in item
@@ -183,4 +187,4 @@ def _columns_of(batch: Mapping[str, Any]) -> list[str]:
 
 def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns = {name: np.asarray(batch[name]) for name in _columns_of(batch)}
-    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch["labels"]))]
+    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch["input_ids"]))]

@@ -17,6 +17,9 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
         reason = "nothing in this file is learned" + _cause(report)
+    elif "no_reply_left" in report.entries:
+        count = report.entries["no_reply_left"].count
+        reason += f"; of {count:,} no reply begins within --model_max_length: raise it"
     raise DataError(f"{path}: {reason}; {report.summary()}")
 
 

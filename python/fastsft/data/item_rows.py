@@ -20,14 +20,15 @@ def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None
     `labels` (not shifted, -100: not learned; also `label_ids`, `label`), and perhaps `attention_mask` (0:
     no token sees this one; one that is too short is filled up with 0, one that is too long is cut) and
     `position_ids`. row: its number, for messages. rules: of the Trainer that reads it; None: the keys
-    above, others are dropped without a word. ValueError for an item without ids or labels, of other
-    shapes, or that fastsft cannot train as transformers does.
+    above, others are dropped without a word. Where they need no labels, an item without is not learned.
+    ValueError for an item without ids or labels, of other shapes, or that fastsft cannot train as
+    transformers does.
     """
     if not isinstance(item, Mapping):
         item = _attributes(item, row)
     rules = rules or ItemRules(is_quiet=True)
     columns = rules.columns_of(item, row)
-    ids, labels = _ids_and_labels(item, columns, row)
+    ids, labels = _ids_and_labels(item, columns, row, rules)
     needs = native.append_item(
         ids,
         labels,
@@ -41,22 +42,29 @@ def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None
 
 
 def _ids_and_labels(
-    item: Mapping[str, Any], columns: tuple[str, ...], row: int
+    item: Mapping[str, Any], columns: tuple[str, ...], row: int, rules: ItemRules
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    label_names = [name for name in columns if name in LABELS]
-    if "input_ids" not in columns or not label_names:
-        raise ValueError(f"row {row}: expected input_ids and labels, got {', '.join(map(str, item))}")
-    if len(label_names) > 1:
-        raise ValueError(f"row {row}: expected one of {', '.join(label_names)}, got all of them")
-    ids, labels = _array(item["input_ids"]), _array(item[label_names[0]])
+    name = rules.label_of(columns)
+    if "input_ids" not in columns or (name is None and rules.needs_labels):
+        raise ValueError(
+            f"row {row}: expected input_ids and labels, got {', '.join(map(str, item))}; labels are the ids "
+            f"themselves, -100 where nothing is learned{_of_other_keys(columns, rules)}"
+        )
+    ids = _array(item["input_ids"])
+    labels = np.full(ids.shape, _IGNORED) if name is None else _array(item[name])
     if ids.ndim != 1 or ids.shape != labels.shape:
         raise ValueError(
             f"row {row}: expected input_ids and labels of one length, got {list(ids.shape)} and "
             f"{list(labels.shape)}"
         )
     _check_integers("input_ids", ids, row)
-    _check_integers(label_names[0], labels, row)
+    _check_integers(name or "labels", labels, row)
     return ids, labels
+
+
+def _of_other_keys(columns: tuple[str, ...], rules: ItemRules) -> str:
+    others = [name for name in LABELS if name in columns and name not in rules.label_keys]
+    return f"; the data_collator takes no {', '.join(others)}" if others else ""
 
 
 def _attributes(item: Any, row: int) -> Mapping[str, Any]:

@@ -26,6 +26,11 @@ _KEYWORDS = frozenset(
     )
 )  # fmt: skip
 _MASKING = ("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
+# Of several label keys of an item, a collator of transformers or torch takes the first one that is there.
+_OF_STACKING = ("labels", "label", "label_ids")
+_OF_PADDING = ("label_ids", "label", "labels")
+_OF_SEQUENCES = ("label", "labels")
+_OF_TORCH = ("labels",)
 
 
 @dataclass
@@ -35,7 +40,8 @@ class ItemRules:
     removes_columns: keys that the model does not take are dropped (--remove_unused_columns), as transformers
     drops them from a dict. adds_mask: a tokenizer pads the batches, and gives each row an attention mask.
     pads_left: the collator that fills up rows of a batch on their left. attention: the implementation that
-    the model was loaded with. is_quiet: columns are dropped without a word.
+    the model was loaded with. is_quiet: columns are dropped without a word. label_keys: of several the first
+    that an item has counts. needs_labels: an item without them is refused (training).
     """
 
     removes_columns: bool = True
@@ -43,6 +49,8 @@ class ItemRules:
     pads_left: str | None = None
     attention: str = "sdpa"
     is_quiet: bool = False
+    label_keys: tuple[str, ...] = _OF_STACKING
+    needs_labels: bool = True
     _columns: tuple[str, ...] | None = None
     _dropped: set[str] = field(default_factory=set)
 
@@ -59,7 +67,17 @@ class ItemRules:
             adds_mask=padder is not None and "attention_mask" in names,
             pads_left=_left_padder(args, collator),
             attention=_attention_of(config),
+            label_keys=_label_keys(collator, tokenizer),
         )
+
+    @property
+    def has_labels(self) -> bool:
+        """False where items were read and the first has no label key that counts."""
+        return self._columns is None or self.label_of(self._columns) is not None
+
+    def label_of(self, columns: Iterable[str]) -> str | None:
+        """The key of `columns` that holds the labels; None without one."""
+        return next((name for name in self.label_keys if name in columns), None)
 
     def columns_of(self, item: Mapping[str, Any], row: int) -> tuple[str, ...]:
         """The keys of `item` that are read.
@@ -132,6 +150,15 @@ def pads_left_unmasked(tokenizer: Any) -> bool:
     """True if `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
     names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
     return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
+
+
+def _label_keys(collator: Any, tokenizer: Any) -> tuple[str, ...]:
+    """Of a collator that only stacks or pads; None is what transformers takes then."""
+    if collator is None:
+        return _OF_STACKING if tokenizer is None else _OF_PADDING
+    if is_own_object(collator, _MASKING):
+        return _OF_PADDING if is_own_object(collator, _MASKING[:1]) else _OF_SEQUENCES
+    return _OF_TORCH if getattr(collator, "__name__", "") == "default_collate" else _OF_STACKING
 
 
 def _attention_of(config: Any) -> str:

@@ -1,7 +1,7 @@
 """torch data loaders over the rows of a Trainer, for scripts that iterate over them.
 
-They give the batches that transformers' Trainer would train on, in its order. The engine does not read
-them: it packs the same rows without padding.
+They give the batches that transformers' Trainer would train on, in its order, and draw the random numbers
+that its loaders draw: a look before training changes what is trained after it. The engine does not read them.
 """
 
 from __future__ import annotations
@@ -9,33 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Sampler
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.data.epoch_order import epoch_order
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.batch_reads import worker_options
+from fastsft.data.read_orders import Order, as_read, evaluation_order, training_order
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]
 _PADDING = {"labels": -100, "attention_mask": 0}
 
 
 class RankBatches(Sampler[list[int]]):
-    """Rows of this rank's micro-batches, one epoch a pass: each pass is the next epoch."""
+    """Rows of this rank's micro-batches of an epoch. num_rows: of the data set.
+
+    order: asked for when the first batch is; it may draw from the global generator.
+    """
 
     def __init__(
-        self,
-        args: TrainingArguments,
-        batch_size: int,
-        drop_last: bool,
-        order: Callable[[int], npt.NDArray[np.int64]],
+        self, args: TrainingArguments, batch_size: int, drop_last: bool, num_rows: int, order: Order
     ) -> None:
         self._place = (args.process_index, args.world_size)
         self._batch_size, self._drop_last, self._order = batch_size, drop_last, order
-        self._epoch = 0
+        self._num_rows, self._epoch = num_rows, 0
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is `epoch`."""
@@ -45,14 +42,42 @@ class RankBatches(Sampler[list[int]]):
         """Lists of rows."""
         rank, world = self._place
         order = self._order(self._epoch)
-        self._epoch += 1
         for batch in _C.rank_micro_batches(order, self._batch_size, rank, world, self._drop_last):
             yield [int(row) for row in batch]
 
     def __len__(self) -> int:
         """Micro-batches of an epoch."""
-        rows, world = len(self._order(0)), self._place[1]
-        return int(_C.micro_batch_count(rows, self._batch_size, world, self._drop_last))
+        count = _C.micro_batch_count(self._num_rows, self._batch_size, self._place[1], self._drop_last)
+        return int(count)
+
+
+class AheadLoader(DataLoader[Any]):
+    """Reads one batch ahead of the one that it gives, as accelerate's DataLoaderShard does.
+
+    `iteration`: the epoch of the next pass, which counts the passes that came to their end.
+    """
+
+    batch_sampler: RankBatches
+    iteration = 0
+    tells_epoch = False  # whether accelerate tells the data set of the epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is `epoch`."""
+        self.iteration = epoch
+        self.batch_sampler.set_epoch(epoch)
+        if self.tells_epoch:
+            self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
+
+    def __iter__(self) -> Any:
+        """Batches; the numbers of a pass are drawn when its first batch is asked for."""
+        self.set_epoch(self.iteration)
+        batches = super().__iter__()
+        nothing = object()
+        ahead = next(batches, nothing)
+        while ahead is not nothing:
+            batch, ahead = ahead, next(batches, nothing)
+            yield batch
+        self.iteration += 1
 
 
 class StackRows:
@@ -71,29 +96,42 @@ class StackRows:
         return batch
 
 
-def train_loader(args: TrainingArguments, dataset: Any, rows: TokenRows, collator: Collator) -> Any:
-    """A DataLoader of this rank's micro-batches of `dataset`, whose rows are `rows`."""
+def train_loader(args: TrainingArguments, dataset: Any, collator: Collator, tokenizer: Any) -> Any:
+    """A DataLoader of this rank's micro-batches of `dataset`; by length, every item is read here once."""
+    taken = as_read(args, dataset)
     batches = RankBatches(
-        args,
-        args.train_batch_size,
-        args.dataloader_drop_last,
-        lambda epoch: epoch_order(args, rows, epoch),
-    )
-    return _loader(args, dataset, batches, collator)
+        args, args.train_batch_size, args.dataloader_drop_last, len(taken),
+        training_order(args, taken, tokenizer),
+    )  # fmt: skip
+    shuffles = args.train_sampling_strategy == "random"
+    return _loader(args, taken, batches, collator, training=True, sets_epoch=shuffles)
 
 
-def eval_loader(args: TrainingArguments, dataset: Any, collator: Collator) -> Any:
-    """A DataLoader of this rank's batches of evaluation, in the order of the data set."""
-    order = np.arange(len(dataset), dtype=np.int64)
-    batches = RankBatches(args, args.eval_batch_size, args.dataloader_drop_last, lambda epoch: order)
-    return _loader(args, dataset, batches, collator)
+def eval_loader(args: TrainingArguments, dataset: Any, collator: Collator, tokenizer: Any) -> Any:
+    """A DataLoader of this rank's batches of evaluation, in the order of the data set or by length."""
+    taken = as_read(args, dataset)
+    batches = RankBatches(
+        args, args.eval_batch_size, args.dataloader_drop_last, len(taken),
+        evaluation_order(args, taken, tokenizer),
+    )  # fmt: skip
+    return _loader(args, taken, batches, collator, training=False, sets_epoch=False)
 
 
-def _loader(args: TrainingArguments, dataset: Any, batches: RankBatches, collator: Collator) -> Any:
-    return DataLoader(
+def _loader(
+    args: TrainingArguments,
+    dataset: Any,
+    batches: RankBatches,
+    collator: Collator,
+    *,
+    training: bool,
+    sets_epoch: bool,
+) -> Any:
+    loader = AheadLoader(
         dataset,
         batch_sampler=batches,
         collate_fn=collator,
-        num_workers=args.dataloader_num_workers,
         pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",
+        **worker_options(args, training),
     )
+    loader.tells_epoch = hasattr(dataset, "set_epoch") and not (sets_epoch and args.world_size > 1)
+    return loader

@@ -56,6 +56,11 @@ class TokenRows:
         return len(self.lengths)
 
     @property
+    def has_labels(self) -> bool:
+        """False for an evaluation of items without any."""
+        return self.rules is None or self.native is None or self.rules.has_labels
+
+    @property
     def num_samples(self) -> int:
         """Rows of the data set."""
         return len(self)

@@ -35,7 +35,7 @@ def check_model(run: Run) -> str:
 
 
 def local_directory(name: str, cache_dir: str | None) -> Path:
-    """Of a model on this machine. Nothing is fetched: NotCheckedError for a hub model that is not here."""
+    """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
     refuse_default(name)
     path = Path(name).expanduser()
     if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:

@@ -15,6 +15,7 @@ from fastsft.model.family import check_family, refuse_default
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
+from fastsft.originals.places import Places
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
@@ -154,6 +155,8 @@ class CausalLM:
         self._weights_dtype: str | None = None
         # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
         self._padding_idx = config.get("pad_token_id")
+        self._training = False
+        self._places: Places | None = None
         self.engine_leads = False  # while `train` runs, until the trained weights are given back
 
     @classmethod
@@ -177,7 +180,11 @@ class CausalLM:
         """
         if training:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
-        check_patches(str(self.config.get("model_type")), caller)
+        self._places = check_patches(str(self.config.get("model_type")), caller)
+
+    def library_has_changed(self) -> bool:
+        """True if a script has patched what models reach of torch and transformers since `check_as_given`."""
+        return self._places is not None and self._places.changed()
 
     def take_changed_weights(self) -> bool:
         """False: weights are the directory's or the engine's. Of a given model: LoadedModel."""
@@ -186,6 +193,34 @@ class CausalLM:
     def take_weights_to_save(self, caller: str) -> bool:
         """False: see `take_changed_weights`."""
         return False
+
+    @property
+    def training(self) -> bool:
+        """True from the begin of `train` on, but for evaluations: as transformers sets it."""
+        return self._training
+
+    def set_mode(self, *, training: bool) -> None:
+        """Set `training`."""
+        self._training = training
+
+    def begin_training(self, *, has_moved: bool) -> None:
+        """Nothing: nobody sees weights here. Of a given model: LoadedModel; so are the next five."""
+
+    def end_training(self) -> None:
+        """Nothing."""
+
+    def weights_moved(self) -> None:
+        """Nothing."""
+
+    def refresh(self) -> None:
+        """Nothing."""
+
+    def take_written_weights(self) -> bool:
+        """False."""
+        return False
+
+    def check_unwritten(self, event: str) -> None:
+        """Nothing."""
 
     def changed_weights(self) -> list[str]:
         """None: see `take_changed_weights`."""

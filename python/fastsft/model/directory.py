@@ -38,13 +38,16 @@ class ModelForm:
         return int(_C.model_bytes(engine, self.dtype, self.max_shard_size))
 
 
-def save_model_directory(trainer: Any, directory: str | Path) -> None:
+def save_model_directory(trainer: Any, directory: str | Path, caller: str = "save_model_directory") -> None:
     """Write weights, config, generation config, tokenizer and training_args.json; collective.
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
     (`--save_mode`), and read back. All files take their names together, when they are complete and durable;
-    weight files of an earlier save are removed. ValueError when `directory` is the model's own source.
+    weight files of an earlier save are removed. What a script wrote into a given model is saved. caller: what
+    messages begin with. ValueError when `directory` is the model's own source, and for parameters that the
+    engine does not have.
     """
+    trainer.model.take_weights_to_save(caller)
     folder, args = Path(directory), trainer.args
     finish_save_in_flight(trainer)
     form = ModelForm.of(trainer)

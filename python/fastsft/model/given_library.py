@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastsft.model.alterations.check import check_library
+from fastsft.originals.places import Places
 
 
 def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
@@ -20,8 +21,8 @@ def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
         )
 
 
-def check_patches(model_type: str, caller: str) -> None:
-    """ValueError for a torch or transformers that a script has patched."""
+def check_patches(model_type: str, caller: str) -> Places:
+    """ValueError for a torch or transformers that a script has patched; what was looked at."""
     from fastsft import _C
 
-    check_library(model_type, _C.model_families().get(model_type, ""), caller)
+    return check_library(model_type, _C.model_families().get(model_type, ""), caller)

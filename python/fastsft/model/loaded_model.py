@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ from fastsft.model.alterations.form import check_parameters
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM, ModelConfig
+from fastsft.model.live_weights import LiveWeights
+from fastsft.model.live_weights import raw_parameters as _parameters
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
@@ -37,9 +38,10 @@ def as_model(model: Any) -> Any:
 class LoadedModel(CausalLM):
     """`module`, a Llama-family model of transformers, wherever its parameters are.
 
-    The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their own
-    type. Until then they are as before. Names that a CausalLM lacks are the module's. ValueError for a
-    class the engine does not know, and for parameters that are frozen, quantised or not there (meta).
+    The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their
+    own type. Who reads them while `train` runs gets the newest ones (live_weights.py). Names that a CausalLM
+    lacks are the module's. ValueError for a class the engine does not know, and for parameters that are
+    frozen, quantised or not there (meta).
     """
 
     def __init__(self, module: Any) -> None:
@@ -53,6 +55,7 @@ class LoadedModel(CausalLM):
         ] = {}  # digests of the parameters when they were last taken or given back
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, Any] = {}
+        self._live: LiveWeights | None = None
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -97,7 +100,7 @@ class LoadedModel(CausalLM):
                 f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
                 "before Trainer(model=...)"
             )
-        self._held, self._differing = now.held, now.values
+        self._held, self._differing, self._places = now.held, now.values, now.places
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration with what the modules hold, which counts where they differ."""
@@ -140,15 +143,62 @@ class LoadedModel(CausalLM):
     def take_weights_to_save(self, caller: str) -> bool:
         """`take_changed_weights` before weights are saved or handed out: collective.
 
-        False while `train` runs. caller: what a message begins with. ValueError for parameters that the
-        engine does not have in this form, and when they differ between ranks.
+        caller: what a message begins with. ValueError for parameters that the engine does not have in this
+        form, and when they differ between ranks.
         """
-        if self.engine is None or self.engine_leads:
+        if self.engine is None:
             return False
+        if self.engine_leads:
+            return self.take_written_weights()
         agreement = Agreement("comparing the parameters of the model")
         agreement.attempt(lambda: check_parameters(_parameters(self.module), self._shapes, caller))
         agreement.settle(None)
         return self.take_changed_weights()
+
+    @property
+    def training(self) -> bool:
+        """The module's."""
+        return bool(self.module.training)
+
+    def set_mode(self, *, training: bool) -> None:
+        """Put the module into the mode that transformers' Trainer puts it into."""
+        self.module.train(training)
+
+    def begin_training(self, *, has_moved: bool) -> None:
+        """Reads of the module's parameters get the engine's weights from here on, until `end_training`.
+
+        has_moved: the engine has others than the module.
+        """
+        sharded = launch().world_size > 1 and self._options["engine"]["strategy"] != "no_shard"
+        self._live = LiveWeights(self.module, self.engine, sharded=sharded)
+        self._live.begin(self._weights, is_stale=has_moved)
+
+    def end_training(self) -> None:
+        """The module's parameters are as they were given or read last; `give_back` writes the newest."""
+        if self._live is not None:
+            self._weights, self._live = self._live.end(), None
+
+    def weights_moved(self) -> None:
+        """The engine has other weights than before: after a step, or a checkpoint that was loaded."""
+        if self._live is not None:
+            self._live.moved()
+
+    def refresh(self) -> None:
+        """While `train` runs: write the newest weights into the module, for processes that copy it."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def take_written_weights(self) -> bool:
+        """While `train` runs: weights that a script wrote into the module count from here on; True for any.
+
+        ValueError for what cannot be followed (live_weights.py).
+        """
+        return self._live is not None and self._live.take()
+
+    def check_unwritten(self, event: str) -> None:
+        """ValueError for weights that a callback of `event` wrote within a step."""
+        if self._live is not None:
+            self._live.check_unchanged(event)
 
     def state_dict(self) -> dict[str, Any]:
         """As CausalLM's, with what a script has changed; collective. ValueError as take_weights_to_save."""
@@ -169,6 +219,7 @@ class LoadedModel(CausalLM):
         """
         import torch
 
+        self.end_training()
         try:
             self.check_as_given("Trainer.train", training=True)
         except ValueError as error:
@@ -188,7 +239,7 @@ class LoadedModel(CausalLM):
 
     def weights_dtype(self) -> str:
         """The type of the module's first parameter."""
-        return str(next(self.module.parameters()).dtype).removeprefix("torch.")
+        return str(next(_parameters(self.module))[1].dtype).removeprefix("torch.")
 
     def generation_settings(self) -> dict[str, Any] | None:
         """The module's."""
@@ -199,12 +250,6 @@ class LoadedModel(CausalLM):
 def _config_of(module: Any) -> dict[str, Any]:
     """config.json as save_pretrained would write it."""
     return dict(json.loads(module.config.to_json_string(use_diff=True)))
-
-
-def _parameters(module: Any) -> Iterator[tuple[str, Any]]:
-    """Each parameter once, by the name that it has without torch.compile around a part."""
-    for name, parameter in module.named_parameters():
-        yield name.replace("_orig_mod.", ""), parameter
 
 
 def _prefix(module: Any) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 import textwrap
 import tokenize
 from collections.abc import Mapping
@@ -18,12 +19,13 @@ _UNKNOWN = object()  # what only running the file would tell, like the result of
 def has_written_defaults(function: FunctionType, module: str) -> bool:
     """True if `__defaults__` and `__kwdefaults__` are those of the def in the file of `module`.
 
-    Literals and names are compared, other expressions taken as they are. Lambdas are not looked at.
+    Literals and names are compared, other expressions taken as they are. An imported name means what it was
+    imported from, whatever the script has put in its place since. Lambdas are not looked at.
     """
     written = _arguments(module, function.__code__.co_firstlineno)
     if written is None or function.__code__.co_name == "<lambda>":
         return True
-    names, values = function.__globals__, function.__defaults__ or ()
+    names, values = _Names(function.__globals__, module), function.__defaults__ or ()
     by_name = function.__kwdefaults__ or {}
     expected = {
         argument.arg: node
@@ -65,16 +67,31 @@ def _header(lines: list[str]) -> str:
     return ""
 
 
-def _agrees(node: ast.expr, value: Any, names: Mapping[str, Any]) -> bool:
+class _Names:
+    """The values of the names of a file."""
+
+    def __init__(self, now: Mapping[str, Any], module: str) -> None:
+        self._now, self._imports = now, source_of(module).imports
+
+    def get(self, name: str) -> Any:
+        """The value; _UNKNOWN without one."""
+        for home, original in self._imports.get(name, ()):
+            there = vars(sys.modules.get(home, object))
+            if original in there:
+                return there[original]
+        return self._now.get(name, _UNKNOWN)
+
+
+def _agrees(node: ast.expr, value: Any, names: _Names) -> bool:
     expected = _value(node, names)
     if expected is _UNKNOWN or expected is value:
         return True
     return type(expected) is type(value) and bool(expected == value)
 
 
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, names: _Names) -> Any:
     if isinstance(node, ast.Name):
-        return names.get(node.id, _UNKNOWN)
+        return names.get(node.id)
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, names)
         return _UNKNOWN if owner is _UNKNOWN else getattr(owner, node.attr, _UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ from fastsft.originals.classes import Method
 from fastsft.originals.functions import is_defined_there
 from fastsft.originals.source import source_of
 
+# Options of torch's checkpoint about how it saves what backward needs.
+_SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
 # Questions about the machine and complaints: the answer changes no result.
 _QUESTIONS = ("is_", "check_", "require", "warn", "logg")
 
@@ -31,6 +34,8 @@ def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
     """True if something that is called was imported from none of the places that the file names."""
     if not callable(value):
         return False
+    if isinstance(value, functools.partial) and set(value.keywords) <= _SAVING and not value.args:
+        value = value.func
     origins = [vars(sys.modules[home]).get(name) for home, name in places if name and home in sys.modules]
     found = [origin for origin in origins if origin is not None]
     if not found or any(value is origin or _named(value) == _named(origin) for origin in found):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastsft.originals.classes import Method, foreign_methods
+from fastsft.originals.no_ops import replaces_nothing
 
 _EVENTS = "give a callback as Trainer(callbacks=[...])"
 _READING = "give the rows in their order as train_dataset, with train_sampling_strategy sequential"
@@ -73,9 +74,17 @@ def patched_methods(args: Any, *, training: bool) -> Iterator[PatchedMethod]:
         yield from _patched(each)
 
 
+def watched_classes() -> Iterator[type]:
+    """The imported classes that a step goes through, with their bases."""
+    for each in (*_OF_LOADERS, *_OF_TRAINING, _ARGUMENTS):
+        kind = getattr(sys.modules.get(each.place), each.name, None)
+        if isinstance(kind, type):
+            yield from (owner for owner in kind.__mro__ if owner.__module__ != "builtins")
+
+
 def _patched(of: _Class) -> Iterator[PatchedMethod]:
     kind = getattr(sys.modules.get(of.place), of.name, None)
     found: list[Method] = foreign_methods(kind) if isinstance(kind, type) else []
     for method in found:
-        if not method.name.startswith(of.harmless):
+        if not method.name.startswith(of.harmless) and not replaces_nothing(method):
             yield PatchedMethod(method.where, method.value, of.instead)

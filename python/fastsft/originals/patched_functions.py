@@ -6,13 +6,22 @@ A script that replaces one of them changes what is trained there, and nothing he
 from __future__ import annotations
 
 import sys
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from fastsft.originals.functions import functions_inside, is_written_in, plain, uncompiled
-from fastsft.originals.patched_classes import patched_methods
+from fastsft.originals.kernels import check_kernels, registered_kernels
+from fastsft.originals.patched_classes import patched_methods, watched_classes
+from fastsft.originals.places import Places
+from fastsft.originals.source import source_of
 
 _MAX_LAYERS = 8
+# Files of the step and of loading whose imported modules count.
+_OF_MODULES = (
+    "transformers.trainer", "transformers.trainer_pt_utils", "transformers.trainer_utils",
+    "transformers.optimization", "transformers.data.data_collator", "accelerate.accelerator",
+    "accelerate.data_loader", "accelerate.optimizer", "accelerate.scheduler",
+)  # fmt: skip
 
 
 class _Group(NamedTuple):
@@ -117,10 +126,49 @@ def check_patched_functions(args: Any, caller: str, *, training: bool, has_colla
                 _refuse(caller, f"{group.place}.{name}", value, group.instead)
     for method in patched_methods(args, training=training):
         _refuse(caller, method.where, method.value, method.instead)
+    check_kernels(caller)
+    _check_modules(caller)
     if training:
         _check_schedule(args, caller)
         _check_hooks(caller)
         _check_callbacks(caller)
+
+
+def places_of(args: Any, *, has_collator: bool) -> Places:
+    """The places that `check_patched_functions` looks at for training, as they are now."""
+    places = Places()
+    groups = _LOADING if has_collator else (*_LOADING, *_COLLATING)
+    smoothing = _SMOOTHING if args.label_smoothing_factor else ()
+    for group in (*groups, *smoothing, *_TRAINING):
+        for name in group.names:
+            owner = sys.modules.get(group.place)
+            for part in name.split("."):
+                if owner is not None:
+                    places.add(owner, part)
+                    owner = getattr(owner, part, None)
+    for kind in watched_classes():
+        places.add_all(kind)
+    places.add_size(registered_kernels())
+    return places
+
+
+def _check_modules(caller: str) -> None:
+    """Modules that the files of the step import under a name, like `nn`, are those."""
+    for place in _OF_MODULES:
+        for name, origins in source_of(place).imports.items() if place in sys.modules else ():
+            own = [_origin(home, original) for home, original in origins]
+            value = _found(place, name)
+            if own and all(isinstance(each, ModuleType) for each in own) and value is not None:
+                roots = [
+                    sys.modules.get(home.split(".")[0]) for home, original in origins if original is None
+                ]
+                if all(value is not each for each in (*own, *roots)):
+                    _refuse(caller, f"{place}.{name}", value, "give the module that the file imports")
+
+
+def _origin(home: str, name: str | None) -> Any:
+    """The module that an import means; None for what is none, or is not imported."""
+    return sys.modules.get(home if name is None else f"{home}.{name}")
 
 
 def _check_schedule(args: Any, caller: str) -> None:

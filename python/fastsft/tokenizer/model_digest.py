@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 # Of slow byte-level tokenizers, dictionaries that the ids of a text are read from.
-_TABLES = ("encoder", "bpe_ranks", "byte_encoder")
+TABLES = ("encoder", "bpe_ranks", "byte_encoder")
 # Its pieces change with nearly every change of a vocabulary or of merges, and take microseconds.
 _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġreturning▁functionalities▁internationally"
 
@@ -39,12 +39,23 @@ def probe_of(model: Any) -> Any:
         return str(fault)
 
 
+def probe_of_pieces(pieces: Any) -> Any:
+    """The same of a SentencePieceProcessor, which a script may load again in its place; None for another."""
+    encode = getattr(pieces, "EncodeAsIds", None)
+    if encode is None or not hasattr(pieces, "serialized_model_proto") or pieces._enable_sampling:
+        return None
+    try:
+        return tuple(encode(_PROBE))
+    except Exception as fault:  # a processor that has loaded nothing
+        return str(fault)
+
+
 def _model_content(tokenizer: Any) -> bytes | None:
     attributes = getattr(tokenizer, "__dict__", {})
     model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     pieces: Any = attributes.get("sp_model")
     content: bytes
-    tables = [attributes[name] for name in _TABLES if type(attributes.get(name)) is dict]
+    tables = [attributes[name] for name in TABLES if type(attributes.get(name)) is dict]
     if type(model).__module__ == "tokenizers.models":
         content = model.__getstate__()
     elif hasattr(pieces, "serialized_model_proto"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsft.originals.classes import methods_of
 from fastsft.originals.functions import plain
-from fastsft.tokenizer.model_digest import last_digest, probe_of
+from fastsft.tokenizer.model_digest import TABLES, last_digest, probe_of, probe_of_pieces
 
 _SETTINGS = (
     "model_max_length", "padding_side", "truncation_side", "chat_template", "vocab_file",
@@ -53,6 +53,7 @@ def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
         _special_tokens(tokenizer),
         tuple([_part_state(attributes.get(name)) for name in _OBJECTS]),
         tuple([methods_of(type(attributes.get(name))) for name in _IN_PYTHON]),
+        tuple([(id(attributes[name]), len(attributes[name])) for name in TABLES if name in attributes]),
         _backend_state(getattr(tokenizer, "backend_tokenizer", None)),
     )
 
@@ -76,6 +77,7 @@ def _content_of(part: Any) -> tuple[Any, ...]:
         id(attributes.get("data")),
         id(attributes.get("_processor")),
         tuple([repr(attributes.get(name)) for name in PIECE_FLAGS]),
+        probe_of_pieces(part),
     )
 
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.rules.precision import formats_asked_for
 
 _PRECISION = "ACCELERATE_MIXED_PRECISION"
 _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
@@ -29,6 +30,12 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
         raise ValueError(
             f"{method}: {where} is no, but args.bf16 is True: transformers' Trainer would compute in "
             "float32; give bf16=False, or make no Accelerator"
+        )
+    if precision == "no" and where == _PRECISION and not args.bf16 and "bf16" in formats_asked_for:
+        raise ValueError(
+            f"{method}: args.bf16 is False, but earlier TrainingArguments of this process have bf16=True: "
+            "accelerate keeps that, and transformers' Trainer would compute in bf16; give bf16=True, or "
+            "train in another process"
         )
     steps = os.environ.get(_ACCUMULATION, "1")
     if steps not in ("1", "auto") and args.deepspeed_plan is None:

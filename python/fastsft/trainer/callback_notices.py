@@ -10,28 +10,21 @@ from fastsft.originals.functions import is_written_in, plain
 from fastsft.runtime.messages import tell
 
 _OF_GRADIENTS = ("on_pre_optimizer_step", "on_optimizer_step")
-_WITHIN = (
-    "on_epoch_begin", "on_step_begin", "on_substep_end", "on_step_end", "on_epoch_end", "on_evaluate",
-    "on_log", "on_save", "on_prediction_step",
-)  # fmt: skip
 
 
 def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
-    """A line when callbacks of a script may look for weights and gradients in a module that is not trained.
+    """A line when callbacks of a script may look for gradients, which the parameters do not have.
 
-    model: where it was made of a model of transformers, its parameters do not change until train() returns.
+    model: where it was made of a model of transformers, its weights are there (model/live_weights.py).
     """
     if getattr(model, "module", None) is None:
         return
-    foreign = [each for each in callbacks if _has_any(each, _WITHIN + _OF_GRADIENTS)]
-    names = [type(each).__name__ for each in foreign]
-    if not names:
-        return
-    gradients = any(_has_any(each, _OF_GRADIENTS) for each in foreign)
-    tell(
-        f"callbacks ({', '.join(names)}): the model that was given has its old weights and no gradients "
-        "until train() returns" + ("; what is done to gradients has no effect" if gradients else "")
-    )
+    names = [type(each).__name__ for each in callbacks if _has_any(each, _OF_GRADIENTS)]
+    if names:
+        tell(
+            f"callbacks ({', '.join(names)}): the model that was given has no gradients; what is done to "
+            "gradients has no effect"
+        )
 
 
 def _has_any(callback: Any, events: Iterable[str]) -> bool:

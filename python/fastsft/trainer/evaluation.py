@@ -67,6 +67,20 @@ def exact_loss(
     return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
 
 
+def no_loss(
+    engine: Any,
+    rows: TokenRows,
+    args: TrainingArguments,
+    batch_done: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    find_packed: bool = False,
+) -> None:
+    """For rows without labels: the batches alone. Arguments: as `evaluation_loss`."""
+    steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
+    for step in range(steps):
+        batch_done(step + 1, steps)
+
+
 def _token_losses(
     engine: Any, rows: TokenRows, batch: npt.NDArray[np.int64], args: TrainingArguments, find_packed: bool
 ) -> float:

@@ -15,8 +15,8 @@ from fastsft.trainer.step_rows import gather_batches
 class EvaluationRows(TokenRows):
     """Rows in the order of batches, micro-batch by micro-batch, rank by rank; the last ones are filled up."""
 
-    def __init__(self, native: Any, padded_length: int, num_samples: int) -> None:
-        super().__init__(native, padded_length)
+    def __init__(self, native: Any, rows: TokenRows, num_samples: int) -> None:
+        super().__init__(native, rows.padded_length, rules=rows.rules)
         self._num_samples = num_samples
 
     @property
@@ -38,4 +38,4 @@ def read_evaluation(
         reads.close()
     native, numbers = join_batches(batches, rows.rules, args.eval_batch_size)
     check_ids(native, numbers, vocab_size)
-    return EvaluationRows(native, rows.padded_length, min(len(reader.dataset), len(native)))
+    return EvaluationRows(native, rows, min(len(reader.dataset), len(native)))

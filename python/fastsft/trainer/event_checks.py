@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastsft.originals.patched_functions import places_of
+from fastsft.originals.places import Places
 from fastsft.trainer.preflight import check_again, has_own_names, names_of_classes
 
 # The rows of a running train() are cut and ordered by these.
@@ -13,7 +15,10 @@ _OF_THE_ROWS = (
 )  # fmt: skip
 # Events after which the class is looked at, too: one a step, as it costs more.
 _WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
+# ... and functions of libraries: before the passes, before the update, and before what follows them.
+_WITH_LIBRARIES = (*_WITH_CLASSES, "on_pre_optimizer_step", "on_step_end")
 _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
+_WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
 _STOPS = ("should_training_stop", "should_epoch_stop")
 
 
@@ -23,6 +28,7 @@ class EventChecks:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._classes = names_of_classes(trainer)
+        self._places = self._looked_at()
         self._rows = {name: getattr(trainer.args, name) for name in _OF_THE_ROWS}
 
     def after(self, event: str) -> None:
@@ -33,8 +39,20 @@ class EventChecks:
         self._check_rows(event)
         if event == "on_substep_end":
             _check_stops(trainer.control)
+        if event in _WITHIN_A_STEP:
+            trainer.model.check_unwritten(event)
+        if event in _WITH_LIBRARIES and (self._places.changed() or trainer.model.library_has_changed()):
+            self._check_libraries()
         if has_own_names(trainer) or (event in _WITH_CLASSES and self._classes != names_of_classes(trainer)):
             check_again(trainer)
+
+    def _check_libraries(self) -> None:
+        self._trainer._check_libraries("train", training=True)
+        self._trainer.model.check_as_given("Trainer.train", True)
+        self._places = self._looked_at()
+
+    def _looked_at(self) -> Places:
+        return places_of(self._trainer.args, has_collator=self._trainer.data_collator is not None)
 
     def _check_rows(self, event: str) -> None:
         for name, value in self._rows.items():

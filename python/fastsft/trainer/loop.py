@@ -135,6 +135,8 @@ class TrainingLoop:
         """One optimizer step on one accumulation group of all ranks, or none when it is left out."""
         trainer, number = self.trainer, self.state.global_step + 1
         tokens = 0
+        trainer.model.set_mode(training=True)
+        trainer.model.take_written_weights()
         self.profile.before_step(trainer.engine, number)
         if number in trainer.bad_steps.left_out:
             self.state.global_step = number
@@ -168,6 +170,7 @@ class TrainingLoop:
         )
         if checked:
             check_replay(trainer.engine, number)
+        trainer.model.weights_moved()
         trainer.fire("on_optimizer_step")
         self.state.global_step = number
         self.state.total_flos += 6.0 * rows.padded_tokens * trainer.engine.num_non_embedding_parameters
@@ -216,6 +219,7 @@ class TrainingLoop:
             raise NotFiniteError(
                 first, f"{asked.reason}; there is no checkpoint of an earlier step to go back to"
             ) from None
+        trainer.model.weights_moved()
         trainer.bad_steps.rolled_back(asked.steps)
         trainer.control.should_training_stop = False  # of a step that is computed again
         trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
@@ -237,7 +241,7 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         trainer = self.trainer
         trainer.due.begin_evaluation(trainer.control.should_save, len(self.state.log_history))
-        metrics = trainer.evaluate()
+        metrics = trainer.evaluate_in_training()
         trainer.control.should_save |= trainer.due.save  # which a checkpoint asked for meanwhile cleared
         trainer.best_model.take(metrics)
         if isinstance(self.schedule, PlateauSchedule):

@@ -22,14 +22,17 @@ from fastsft.ranks.agreement import Agreement
 
 PADDING = -100
 # The hook of `preprocess_logits_for_metrics`: (logits, labels) of a batch to what is kept of it.
-Preprocess = Callable[[torch.Tensor, torch.Tensor], Any]
+Preprocess = Callable[[torch.Tensor, Any], Any]
 
 
 class EvalPrediction(NamedTuple):
-    """The input of `compute_metrics`, under transformers' names: arrays, or tuples of them, and labels."""
+    """The input of `compute_metrics`, under transformers' names: arrays, or tuples of them, and labels.
+
+    Rows without labels have none, and compute_metrics is not called.
+    """
 
     predictions: Any
-    label_ids: npt.NDArray[np.int64]
+    label_ids: npt.NDArray[np.int64] | None
 
 
 def predict_rows(
@@ -47,6 +50,7 @@ def predict_rows(
     ValueError when the whole set does not fit into host memory: it says how much it takes, and the ways out.
     """
     count, width = rows.num_samples, _width(rows)
+    has_labels = rows.has_labels
     labels = np.full((count, width), PADDING, dtype=np.int64)
     collector = Collector(count, rank_memory("cpu"))
     if preprocess is None:
@@ -57,12 +61,12 @@ def predict_rows(
         batch_labels = _labels(rows, mine, width)
         kept: Any = _logits(engine, rows, mine, width, find_packed)
         if preprocess is not None:
-            kept = preprocess(kept, torch.from_numpy(batch_labels).to(kept.device))
+            kept = preprocess(kept, torch.from_numpy(batch_labels).to(kept.device) if has_labels else None)
         parts = launcher.gather_objects((_to_host(kept, len(mine)), batch_labels))
         for rank, (part, their_labels) in enumerate(parts):
             collector.put(batches[rank][step], part)
             labels[batches[rank][step]] = their_labels
-    return EvalPrediction(collector.whole(), labels)
+    return EvalPrediction(collector.whole(), labels if has_labels else None)
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:

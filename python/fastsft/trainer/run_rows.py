@@ -53,6 +53,8 @@ class RunRows:
         cut = StepCut(trainer.token_budget, cost, trainer.engine.vocab_size, trainer.make_room)
         position, self._position = self._position if first else None, None
         skip = first * trainer.args.gradient_accumulation_steps
+        if trainer.args.dataloader_num_workers:  # processes that are made here have a copy of the model
+            trainer.model.refresh()
         agreement = Agreement("reading the data")  # the first batch is read here
         trainer.epoch_reads = agreement.attempt(lambda: trainer.train_reader.read(skip, position))
         agreement.settle(None)

@@ -8,10 +8,14 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
+from fastsft.originals.described import described
 from fastsft.ranks import process_group as launcher
-from fastsft.runtime.messages import tell
+from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.place import launch, launch_or_alone
 from fastsft.runtime.standard_streams import say
@@ -24,12 +28,55 @@ TRAINING = "the step under way is ended and a checkpoint saved, then the run lea
 SAVING = "the model is saved to the end, then the run leaves"
 
 
+class _Handlers:
+    """Handlers in the place of Python's own. A script's stay, as transformers leaves them; a line says so."""
+
+    def __init__(self) -> None:
+        self._previous: dict[int, Any] = {}
+
+    def put(self, handler: Callable[[int, FrameType | None], None]) -> None:
+        """Let `handler` answer the signals of a run."""
+        for number in _ANSWERED:
+            previous = signal.getsignal(number)
+            in_c = previous in (None, signal.SIG_DFL) and _is_caught(number)
+            if in_c or _is_of_script(previous):
+                name = "in C" if in_c else described(previous)
+                warn_once(
+                    f"{signal.Signals(number).name}: the handler that the script has set ({name}) stays, and "
+                    "the run does not save at this signal; in it, note the signal, and let a callback set "
+                    "control.should_save and control.should_training_stop"
+                )
+            else:
+                self._previous[number] = signal.signal(number, handler)
+
+    def take_back(self, handler: Callable[[int, FrameType | None], None]) -> None:
+        """Put back what was there, but for what a script has set meanwhile."""
+        for number, previous in self._previous.items():
+            if signal.getsignal(number) == handler:
+                signal.signal(number, previous)
+        self._previous = {}
+
+
+def _is_caught(number: int) -> bool:
+    """True if the process has a handler for the signal: also one of C code (faulthandler.register)."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii", errors="replace").splitlines() if status.exists() else []
+    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def _is_of_script(handler: Any) -> bool:
+    """True for a function of a script."""
+    home = str(getattr(handler, "__module__", ""))
+    return callable(handler) and handler is not signal.default_int_handler and not home.startswith("fastsft.")
+
+
 class SignalGuard:
     """While entered, signals are noted instead of killing. A second Ctrl-C raises KeyboardInterrupt.
 
     Inside a StartGuard a second Ctrl-C is noted, too: what is saved within three seconds is saved. answer:
     what follows from a signal, which the StartGuard says at once. Nests: what an inner guard noted and nobody
-    answered is handed to the outer one.
+    answered is handed to the outer one. Signals for which the script has a handler of its own are left to it.
     """
 
     only_save = int(signal.SIGUSR1)  # the run goes on after this one
@@ -38,19 +85,17 @@ class SignalGuard:
     def __init__(self, answer: str = TRAINING) -> None:
         self.answer = answer
         self._noted = 0
-        self._previous: dict[int, object] = {}
+        self._handlers = _Handlers()
 
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
-            for number in _ANSWERED:
-                self._previous[number] = signal.signal(number, self._note)
+            self._handlers.put(self._note)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._handlers.take_back(self._note)
         if kind is None and self._noted not in (0, self.only_save):
             signal.raise_signal(self._noted)
 
@@ -107,15 +152,14 @@ class StartGuard:
     def __init__(self, *, is_said: bool = True) -> None:
         self._is_said = is_said
         self._received = 0  # the last signal that came while starting
-        self._previous: dict[int, object] = {}
+        self._handlers = _Handlers()
         self._read = self._write = self._previous_fd = -1
         self._interrupts = 0
 
     def __enter__(self) -> StartGuard:
         if threading.current_thread() is not threading.main_thread():
             return self
-        for number in _ANSWERED:
-            self._previous[number] = signal.signal(number, self._leave)
+        self._handlers.put(self._leave)
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -131,8 +175,7 @@ class StartGuard:
             return
         SignalGuard.is_watched = False
         signal.set_wakeup_fd(self._previous_fd)
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._handlers.take_back(self._leave)
         os.close(self._write)
 
     @property

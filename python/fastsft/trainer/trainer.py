@@ -39,6 +39,7 @@ from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.log_level import use_log_level
 from fastsft.trainer.loop import TrainingLoop
 from fastsft.trainer.loss_meter import LossMeter
+from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.modes import check_modes
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.prediction import EvalPrediction, Preprocess
@@ -166,7 +167,7 @@ class Trainer(
         trial: Any = None,
         ignore_keys_for_eval: Any = None,
     ) -> TrainOutput:
-        """Run to the end; collective. trial is refused, ignore_keys_for_eval has no effect.
+        """Run to the end; collective. trial is refused; ignore_keys_for_eval: for `evaluate`.
 
         resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
         it is True, checkpoints of `output_dir` that the run does not follow are put aside (checkpoint.py).
@@ -189,12 +190,16 @@ class Trainer(
         self._take_rows()
         check_before_training(self.model, self.args, self.eval_dataset)
         self._check_predictions(self.eval_rows)
+        self.ignore_keys_for_eval = ignore_keys_for_eval
+        if self._wants_predictions() and self.eval_dataset is not None:
+            check_outputs(self.model.config, ignore_keys_for_eval, "Trainer.train")
         with run_lock(self.args.output_dir or "."):
             self.is_in_train = self._has_trained = self.model.engine_leads = True
             self.event_checks = EventChecks(self)
             try:
                 return self._train(resume_from_checkpoint)
             finally:
+                self.model.end_training()
                 self.is_in_train = self.model.engine_leads = False
                 self.event_checks = None
 
@@ -231,12 +236,16 @@ class Trainer(
         with SignalGuard() as guard:
             loop = TrainingLoop(self, guard)
             self._at_batch = loop.answer_signals
+            self.model.begin_training(has_moved=checkpoint is not None)
+            self.model.set_mode(training=True)
             self.fire("on_train_begin")
             try:
-                self._check_after_callbacks()
+                self.model.check_as_given("Trainer.train", True)  # callbacks may have changed it
+                self.model.take_written_weights()
                 if self.args.eval_on_start:
-                    self.evaluate()
+                    self.evaluate_in_training()
                 loop.run()
+                self.model.take_written_weights()
                 with deadline(self.args, "save"):
                     self.saver.wait()
                     self.best_model.load()
@@ -248,16 +257,6 @@ class Trainer(
             finally:
                 self._at_batch = lambda: None
         return self._finish(started, first_step)
-
-    def _check_after_callbacks(self) -> None:
-        """Callbacks of on_train_begin may have changed the model: ValueError for what cannot be followed."""
-        self.model.check_as_given("Trainer.train", True)
-        changed = self.model.changed_weights()
-        if changed:
-            raise ValueError(
-                f"Trainer.train: a callback changed {changed[0]} of the model at on_train_begin, when the "
-                "engine has its own copy; change weights before train()"
-            )
 
     def _leave_behind(self, checkpoint: str | None, *, automatic: bool) -> None:
         """Put aside what an earlier run left in `output_dir` and this run does not use."""

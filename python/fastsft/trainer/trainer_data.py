@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import BatchReader, EpochReads
@@ -15,6 +18,7 @@ from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
+from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.token_counter import count_tokens
 from fastsft.trainer.trainer_plan import check_not_training
 
@@ -23,6 +27,7 @@ class TrainerData:
     """Reads data sets for the engine, and gives data loaders as transformers' Trainer has them."""
 
     args: TrainingArguments
+    fixed_arguments: FixedArguments
     model: Any
     train_dataset: Any
     eval_dataset: Any
@@ -60,10 +65,11 @@ class TrainerData:
         if changes_rows:
             self._set_evaluation(self.eval_dataset)
 
-    def _read_rows(self, dataset: Any) -> TokenRows:
+    def _read_rows(self, dataset: Any, *, needs_labels: bool = True) -> TokenRows:
         """The known facts of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
+        rules.needs_labels = needs_labels
         agreement = Agreement("looking at a data set")
         rows = agreement.attempt(
             lambda: TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
@@ -88,7 +94,7 @@ class TrainerData:
         args = self.args
         dataset = as_read(args, self.train_dataset)
         self.train_reader = BatchReader(
-            args, dataset, self._collation(self.train_dataset),
+            args, dataset, self._collation(self.train_dataset, training=True),
             training_order(args, dataset, self.processing_class), args.train_batch_size,
             training=True, sets_epoch=args.train_sampling_strategy == "random",
         )  # fmt: skip
@@ -102,27 +108,30 @@ class TrainerData:
             return self._eval_readers[kept]
         args, taken = self.args, as_read(self.args, dataset)
         reader = BatchReader(
-            args, taken, self._collation(dataset), evaluation_order(args, taken, self.processing_class),
-            args.eval_batch_size, training=False, sets_epoch=False,
+            args, taken, self._collation(dataset, training=False),
+            evaluation_order(args, taken, self.processing_class), args.eval_batch_size,
+            training=False, sets_epoch=False,
         )  # fmt: skip
         if kept is not None:
             self._eval_readers[kept] = reader
         return reader
 
-    def _collation(self, dataset: Any) -> Collation:
+    def _collation(self, dataset: Any, *, training: bool) -> Collation:
         # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
         all_columns = not self.args.remove_unused_columns or is_table(dataset)
-        return Collation(self._data_collator, all_columns=all_columns)
+        return Collation(self._data_collator, all_columns=all_columns, needs_labels=training)
 
     def get_train_dataloader(self) -> Any:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.
 
-        Batches are made by data_collator, else stacked and padded, and stay on the CPU. ValueError without a
-        train_dataset.
+        Batches are made by data_collator, else stacked and padded, and stay on the CPU. It reads one batch
+        ahead, and draws random numbers as transformers' loader does. ValueError without a train_dataset.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer: training requires a train_dataset, got None")
-        return train_loader(self.args, self.train_dataset, self.train_rows, self._collator())
+        args = copy.copy(self.args)
+        args._order_seed = self.fixed_arguments.order_seed(torch.initial_seed())
+        return train_loader(args, self.train_dataset, self._collator(), self.processing_class)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """The same of evaluation, in the order of the data set: the trainer's, one of its names, or another.
@@ -143,7 +152,7 @@ class TrainerData:
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """The same of `test_dataset`."""
-        return eval_loader(self.args, test_dataset, self._collator())
+        return eval_loader(self.args, test_dataset, self._collator(), self.processing_class)
 
     def _collator(self) -> Any:
         pad_id = getattr(self.processing_class, "pad_token_id", None)

@@ -16,9 +16,10 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.agreed_inputs import agree_on_rows
-from fastsft.trainer.evaluation import evaluation_loss, exact_loss
+from fastsft.trainer.evaluation import evaluation_loss, exact_loss, no_loss
 from fastsft.trainer.evaluation_rows import read_evaluation
 from fastsft.trainer.fixed_arguments import FixedArguments
+from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
@@ -46,12 +47,13 @@ class TrainerEvaluation:
     log: Callable[..., None]
     _at_batch: Callable[[], None]
     _take_changes: Callable[..., None]
-    _read_rows: Callable[[Any], TokenRows]
+    _read_rows: Callable[..., TokenRows]
     _evaluation_reader: Callable[[Any, str | None], BatchReader]
     is_in_train: bool
     _build_time: float
     _has_trained: bool
     model_preparation_time: float | None = None
+    ignore_keys_for_eval: Any = None  # of the running or last train()
     compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
     preprocess_logits_for_metrics: Preprocess | None
 
@@ -91,7 +93,7 @@ class TrainerEvaluation:
 
     def _rows_of(self, dataset: Any) -> TokenRows:
         """Collective: all ranks evaluate the same."""
-        rows = self._read_rows(dataset)
+        rows = self._read_rows(dataset, needs_labels=False)
         agree_on_rows("the data of an evaluation", dataset, rows)
         rows.check_ids(self.model.engine.vocab_size)
         return rows
@@ -102,21 +104,30 @@ class TrainerEvaluation:
         """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one.
 
         With compute_metrics also what it makes of the predictions, unless --prediction_loss_only.
-        eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Of several,
-        each is logged alone under `<prefix>_<name>`; all metrics are returned. ignore_keys has no effect.
+        eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Each of
+        several is a call of this method, as in transformers, and is logged under `<prefix>_<name>`; all
+        metrics are returned. Rows without labels have no loss. ignore_keys: outputs that predictions do not
+        have there.
         Arguments that were changed since the Trainer was made count, or are refused as by `train`.
         """
+        chosen = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(chosen, Mapping):
+            metrics: dict[str, float] = {}
+            for name, named in chosen.items():
+                given = name if eval_dataset is None else named
+                prefix = f"{metric_key_prefix}_{name}"
+                metrics.update(self.evaluate(given, ignore_keys=ignore_keys, metric_key_prefix=prefix))
+            return metrics
         self._take_model("evaluate")
-        rows = self._rows_to_evaluate(eval_dataset)
-        if not isinstance(rows, dict):
-            name = eval_dataset if isinstance(eval_dataset, str) else None
-            prefix = metric_key_prefix if name is None else f"{metric_key_prefix}_{name}"
-            return self._evaluate(self._read_now(rows, name or "eval"), prefix)
-        metrics: dict[str, float] = {}
-        for name, named in rows.items():
-            held = self._read_now(named, name if eval_dataset is None else "eval")
-            metrics.update(self._evaluate(held, f"{metric_key_prefix}_{name}"))
-        return metrics
+        if self._wants_predictions():
+            check_outputs(self.model.config, ignore_keys, "Trainer.evaluate")
+        name = eval_dataset if isinstance(eval_dataset, str) else "eval"
+        return self._evaluate(self._read_now(self._rows_to_evaluate(eval_dataset), name), metric_key_prefix)
+
+    def evaluate_in_training(self) -> dict[str, float]:
+        """`evaluate` as `train` calls it, which a derived class may have overridden."""
+        keys = self.ignore_keys_for_eval
+        return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 
     def predict(
         self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test"
@@ -124,11 +135,15 @@ class TrainerEvaluation:
         """Predictions, labels and metrics of `test_dataset`, not logged; collective.
 
         Predictions are the logits of all rows, or what preprocess_logits_for_metrics makes of them; with
-        --prediction_loss_only there are none. ValueError when they do not fit into memory. For replies, load
-        the saved model where text is generated. ignore_keys has no effect.
+        --prediction_loss_only there are none. Rows without labels have predictions alone. ValueError when
+        they do not fit into memory. For replies, load the saved model where text is generated. ignore_keys:
+        as `evaluate`.
         """
         self._take_model("predict")
-        rows, wanted = self._read_now(self._rows_of(test_dataset), None), not self.args.prediction_loss_only
+        wanted = not self.args.prediction_loss_only
+        if wanted:
+            check_outputs(self.model.config, ignore_keys, "Trainer.predict")
+        rows = self._read_now(self._rows_of(test_dataset), None)
         metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
         self.fire("on_predict", metrics=metrics)
         if predicted is None:
@@ -139,21 +154,24 @@ class TrainerEvaluation:
         """Take over what a script has changed; in callbacks of `on_train_end`, of the weights alone."""
         if not self.is_in_train:
             self._take_changes(method)
+        elif self.model.engine_leads:
+            self.model.take_written_weights()
         elif not self.model.engine_leads:
             self.model.check_as_given(f"Trainer.{method}", False)
             self.model.take_changed_weights()
 
-    def _rows_to_evaluate(self, dataset: Any) -> TokenRows | dict[str, TokenRows]:
+    def _rows_to_evaluate(self, dataset: Any) -> TokenRows:
         if isinstance(dataset, str):
-            if not isinstance(self.eval_rows, dict) or dataset not in self.eval_rows:
-                known = ", ".join(self.eval_rows) if isinstance(self.eval_rows, dict) else "none"
+            sets = self.eval_dataset if isinstance(self.eval_dataset, Mapping) else {}
+            if dataset not in sets:
+                known = ", ".join(sets) or "none"
                 raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
-            return self.eval_rows[dataset]
-        if isinstance(dataset, Mapping):
-            return {name: self._rows_of(item) for name, item in dataset.items()}
+            rows = self.eval_rows.get(dataset) if isinstance(self.eval_rows, dict) else None
+            # A script may have put another set under the name since.
+            return rows if rows is not None and rows.source is sets[dataset] else self._rows_of(sets[dataset])
         if dataset is not None:
             return self._rows_of(dataset)
-        if self.eval_rows is None:
+        if not isinstance(self.eval_rows, TokenRows):
             raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
         return self.eval_rows
 
@@ -162,12 +180,16 @@ class TrainerEvaluation:
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
+            self.model.set_mode(training=False)
             draw_loader_seed()
             if not self.args.dataloader_num_workers:
                 rows.note_read(_read_here(self.args, len(rows)))
             return rows
         with deadline(self.args, "evaluation"):
             reader = self._evaluation_reader(rows.source, name)
+            self.model.set_mode(training=False)
+            if self.args.dataloader_num_workers:
+                self.model.refresh()
             return read_evaluation(self.args, reader, rows, self.model.engine.vocab_size)
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
@@ -191,7 +213,8 @@ class TrainerEvaluation:
                 self.fire("on_prediction_step")
                 self._at_batch()
 
-            compute = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
+            compute: Any = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
+            compute = compute if rows.has_labels else no_loss
             packed = finds_packed(self.model, self.args, training=False)
             loss = compute(
                 self.model.engine, rows, self.fixed_arguments.over(self.args), batch_done, find_packed=packed
@@ -205,7 +228,8 @@ class TrainerEvaluation:
             f"{prefix}_samples_per_second": round(rows.num_samples / max(runtime, 1e-9), 3),
             f"{prefix}_steps_per_second": round(steps / max(runtime, 1e-9), 3),
         }
-        return {f"{prefix}_loss": loss, **own, **rates}, predicted
+        found = {} if loss is None else {f"{prefix}_loss": loss}
+        return {**found, **own, **rates}, predicted
 
     def _preparation(self, prefix: str) -> dict[str, float]:
         """Seconds that the engine was built in, once an evaluation came before the first `train`."""
@@ -221,7 +245,7 @@ class TrainerEvaluation:
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
         """The metrics that compute_metrics makes of the predictions, as plain numbers under the prefix."""
-        if predicted is None or self.compute_metrics is None:
+        if predicted is None or predicted.label_ids is None or self.compute_metrics is None:
             return {}
         found = self.compute_metrics(predicted)
         return {

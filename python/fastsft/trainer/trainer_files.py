@@ -33,10 +33,9 @@ class TrainerFiles:
         With --push_to_hub it is uploaded as well. RuntimeError when that fails, after the save.
         """
         self._keep_paths()
-        self.model.take_weights_to_save("Trainer.save_model")
         directory = output_dir or self.args.output_dir or "."
         with self.progress.phase("saving", f"the model to {directory}"):
-            save_model_directory(self, directory)
+            save_model_directory(self, directory, "Trainer.save_model")
         if self.uploads is not None and not _internal_call:
             self._upload(directory, "Model save")
 

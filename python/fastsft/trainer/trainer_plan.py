@@ -56,7 +56,7 @@ class TrainerPlan:
     token_budget: int
     _planned: dict[str, Any]
     _keep_paths: Callable[[], None]
-    _read_rows: Callable[[Any], TokenRows]
+    _read_rows: Callable[..., TokenRows]
     _train_dataset: Any
     _data_collator: Any
     _agreed_rows: TokenRows | None = None

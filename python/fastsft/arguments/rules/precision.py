@@ -8,6 +8,9 @@ from fastsft.arguments.precision import check_formats
 from fastsft.runtime.devices import choose_device
 from fastsft.runtime.messages import warn_once
 
+# Number formats of all arguments that this process made: accelerate would keep them for later ones.
+formats_asked_for: set[str] = set()
+
 
 def settle_precision(args: ArgumentFields) -> None:
     """The device, and formats that fit each other."""
@@ -20,6 +23,8 @@ def settle_precision(args: ArgumentFields) -> None:
             "gradient_checkpointing_kwargs", args.gradient_checkpointing_kwargs
         )
     args.use_cpu = args.use_cpu or args.no_cuda
+    if args.bf16:
+        formats_asked_for.add("bf16")
     args._device = choose_device(args.use_cpu)
     if args._device == "cpu" and args.tf32:
         warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")

@@ -15,6 +15,7 @@ from fastsft.model.alterations.reach import Reach
 from fastsft.model.alterations.registries import follow_builders, follow_registries
 from fastsft.model.alterations.shared import shared_parameters
 from fastsft.model.alterations.tree import Tree
+from fastsft.originals.places import Places
 from fastsft.originals.unimported import imported_by, names_in
 from fastsft.runtime.messages import warn_once
 
@@ -41,6 +42,7 @@ def held_settings(
     follow_registries(reach, str(module.config._attn_implementation or _DEFAULT_ATTENTION))
     instances = list(replaced_on_instances(tree, reach))
     held = HeldSettings(tree, config)
+    held.places = reach.places
     dropout = list(held.dropout()) if training else []
     refuse(
         [*reach.found, *instances, *global_hooks(), *hooks_of(module), *shared_parameters(module),
@@ -58,11 +60,11 @@ def held_settings(
     return held
 
 
-def check_library(model_type: str, prefix: str, caller: str) -> None:
+def check_library(model_type: str, prefix: str, caller: str) -> Places:
     """For a model directory: refuses patches of torch and transformers that the original would train in.
 
     Nothing is imported: of a file of transformers that is not imported yet, what it names is looked at.
-    ValueError that names the patched object.
+    Returns what was looked at. ValueError that names the patched object.
     """
     reach = Reach(with_init=True)
     home = f"transformers.models.{model_type}.modeling_{model_type}"
@@ -82,6 +84,7 @@ def check_library(model_type: str, prefix: str, caller: str) -> None:
     for notice in observers():
         warn_once(notice)
     _tell(reach.equal)
+    return reach.places
 
 
 def _of_directory(found: Alteration) -> Alteration:

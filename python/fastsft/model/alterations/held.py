@@ -12,6 +12,7 @@ from typing import Any
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.held_rope import held_rope
 from fastsft.model.alterations.tree import EMBEDDING, Node, Tree
+from fastsft.originals.places import Places
 
 _WAY_OUT = "set it back, or train with transformers' Trainer"
 _OF_EMBEDDINGS = {"max_norm": None, "scale_grad_by_freq": False, "sparse": False}
@@ -25,6 +26,7 @@ class HeldSettings:
     """
 
     def __init__(self, tree: Tree, config: dict[str, Any]) -> None:
+        self.places = Places()  # of the libraries that the modules reach
         self.values: dict[str, Any] = {}
         self.held: dict[str, Any] = {}
         self.found: list[Alteration] = []

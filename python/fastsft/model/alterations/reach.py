@@ -16,6 +16,7 @@ from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.known import equal_replacement
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_defined_there, is_written_in, plain
+from fastsft.originals.places import Places
 from fastsft.originals.source import nested_codes, source_of
 
 # What a call of a module goes through before its forward, and what can hide an attribute.
@@ -48,6 +49,7 @@ class Reach:
         self.found: list[Alteration] = []
         self.equal: list[str] = []
         self.reads: dict[type, set[str]] = {}
+        self.places = Places()
         self._start = (*_OF_A_CALL, "__init__") if with_init else _OF_A_CALL
         self._with_init = with_init
         self._seen: set[tuple[str, str]] = set()
@@ -74,6 +76,7 @@ class Reach:
         """Names that the method reads of its object, once it is known to be the class's own."""
         value, home = vars(owner)[name], owner.__module__
         qualname = f"{owner.__qualname__}.{name}"
+        self.places.add(owner, name)
         if home not in sys.modules or not (callable(plain(value)) or isinstance(value, property)):
             return set()
         if isinstance(value, type) and not source_of(home).defines(qualname):
@@ -113,6 +116,7 @@ class Reach:
         if (home, name) in self._seen:
             return
         self._seen.add((home, name))
+        self.places.add(sys.modules[home], name)
         if source.defines(name):
             if not is_defined_there(value, home, name):
                 self._differs(f"{home}.{name}", value)
@@ -162,6 +166,7 @@ class Reach:
                 self._follow_module(value, named, depth - 1)
             elif (module.__name__, name) not in self._seen:
                 self._seen.add((module.__name__, name))
+                self.places.add(module, name)
                 defined = source_of(module.__name__).defines(name)
                 own = is_defined_there(value, module.__name__, name) if defined else _is_torchs(value, name)
                 if not own and not _is_imported(value, module.__name__, name):
@@ -172,6 +177,7 @@ class Reach:
         for name in sorted((named | _OPERATORS) & methods.keys()):
             if ("torch.Tensor", name) not in self._seen:
                 self._seen.add(("torch.Tensor", name))
+                self.places.add(sys.modules["torch"].Tensor, name)
                 value = methods[name]
                 if not _is_torchs(value, name):
                     self._differs(f"torch.Tensor.{name}", value)
