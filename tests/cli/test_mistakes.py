@@ -125,7 +125,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     for number, (flags, _, _) in enumerate(OF_TRAINING.values()):
         words = training(Path("model"), Path(f"out-{number}"), **{"data_path": "data.json", **flags})
         orders.append((["train", *words], folder))
-    return dict(zip([*OF_COMMANDS, *OF_TRAINING], run_commands(orders), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")  # no test asks the hub
+        return dict(zip([*OF_COMMANDS, *OF_TRAINING], run_commands(orders), strict=True))
 
 
 @pytest.mark.parametrize("name", [*OF_COMMANDS, *OF_TRAINING])
