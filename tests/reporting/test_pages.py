@@ -18,7 +18,6 @@ from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.run_summary import end_page, reports_line, start_page
 from fastsft.reporting.throughput import Pace
 
-
 LABELLING = {
     "mask_policy": "spans",
     "template": "chatml",
@@ -45,7 +44,8 @@ def trainer(tmp_path):
     return types.SimpleNamespace(
         args=args, plan=RunPlan(1, 1, 3, 3, 6), train_rows=rows, model=model, token_budget=1024,
         packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)), eval_dataset=None,
-        train_dataset=types.SimpleNamespace(labelling=LABELLING), memory_plan=memory, memory=Room(8 << 30), state=TrainerState(global_step=3, max_steps=3),
+        train_dataset=types.SimpleNamespace(labelling=LABELLING), memory_plan=memory, memory=Room(8 << 30),
+        state=TrainerState(global_step=3, max_steps=3),
         progress=types.SimpleNamespace(pace=Pace()),
     )  # fmt: skip
 
