@@ -18,6 +18,13 @@ from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.run_summary import end_page, reports_line, start_page
 from fastsft.reporting.throughput import Pace
 
+LABELLING = {
+    "mask_policy": "spans",
+    "template": "chatml",
+    "stop_token": "<|im_end|>",
+    "mask_policy_reason": "no unk",
+}
+
 
 @pytest.fixture
 def trainer(tmp_path):
@@ -37,13 +44,15 @@ def trainer(tmp_path):
     return types.SimpleNamespace(
         args=args, plan=RunPlan(1, 1, 3, 3, 6), train_rows=rows, model=model, token_budget=1024,
         packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)), eval_dataset=None,
-        memory_plan=memory, memory=Room(8 << 30), state=TrainerState(global_step=3, max_steps=3),
+        train_dataset=types.SimpleNamespace(labelling=LABELLING), memory_plan=memory, memory=Room(8 << 30),
+        state=TrainerState(global_step=3, max_steps=3),
         progress=types.SimpleNamespace(pace=Pace()),
     )  # fmt: skip
 
 
 def test_start_page(trainer):
     page = start_page(trainer, DataArguments(data_path="my chats.json"))
+    assert "labels      --mask_policy spans, template chatml, stop token <|im_end|>; no unk" in page
     for part in ("base (1,234,567 parameters)", "1,500 tokens, 42 learned", "2 x 1 x 1 = 2", "1,024 tokens"):
         assert part in page
     assert "2 micro-batches a step and rank, 750 tokens each, balance 100.0%" in page

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastsft.data.chat.labelling import label_words
+from fastsft.data.chat.labelling import labels_of
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_text
 
@@ -36,8 +36,8 @@ def write_model_card(trainer: Any, directory: Path) -> None:
 
 
 def _labels(trainer: Any) -> list[str]:
-    labelling = getattr(trainer.train_dataset, "labelling", None)
-    return [f"| labels | {label_words(labelling).replace('|', chr(92) + '|')} |"] if labelling else []
+    words = labels_of(trainer.train_dataset)
+    return [] if words is None else [f"| labels | {words.replace('|', chr(92) + '|')} |"]
 
 
 def _is_ours(path: Path, mark: str) -> bool:

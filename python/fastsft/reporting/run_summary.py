@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fastsft.data.chat.labelling import label_words
+from fastsft.data.chat.labelling import labels_of
 from fastsft.planning.device_memory import size_text
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width
@@ -58,8 +58,8 @@ def data_line(trainer: Any) -> str:
 
 def labels_row(trainer: Any) -> list[tuple[str, str]]:
     """Policy, template and why; nothing where a script made the labels."""
-    labelling = getattr(trainer.train_dataset, "labelling", None)
-    return [("labels", label_words(labelling))] if labelling else []
+    words = labels_of(trainer.train_dataset)
+    return [] if words is None else [("labels", words)]
 
 
 def _data_text(rows: Any) -> str:

@@ -137,6 +137,14 @@ def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
     return f"--mask_policy {policy}, template {template}, stop token {stop}{more}{why}"
 
 
+def labels_of(dataset: Any) -> str | None:
+    """`label_words` of a data set that fastsft labelled; None where a script made the labels."""
+    labelling = getattr(dataset, "labelling", None)
+    if not isinstance(labelling, Mapping) or "mask_policy" not in labelling:
+        return None
+    return label_words(labelling)
+
+
 def what_counts(labelling: Mapping[str, Any]) -> dict[str, Any]:
     """Without the reason, which changes no label."""
     return {name: value for name, value in labelling.items() if name != WHY}
