@@ -3,10 +3,10 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
-#include "bindings/dtype_names.h"
 #include "checkpoint/load_model.h"
 #include "core/error.h"
 #include "model/text_decoder.h"
+#include "shard/state_options.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -16,9 +16,16 @@ using namespace pybind11::literals;
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
+c10::ScalarType float_dtype(const std::string& given) {
+  for (const auto& [name, dtype] : option_names(c10::ScalarType::Float)) {
+    if (given == name) return dtype;
+  }
+  throw_invalid("dtype: expected float32 or bfloat16, got ", given);
+}
+
 std::unique_ptr<TextDecoder> make_decoder(const std::string& config_json, const std::string& dtype,
                                           const std::string& device) {
-  return std::make_unique<TextDecoder>(parse_model_config(config_json), float_dtype("dtype", dtype),
+  return std::make_unique<TextDecoder>(parse_model_config(config_json), float_dtype(dtype),
                                        at::Device(device));
 }
 
