@@ -1555,6 +1555,22 @@ def conversation_cost(config_json: str) -> tuple[float, float]:
     Operations of a conversation of n tokens: (of each n, of each n * n).
     """
 
+def convert_inputs(
+    inputs: collections.abc.Sequence[DataInput],
+    format: str,
+    as_array: bool,
+    write: collections.abc.Callable[[bytes], None],
+    write_bad: collections.abc.Callable[[bytes], None],
+    poll: collections.abc.Callable[[int, int], None] | None = None,
+) -> ConvertSummary:
+    """
+    Records of any data format as ShareGPT or messages.
+
+    `format`: "sharegpt" or "messages". `as_array`: one JSON array, else a record a line. `write` takes the
+    bytes in order, `write_bad` lines as those of --report_bad for records that cannot be written.
+    ValueError for data in which no record can be found.
+    """
+
 def copies_of_record(
     weight: typing.SupportsFloat | typing.SupportsIndex, number: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
@@ -1846,8 +1862,16 @@ def survey_inputs(
 ) -> Survey: ...
 def sync_directory(path: str) -> None: ...
 def sync_file(path: str) -> None: ...
-def trace_dropped() -> int: ...
-def unit_layouts(config_json: str) -> list[tuple[str, str, int, list[tuple[str, list[int], int]]]]: ...
+def trace_dropped() -> int:
+    """
+    Spans of the last trace that newer ones pushed out.
+    """
+
+def unit_layouts(config_json: str) -> list[tuple[str, str, int, list[tuple[str, list[int], int]]]]:
+    """
+    Units of the model with the places of their tensors. ValueError as count_parameters.
+    """
+
 def unit_tensors(engine: Engine) -> list[list[tuple[str, list[int]]]]: ...
 def unpack_bucket(
     plan: SyncPlan,
