@@ -24,8 +24,7 @@ NATIVE = "_C"  # the core loads torch
 ROOMS = (
     *("runtime", "ranks", "originals", "script_names", "sources", "callbacks", "trackers", "arguments"),
     *("tokenizer", "data", "planning", "model", "reporting", "checkpoint", "trainer", "saving"),
-    *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "verification", "cli"),
-    "__main__",
+    *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "cli"),
 )
 
 
@@ -139,8 +138,13 @@ def shortest_way_back(start: str, edges: dict[str, list[str]]) -> list[str]:
 
 
 def room_of(name: str) -> str:
-    """The room of a module; FastChat's scripts and patches, at the top of the package, are `train`."""
+    """The room of a module.
+
+    Of those at the top of the package FastChat's scripts and patches are `train`, and __main__ is `cli`.
+    """
     room = name.split(".")[1] if "." in name else ""
+    if room == "__main__":
+        return "cli"
     return "train" if room.startswith("train_") or room.endswith("_monkey_patch") else room
 
 

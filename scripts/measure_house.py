@@ -38,7 +38,7 @@ ADDITIONS = (
     Addition("model family", r"qwen3"),
     Addition("op", r"rms_norm", ("csrc/ops",)),  # model/ uses ops, which is another matter
     Addition("strategy", r"hybrid_shard_zero2", ("csrc/shard", "csrc/bindings", "python")),
-    Addition("data format", r"zstd"),
+    Addition("data format", r"prompt_completion|PromptCompletion"),
     Addition("flag that reaches the engine", r"master_dtype|split_master|is_split"),
     Addition("CLI command", r"doctor", ("python/fastsft/cli",)),
 )

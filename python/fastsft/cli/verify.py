@@ -12,11 +12,11 @@ from fastsft.cli.inspect import complain, say
 from fastsft.doctor.examination import examined
 from fastsft.doctor.lines import count_text, result_text
 from fastsft.doctor.result import FAILED, Result
+from fastsft.doctor.verification import contents, files
+from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
+from fastsft.doctor.verification.subject import Subject
 from fastsft.reporting.columns import page_width
 from fastsft.runtime.terminal_text import has_colour, visible
-from fastsft.verification import contents, files
-from fastsft.verification.comparison import Difference, compare, open_weights, summed
-from fastsft.verification.subject import Subject
 
 # name -> (check, the way out where its error names none)
 CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {

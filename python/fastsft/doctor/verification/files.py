@@ -12,11 +12,11 @@ from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.doctor.result import WARNING, ProblemError
+from fastsft.doctor.verification.subject import Subject
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
 from fastsft.runtime.written_files import digest_of_file, written_in
-from fastsft.verification.subject import Subject
 
 _BROKEN_OFF = re.compile(r"\.fastsft-(tmp|new|old)-")
 _OPTIMIZER = "optimizer-rank-*.safetensors"

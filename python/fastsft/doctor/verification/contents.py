@@ -12,12 +12,12 @@ from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.conversation_labels import check_tokenizer as check_padding
 from fastsft.doctor.model_files import raise_weight_problems, weights_text
 from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.doctor.verification.files import named
+from fastsft.doctor.verification.subject import Subject
 from fastsft.inspection.data_report import note_stop_token
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.stored_weights import DTYPES, EMBEDDING, HEAD, StoredWeights, extremes
 from fastsft.tokenizer.tokenizer import Tokenizer
-from fastsft.verification.files import named
-from fastsft.verification.subject import Subject
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
