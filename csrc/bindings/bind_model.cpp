@@ -59,9 +59,10 @@ void bind_model(py::module_& module) {
   module.def("parameter_shapes", &parameter_shapes, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>(),
              "(name, shape) in the order of the units. ValueError as count_parameters.");
-  module.def("unit_layouts", &unit_layouts, py::arg("config_json"),
-             py::call_guard<py::gil_scoped_release>(),
-             "Units of the model with the places of their tensors. ValueError as count_parameters.");
+  module.def(
+      "unit_layouts", &unit_layouts, py::arg("config_json"),
+      py::call_guard<py::gil_scoped_release>(),
+      "Units of the model with the places of their tensors. ValueError as count_parameters.");
 }
 
 }  // namespace fastsft::bindings

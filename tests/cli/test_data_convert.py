@@ -76,6 +76,14 @@ def test_an_output_that_exists_stays(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "folder.json").mkdir()
     assert run(capsys, source, tmp_path / "folder.json", "--overwrite")[0] == 2
     assert run(capsys, tmp_path / "absent.json", tmp_path / "new.json")[0] == 2
+    before = source.read_text()
+    for target, report in ((source, None), (tmp_path / "a.json", source), (tmp_path / "a.json",) * 2):
+        flags = ["--overwrite", *([] if report is None else ["--report_bad", report])]
+        status, _, said = run(capsys, source, target, *flags)
+        assert status == 2 and "is named twice among IN, OUT and --report_bad" in said
+    assert source.read_text() == before
+    status, _, said = run(capsys, source, tmp_path / "a.json", "--report_bad", out)
+    assert status == 2 and "out.json exists; give --overwrite" in said
 
 
 def test_records_at_fault_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

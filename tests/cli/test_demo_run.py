@@ -89,7 +89,7 @@ def test_a_talk_of_two_turns(
     assert chat.main([str(directory), "--temperature", "0", "--max_new_tokens", "12"]) == 0
     assert capsys.readouterr().out == f"{first}\n{second}\n{first}\n"
     assert chat.main([str(directory), "--message", "x" * 5000]) == 1
-    assert "tokens of prompt and 512 new ones, at most" in capsys.readouterr().err
+    assert "tokens of prompt leave no room for a reply, at most 256" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,8 @@ def test_folders_that_leave_a_choice_are_refused(tmp_path: Path) -> None:
     for names, reason in (
         (["a.jsonl", "b.parquet"], r"files of several kinds \(.jsonl, .parquet\); name those that are meant"),
         (["test-0.json", "train-0.json"], r"with the splits test, train; name one: .*/train\*.json"),
+        (["my_test.json", "my_train.json"], r"with the splits test, train; name one"),
+        (["data.jsonl", "test.jsonl"], r"with the splits test; name one"),
         (["README.md"], r"is a directory; name its files: .*/\*.jsonl"),
     ):
         folder = tmp_path / names[0]

@@ -160,6 +160,7 @@ def test_the_finished_model_of_another_run_is_not_replaced(warm: WarmRanks, tmp_
     warm.train(first, tmp_path)
     before = tensors(tmp_path)
     warm.train(first, tmp_path)
+    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text() + "\n")  # edited by hand
     other = {**first, "seed": 7}
     run = warm.start(other, tmp_path)
     assert run.wait(60) == [1]

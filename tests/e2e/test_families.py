@@ -137,3 +137,12 @@ def test_what_was_begun_by_auto_goes_on_by_name(run: FamilyRun) -> None:
     named = {} if kind == "own" else {"template": template}
     again = train({**run.flags, "mask_policy": policy, **named})
     assert again is not None and again.global_step == 1
+
+
+def test_a_template_of_an_earlier_model_is_not_read_for_the_next(run: FamilyRun) -> None:
+    """The last test of a family: it trains into the same directory."""
+    flags = {**run.flags, "save_chat_template": "base", "no_resume": True}
+    train(flags)
+    base = fastsft.Tokenizer.from_pretrained(run.flags["model_name_or_path"]).chat_template
+    assert fastsft.Tokenizer.from_pretrained(run.output).chat_template == base
+    assert not (run.output / BASE_NAME).exists()

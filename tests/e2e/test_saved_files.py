@@ -13,6 +13,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "trainer"
 # Pickles of transformers, and what stands in their place.
 PICKLES = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}
 OURS = {
+    "chat_template.jinja",
     "data_report.json",
     "train_results.json",
     "all_results.json",

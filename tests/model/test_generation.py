@@ -68,6 +68,7 @@ def test_temperature_draws_from_the_softmax_and_the_seed_decides() -> None:
 
 def test_nearly_zero_temperature_is_greedy() -> None:
     assert new_tokens([1], max_new_tokens=4, sampling=Sampling(temperature=1e-3)) == [2, 3, 4, 5]
+    assert new_tokens([1], max_new_tokens=4, sampling=Sampling(temperature=1e-40)) == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.8, 0.95, 1.0])
@@ -87,5 +88,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         new_tokens([])
     with pytest.raises(ValueError, match=r"temperature: expected at least 0, got -0\.5"):
         Sampling(temperature=-0.5)
+    with pytest.raises(ValueError, match="logits are not finite"):
+        Sampling().choose(torch.tensor([0.0, torch.nan]), torch.Generator())
     with pytest.raises(ValueError, match="top_p: expected above 0 and at most 1, got 0"):
         Sampling(top_p=0)

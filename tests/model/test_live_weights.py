@@ -182,6 +182,12 @@ def halved(module: Any, _: Any) -> None:
     module.lm_head.weight.data *= 0.5
 
 
+def held_and_then_read(module: Any, callback: Any) -> None:
+    """A weight that the script holds is written, and then all are read."""
+    vars(callback).setdefault("held", module.lm_head.weight).data *= 0.5
+    size(module)
+
+
 def of_a_copy(module: Any, _: Any) -> None:
     other = copy.deepcopy(module)
     other.lm_head.weight.data *= 0.5
@@ -189,7 +195,7 @@ def of_a_copy(module: Any, _: Any) -> None:
 
 
 @pytest.mark.parametrize("event", ["on_train_begin", "on_step_begin", "on_step_end", "on_epoch_end"])
-@pytest.mark.parametrize("change", [halved, copied, of_a_copy])
+@pytest.mark.parametrize("change", [halved, copied, held_and_then_read, of_a_copy])
 def test_weights_that_a_callback_writes_count(tmp_path: Path, change: Any, event: str) -> None:
     curves, ends = [], []
     for make in (theirs, ours):

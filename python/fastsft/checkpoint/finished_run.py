@@ -142,7 +142,8 @@ def _record_of_another(
 ) -> dict[str, Any] | None:
     """Of the run whose model is in `folder`; None when it is this one, or the model is not there any more."""
     record = _read(folder / RECORD_NAME)
-    if record is None or not record["files"] or not _are_as_written(folder, record):
+    weights = [name for name in (record or {}).get("files", ()) if name.endswith(".safetensors")]
+    if record is None or not any((folder / name).is_file() for name in weights):
         return None
     if not _labelled_here(train_dataset):
         return record

@@ -96,13 +96,17 @@ class Talk:
             for text in self._pieces():
                 print(visible(text, keep="\n\t"), end="", flush=True)
                 said, count = said + text, count + 1
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             self._messages.pop()
-            print(f"error: {error}", file=sys.stderr)
+            again = "; /reset begins another conversation" if self._messages else ""
+            print(f"error: {error}{again}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print(" ...", end="")
         print()
+        if not said.strip():  # a prompt without it would lack the question, too
+            self._messages.pop()
+            return 0
         if sys.stdout.isatty():
             rate = count / max(time.perf_counter() - started, 1e-9)
             print(f"\033[2m[{rate:.1f} tokens/s]\033[0m")

@@ -50,7 +50,7 @@ def convert(args: argparse.Namespace) -> int:
     """0: written; 1: the data cannot be read, or a record not be converted; 2: wrong usage."""
     try:
         files = data_files(args.file)
-        _check_out(args)
+        _check_out(args, files)
     except (ValueError, OSError) as error:
         complain("data convert", error)
         return 2
@@ -64,7 +64,7 @@ def convert(args: argparse.Namespace) -> int:
     return _finish(summary, args)
 
 
-def _check_out(args: argparse.Namespace) -> None:
+def _check_out(args: argparse.Namespace, files: list[DataFile]) -> None:
     if args.out.suffix not in _AS_ARRAY:
         raise ValueError(f"{args.out}: expected a name that ends in .json (an array) or .jsonl (lines)")
     check_output_file(args.out, "OUT")
@@ -72,6 +72,14 @@ def _check_out(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.out} exists; choose another name, or give --overwrite to replace it")
     if args.report_bad is not None:
         check_output_file(args.report_bad, "--report_bad")
+        if os.path.lexists(args.report_bad) and not args.overwrite:
+            raise ValueError(f"--report_bad: {args.report_bad} exists; give --overwrite to replace it")
+    named = [*(file.path for file in files if not file.is_stream), args.out]
+    named += [] if args.report_bad is None else [args.report_bad]
+    places = [os.path.realpath(path) for path in named]
+    twice = next((path for path, place in zip(named, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is named twice among IN, OUT and --report_bad; choose another name")
     if args.max_record_bytes < 1:
         raise ValueError(f"--max_record_bytes: expected at least 1, got {args.max_record_bytes}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ _STORED = {name: stored for stored, name in DTYPES.items()}
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
 _COPIED = (
     "generation_config.json",
+    "base_chat_template.jinja",
     "README.md",
     "LICENSE",
     "LICENSE.txt",
@@ -70,15 +73,21 @@ def convert_model(source: Path, target: Path, dtype: str | None, max_shard_size:
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     check_free_space(parent, size + _ROOM_FOR_SMALL_FILES)
-    staging = _C.AtomicDirectory(str(parent), target.name)
+    # In a folder of its own: a run that saves into `parent` removes what it finds half written there.
+    workshop = Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
+    staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
         values = _Values(weights, stored)
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
         files += _write_small_files(Path(staging.path), source, dtype)
         staging.commit(target.name, _C.Manifest(0, 1, "", files))
+        if os.path.lexists(target):
+            raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten")
+        (workshop / target.name).rename(target)
+        _C.sync_directory(str(parent))
     finally:
-        staging.discard()
+        shutil.rmtree(workshop, ignore_errors=True)
     return Converted(target, len(kept), size, number, left_out)
 
 
@@ -162,12 +171,13 @@ def _rounded(tensor: Any, dtype: str, name: str) -> Any:
     import torch
 
     rounded = tensor.to(getattr(torch, dtype))
-    if rounded.dtype == torch.float16 and tensor.dtype != torch.float16:
-        lost = int((rounded.isinf() & tensor.isfinite()).sum())
-        if lost:
-            raise ValueError(
-                f"{name}: {lost:,} values are beyond 65504, which float16 cannot hold; take --dtype bfloat16"
-            )
+    lost = int((rounded.isinf() & tensor.isfinite()).sum()) if rounded.dtype != tensor.dtype else 0
+    if lost:
+        other = "bfloat16" if dtype == "float16" else "float32"
+        most = torch.finfo(rounded.dtype).max
+        raise ValueError(
+            f"{name}: {lost:,} values are beyond {most:g}, which {dtype} cannot hold; take --dtype {other}"
+        )
     return rounded
 
 

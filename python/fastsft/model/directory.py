@@ -16,7 +16,10 @@ from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import keep_changed, note_written
+from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
+from fastsft.runtime.written_files import is_written
+
+_TEMPLATES = ("chat_template.jinja", "base_chat_template.jinja")
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,17 @@ def _install(trainer: Any, staging: Any, folder: Path, reports: list[Any], own: 
     install_file_set(folder, name)
 
 
+def _remove_old_templates(directory: Path, files: Mapping[str, Any]) -> None:
+    """Chat templates of an earlier model, which would be read before those of the new one."""
+    if "tokenizer_config.json" not in files:
+        return
+    for path in (directory / name for name in _TEMPLATES if name not in files):
+        if is_written(path):
+            path.unlink()
+        else:
+            keep_aside(path)
+
+
 def install_file_set(directory: str | Path, name: str) -> None:
     """Give the files of a committed set their names; a line says where files of other programs went."""
     from fastsft import _C
@@ -284,6 +298,7 @@ def install_file_set(directory: str | Path, name: str) -> None:
     digests = {file.name: (file.size, file.crc32c) for file in files}
     keep_changed(Path(directory), digests)
     note_written(Path(directory), digests)
+    _remove_old_templates(Path(directory), digests)
     if kept := _C.install_file_set(str(directory), name):
         tell(
             f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"

@@ -121,16 +121,17 @@ class ChatModel:
     ) -> Iterator[str]:
         """The reply to a conversation ({"role", "content"}; the last one the user's), text by text.
 
-        ValueError when prompt and reply do not fit into `max_positions`.
+        It ends where `max_positions` do; ValueError when the prompt has as many already.
         """
         prompt = self.prompts.ids(messages)
-        if len(prompt) + max_new_tokens > self.max_positions:
+        room = self.max_positions - len(prompt)
+        if room < 1:
             raise ValueError(
-                f"{len(prompt)} tokens of prompt and {max_new_tokens} new ones, at most {self.max_positions}"
+                f"{len(prompt)} tokens of prompt leave no room for a reply, at most {self.max_positions}"
             )
         tokens = self._continuation.tokens(
             prompt,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=min(max_new_tokens, room),
             stop=self._stop,
             sampling=Sampling(temperature, top_p),
             seed=seed,
@@ -150,8 +151,13 @@ class ChatModel:
 
 def _positions(directory: str | Path) -> int:
     path = file_inside(directory, "config.json")
-    positions = None if path is None else read_json_object(path).get("max_position_embeddings")
-    return positions if isinstance(positions, int) and positions > 0 else _DEFAULT_POSITIONS
+    config = {} if path is None else read_json_object(path)
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        return _DEFAULT_POSITIONS
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    is_linear = scaling.get("rope_type", scaling.get("type")) == "linear"
+    return int(positions * scaling.get("factor", 1)) if is_linear else positions
 
 
 def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:

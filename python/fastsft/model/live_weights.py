@@ -43,6 +43,7 @@ class LiveWeights:
         self._is_stale = self._is_touched = False
         self._known: dict[str, str] = {}  # digests of what the module was given
         self._objects: dict[str, int] = {}
+        self._written: frozenset[str] = frozenset()  # current though others are stale
 
     def begin(self, known: dict[str, str], *, is_stale: bool) -> None:
         """Watch the parameters. known: their digests. is_stale: the engine has other weights."""
@@ -63,6 +64,7 @@ class LiveWeights:
         """The engine has other weights than before; parameters that a script holds itself get them now."""
         self._is_stale = True
         held = () if self._sharded else self._held()
+        self._written = frozenset(held)
         if held:
             warn_once(
                 f"{held[0]} of the model is held by the script itself (a variable, a list, an average): such "
@@ -73,7 +75,8 @@ class LiveWeights:
     def refresh(self) -> None:
         """Let the parameters be current, for who reads them in another process."""
         if self._is_stale and not self._sharded:
-            self._write(None)
+            # Those that are current already: the script may have written into them since.
+            self._write([name for name, _ in raw_parameters(self._module) if name not in self._written])
             self._is_stale = False
 
     def take(self) -> bool:
@@ -134,15 +137,11 @@ class LiveWeights:
             return
         self.refresh()
 
-    def _write(self, names: Collection[str] | None) -> None:
+    def _write(self, names: Collection[str]) -> None:
         import torch
 
         trained = self._engine.named_parameters()
-        written = [
-            (name, parameter)
-            for name, parameter in raw_parameters(self._module)
-            if names is None or name in names
-        ]
+        written = [(name, parameter) for name, parameter in raw_parameters(self._module) if name in names]
         with torch.no_grad():
             for name, parameter in written:
                 parameter.copy_(trained[name])

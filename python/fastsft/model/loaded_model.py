@@ -169,7 +169,7 @@ class LoadedModel(CausalLM):
 
         has_moved: the engine has others than the module.
         """
-        sharded = launch().world_size > 1 and self._options["engine"]["strategy"] != "no_shard"
+        sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
         self._live = LiveWeights(self.module, self.engine, sharded=sharded)
         self._live.begin(self._weights, is_stale=has_moved)
 

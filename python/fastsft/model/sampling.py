@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+_COLDEST = 1e-6  # below it the most likely token is taken
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -26,7 +28,9 @@ class Sampling:
 
     def choose(self, logits: torch.Tensor, generator: torch.Generator) -> int:
         """One token id for float32 logits [V]; of equals the lowest id where nothing is drawn."""
-        if self.temperature == 0:
+        if not bool(logits.isfinite().all()):
+            raise ValueError("the model's logits are not finite: training diverged, or weights are damaged")
+        if self.temperature < _COLDEST:
             return int(logits.argmax())
         probabilities = torch.softmax(logits / self.temperature, dim=-1)
         if self.top_p < 1:

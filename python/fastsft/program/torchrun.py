@@ -28,6 +28,8 @@ def main() -> None:
         raise SystemExit(_status(error)) from None
     except SignalException as error:
         raise SystemExit(_SIGNAL_BASE + int(error.sigval)) from None
+    except Exception as error:
+        raise SystemExit(f"error: the ranks cannot be started: {type(error).__name__}: {error}") from None
 
 
 def _status(error: Any) -> int:

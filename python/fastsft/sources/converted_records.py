@@ -8,8 +8,8 @@ import io
 def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
     """`data` itself where its records are FastChat's own, else an array of records as ShareGPT.
 
-    Records that cannot be read are left out; labelling reports them. ValueError for the format text, which
-    has no conversations. What is no JSON comes back as it is, for its reader to say so.
+    ValueError for records that cannot be read, and for the format text, which has no conversations. What is
+    no JSON comes back as it is, for its reader to say so.
     """
     from fastsft import _C
 
@@ -23,5 +23,10 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
         raise ValueError(f"{name}: records of text have no conversations that a script could read")
     parts: list[bytes] = []
     source = _C.DataInput(name, io.BytesIO(data).read, data_format=data_format)
-    _C.convert_inputs([source], "sharegpt", True, parts.append, lambda _: None)
+    summary = _C.convert_inputs([source], "sharegpt", True, parts.append, lambda _: None)
+    if summary.num_faults:
+        raise ValueError(
+            f"{name}: {summary.num_faults:,} records cannot be read as conversations: {summary.faults[0]}; "
+            "fastsft data convert --on_bad_sample skip writes the others"
+        )
     return b"".join(parts)

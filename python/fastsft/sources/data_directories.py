@@ -9,7 +9,8 @@ from fastsft.runtime.regular_files import read_json_object
 
 _KIND = re.compile(r"\.(parquet|arrow|jsonl|json)(\.gz|\.zst)?$")
 _NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
-_SPLIT = re.compile(r"(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
+_OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
+_SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
 
 
 def files_of_directory(path: str) -> list[str]:
@@ -53,6 +54,8 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise ValueError(f"{path}: the directory cannot be read: {error.strerror}") from None
+    if not _OF_MODELS.isdisjoint(names):
+        raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
     found = {name: match[0] for name in names if name not in _NOT_DATA and (match := _KIND.search(name))}
     if not found:
         raise ValueError(f"{path} is a directory; name its files: {folder}/*.jsonl")
@@ -62,8 +65,9 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
             f"{path} is a directory with files of several kinds ({', '.join(kinds)}); name those that are "
             f"meant: {folder}/*{kinds[0]}"
         )
-    splits = sorted({match[0] for name in found if (match := _SPLIT.match(name))})
-    if len(splits) > 1:
+    of_files = [match[1] if (match := _SPLIT.search(name)) else "" for name in found]
+    splits = sorted(set(of_files) - {""})
+    if len(splits) > 1 or (splits and "" in of_files and splits != ["train"]):
         raise ValueError(
             f"{path} is a directory with the splits {', '.join(splits)}; name one: "
             f"{folder}/{splits[-1] if 'train' not in splits else 'train'}*{kinds[0]}"

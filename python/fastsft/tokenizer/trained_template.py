@@ -31,7 +31,7 @@ class TrainedTemplate:
         known = config.get("chat_template")
         names = [_NAME, path.name]
         if isinstance(known, list) and not (directory / _NAME).exists():
-            others = [item for item in known if item.get("name") != "default"]
+            others = [item for item in known if not isinstance(item, dict) or item.get("name") != "default"]
             config["chat_template"] = [{"name": "default", "template": self.text}, *others]
             names.remove(_NAME)  # the file would hide the others
         else:

@@ -213,6 +213,9 @@ class StartGuard:
     def _answer(self, number: int) -> float:
         """Say what follows from a signal. Returns the seconds until the end of the process, or infinity."""
         handler = signal.getsignal(number)
+        guard = getattr(handler, "__self__", None)
+        if handler != self._leave and not isinstance(guard, SignalGuard):
+            return math.inf  # a script's own
         self._interrupts += number == signal.SIGINT
         if handler == self._leave:
             return math.inf if number == SignalGuard.only_save else _START_SECONDS
@@ -221,7 +224,6 @@ class StartGuard:
         if number == signal.SIGINT and self._interrupts == 2:
             self._say_answer(f"leaves in {_SAVE_SECONDS:g} s, saved by then or not; Ctrl-C again: at once")
             return _SAVE_SECONDS
-        guard = getattr(handler, "__self__", None)
         if isinstance(guard, SignalGuard):
             self._say_answer(guard.answer_to(number))
         return math.inf

@@ -66,6 +66,7 @@ def faults(_: Any, folder: str) -> dict[str, Any]:
         heard.append(str(error))
     verl_pt.VerlPt.write = write  # type: ignore[method-assign]
     coordinator.wait_all()
+    dist.barrier()  # rank 0 lets go of the directory after its files are there
     after_native = sorted(p.name for p in Path(path).glob("*"))
     dist.barrier()
     ticket = fsdp_save_state_dict(engine, path, 1, coordinator, LOGGER, format="verl_pt")

@@ -117,7 +117,7 @@ def _is_special(native: Any, text: str) -> bool:
 def _other_template(tokenizer: Any) -> str:
     """That the model has a template of its own, which is not trained."""
     source = template_source(tokenizer)
-    if source is None or source == jinja_form_for(_FASTCHAT, tokenizer):
+    if source is None or native_of(tokenizer) is None or source == jinja_form_for(_FASTCHAT, tokenizer):
         return ""
     return "; the model's own chat template is another: --mask_policy spans trains with that"
 

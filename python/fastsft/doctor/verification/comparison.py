@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.stored_weights import DTYPES, StoredWeights, bits_of
+from fastsft.model.stored_weights import DTYPES, EMBEDDING, HEAD, StoredWeights, bits_of
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference 
     """A Difference for each tensor that is not equal, as it is found, and 1 for each that is."""
     for name, entry in first.tensors.items():
         other = second.tensors.get(name)
+        if other is None and _is_second_copy(name, first):
+            continue
         if other is None:
             yield Difference(name, f"not in {second.directory}")
         elif entry.shape != other.shape:
@@ -58,8 +60,13 @@ def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference 
         else:
             yield _of_values(name, first, second) or 1
     for name in second.tensors:
-        if name not in first.tensors:
+        if name not in first.tensors and not _is_second_copy(name, second):
             yield Difference(name, f"not in {first.directory}")
+
+
+def _is_second_copy(name: str, weights: StoredWeights) -> bool:
+    """True for a head that holds the embedding's values: tied models are stored with it and without."""
+    return name == HEAD and EMBEDDING in weights.tensors and weights.is_same(EMBEDDING, weights, HEAD)
 
 
 def _of_values(name: str, first: StoredWeights, second: StoredWeights) -> Difference | None:
