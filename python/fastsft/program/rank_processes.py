@@ -19,6 +19,7 @@ from fastsft.program.interrupts import Interrupts
 from fastsft.ranks.store import HeldPort
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
 from fastsft.runtime.search_path import child_environment, python_command
+from fastsft.runtime.timed_queue import TimedQueue
 
 _KEPT_LINES = 400
 _CELL_COLUMNS = "92"
@@ -69,7 +70,7 @@ class Ranks:
         self.failed: list[Rank] = []  # in the order in which they left
         self._interrupts = interrupts or Interrupts()
         self._interrupts.at_second = lambda: self.end(signal.SIGKILL)
-        self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._messages: TimedQueue[tuple[str, Any]] = TimedQueue()
         self._readers: list[threading.Thread] = []
         self._first_failure: float | None = None
         self._port = HeldPort()

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from fastsft.runtime.needed_threads import start_needed
+from fastsft.runtime.timed_queue import TimedQueue
 
 _CLOSING_S, _GRACE_S = 0.5, 1.0
 
@@ -43,7 +44,7 @@ class BoundedStore:
 
     def __init__(self, connect: Callable[[], Any], limit_s: float) -> None:
         self._limit_s, self._closed = limit_s, False
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: TimedQueue[_Job | None] = TimedQueue()
         self._beats: dict[str, _Beat] = {}
         self._connected: Future[Any] = Future()
         # A daemon: a process that ends does not wait for a server that is silent.
