@@ -14,7 +14,7 @@ T = TypeVar("T")
 class TimedQueue(Generic[T]):
     """First in, first out; any thread puts, one takes.
 
-    In place of queue.SimpleQueue, whose `get(timeout=...)` waits for ever in CPython up to 3.12 when its time
+    In place of queue.SimpleQueue, whose `get(timeout=...)` waits for ever in CPython 3.11 when its time
     is over before it has begun to wait (a busy machine, a short limit); and of queue.Queue, whose lock an
     interrupt can leave taken.
     """
