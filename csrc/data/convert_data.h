@@ -9,7 +9,7 @@
 
 namespace fastsft {
 
-// What was converted: records = written + faults.
+// Counts of a conversion: records = written + faults.
 struct ConvertSummary {
   std::vector<DataReport::FormatUse> formats;  // of the inputs
   int64_t num_records = 0;

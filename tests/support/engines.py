@@ -32,7 +32,7 @@ def planned_bytes(config_json: str, **options: Any) -> _C.MemoryPlan:
 def train_step(
     engine: _C.Engine, dataset: _C.TokenDataset, micro_batches: Any, weights: Any, **options: Any
 ) -> _C.StepResult:
-    """One optimizer step to its end, and what it came to."""
+    """One optimizer step to its end; its result."""
     engine.begin_step(dataset, micro_batches, weights, **options)
     (result,) = engine.take_results(all=True)
     return result

@@ -64,7 +64,7 @@ class TableLines:
             self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # what was peeked at is not at its beginning
+        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # a peek has moved the position
         self._process = subprocess.Popen(
             self._command, stdin=self._raw, stdout=subprocess.PIPE, stderr=self._said,
             env={**isolated_environment(), **_SMALL, FIELDS_VARIABLE: ",".join(_known_fields())},
