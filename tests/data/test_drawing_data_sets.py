@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import random
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,27 @@ def test_persistent_workers_of_an_evaluation(tmp_path: Path, epochs: str) -> Non
             trainer.train()
         found.append([trainer.evaluate()["eval_loss"] for _ in range(2)])
     check_equal(found[1], found[0])
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_worker_processes_end_with_their_trainer(tmp_path: Path, persistent: bool) -> None:
+    """Also as part of a reference cycle, and after a fault; torch would wait 5 seconds and end them by force."""
+
+    class Faulty(Plain):
+        def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+            return {"input_ids": 3} if row == 5 else item(row)
+
+    flags = {"dataloader_num_workers": 2, "dataloader_persistent_workers": persistent}
+    trainer = ours(tmp_path, Faulty(), Plain(), **flags)
+    trainer.cycle = trainer  # type: ignore[attr-defined]
+    trainer.evaluate()
+    with pytest.raises(ValueError, match="row 5"):
+        trainer.train()
+    workers = multiprocessing.active_children()
+    del trainer
+    gc.collect()
+    assert [worker.exitcode for worker in workers] == [0] * len(workers)
+    assert persistent <= (len(workers) > 0)
 
 
 class Stop(fastsft.TrainerCallback):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -113,7 +114,10 @@ class EpochReads:
         # Workers have drawn numbers for what was skipped: they read it again. Else its rows are left out.
         again = skip if position is not None and self._workers else 0
         batches.skip = skip - again
+        stays, kept = loader.persistent_workers, loader._iterator
         self._reads = iter(loader)
+        if self._workers and self._reads is not kept:
+            _end_workers_with(loader if stays else self, self._reads)
         for _ in range(again):
             self._next()
         if position is None:
@@ -198,6 +202,26 @@ class _RankBatches(Sampler[list[int]]):
         for batch in self._settled:
             self.sent.append(batch)
             yield list(batch)
+
+
+def _end_workers_with(owner: Any, iterator: Any) -> None:
+    """Let the worker processes of `iterator` end when `owner` goes.
+
+    Where it goes as part of a reference cycle, Python closes the queues before torch's iterator tells its
+    workers to end, and torch waits 5 seconds for each of them.
+    """
+    parts = iterator._workers_done_event, iterator._index_queues, iterator._workers
+    weakref.finalize(owner, _end_workers, *parts).atexit = False
+
+
+def _end_workers(done: Any, queues: list[Any], workers: list[Any]) -> None:
+    if any(queue._closed for queue in queues):
+        return  # torch has ended them
+    done.set()
+    for queue in queues:
+        queue.put(None)
+    for worker in workers:
+        worker.join(5)
 
 
 def _ended_within(batch: list[int], error: StopIteration) -> str:
