@@ -142,7 +142,7 @@ def test_persistent_workers_of_an_evaluation(tmp_path: Path, epochs: str) -> Non
 
 @pytest.mark.parametrize("persistent", [True, False])
 def test_worker_processes_end_with_their_trainer(tmp_path: Path, persistent: bool) -> None:
-    """Also as part of a reference cycle, and after a fault; torch would wait 5 seconds and end them by force."""
+    """Also in a reference cycle, and after a fault; torch would wait 5 seconds and kill them."""
 
     class Faulty(Plain):
         def __getitem__(self, row: int) -> dict[str, torch.Tensor]:

@@ -30,7 +30,7 @@ def limited(flags: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
         "plot_loss": False,
         "max_steps": 2,
         "save_steps": 1,
-        "ddp_timeout": 60,  # rank 0 may end before the other one has found it
+        "ddp_timeout": 15,  # rank 0 may end before the other one has found it
     }
     return {**flags, **given}
 

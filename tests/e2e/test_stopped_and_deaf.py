@@ -101,15 +101,15 @@ def test_ranks_leave_when_their_launcher_is_killed_as_they_start(
 
 
 def test_a_missing_rank_is_named(warm: WarmRanks, flags: dict[str, Any], tmp_path: Path) -> None:
-    run = warm.start({**spread(flags, 2), "ddp_timeout": 20}, tmp_path, 2, ("stay_away", 1))
+    run = warm.start({**spread(flags, 2), "ddp_timeout": 17}, tmp_path, 2, ("stay_away", 1))
     assert run.wait(90)[0] == 3, run.all_text()
     text = run.text(0, "err")
-    assert "rank 0: waiting for rank 1 of 2 at 127.0.0.1:" in text and "--ddp_timeout 20" in text
-    assert "error: rank 0 of 2, step 0" in text and "in vain for 20 seconds" in text
+    assert "rank 0: waiting for rank 1 of 2 at 127.0.0.1:" in text and "--ddp_timeout 17" in text
+    assert "error: rank 0 of 2, step 0" in text and "in vain for 17 seconds" in text
 
 
 def test_a_missing_first_rank_is_named(warm: WarmRanks, flags: dict[str, Any], tmp_path: Path) -> None:
-    run = warm.start({**spread(flags, 2), "ddp_timeout": 20}, tmp_path, 2, ("stay_away", 0))
+    run = warm.start({**spread(flags, 2), "ddp_timeout": 17}, tmp_path, 2, ("stay_away", 0))
     assert run.wait(90)[1] == 3, run.all_text()
     text = run.text(1, "err")
     assert "rank 1: waiting for the store of rank 0 or of its launcher at 127.0.0.1:" in text
