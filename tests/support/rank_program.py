@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import faulthandler
+import importlib
 import importlib.util
 import json
 import os
@@ -38,6 +39,8 @@ def function_of(order: dict[str, Any]) -> Callable[..., Any]:
         assert spec and spec.loader, order["file"]
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+    if order["launched"] and "transformers" in sys.modules:
+        importlib.import_module("transformers.trainer")  # else every rank of every test imports it
     function: Callable[..., Any] = getattr(module, order["function"])
     return function
 
