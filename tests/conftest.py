@@ -35,15 +35,17 @@ def is_whole_suite(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """The whole suite runs in a process a core, each file in one of them; `pytest -n 0`: in this one.
+    """The whole suite runs in three processes on two cores, each file in one; `pytest -n 0`: in this one.
 
-    Beside a GPU, whose memory tests measure, it runs in one process.
+    Two would leave a third of the time unused: tests of ranks, signals and limits wait. Next to a GPU, whose
+    memory tests measure, it runs in one process.
     """
     if not config.pluginmanager.hasplugin("xdist") or config.option.numprocesses is not None:
         return
     if "PYTEST_XDIST_WORKER" in os.environ:  # one of those processes comes by here, too
         return
-    processes = 1 if torch.cuda.is_available() else min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    processes = 1 if torch.cuda.is_available() else min(MOST_PROCESSES, cores + cores // 2)
     if processes > 1 and config.option.dist == "no" and is_whole_suite(config):
         config.option.numprocesses, config.option.dist = processes, "loadfile"
         config.option.loadscopereorder = False  # files of few tests are often the longest: not all last
