@@ -55,9 +55,7 @@ def modules_of(config: Mapping[str, Any]) -> list[Module]:
 
 
 def _names(own: Mapping[str, Any]) -> list[str]:
-    layers = 1 + max(
-        (int(name.split(".")[2]) for name in own if name.startswith(_PREFIX)), default=-1
-    )
+    layers = 1 + max((int(name.split(".")[2]) for name in own if name.startswith(_PREFIX)), default=-1)
     names = ["model", EMBEDDING, "model.layers"]
     for layer in range(layers):
         names += _names_of_layer(f"{_PREFIX}{layer}", own)

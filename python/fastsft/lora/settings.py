@@ -1,4 +1,4 @@
-"""What a LoRA run adapts, as peft's LoraConfig says it; what fastsft does not compute is refused by name."""
+"""Settings of a LoRA run, as peft's LoraConfig has them; those that fastsft does not compute are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoraSettings:
     """The fields of peft's LoraConfig that count, with its defaults.
 
     r, lora_alpha: rank and alpha of each adapter unless `rank_pattern` and `alpha_pattern` say otherwise.
-    target_modules: names or endings of linears, a regular expression, or "all-linear"; None: q_proj and v_proj.
+    target_modules: names or endings of linears, a regular expression, or "all-linear"; None: q_proj, v_proj.
     modules_to_save: endings of modules that are trained whole. base_model: what was adapted, for readers.
     ValueError for a value that none of peft's or ours can be.
     """
@@ -75,8 +75,8 @@ class LoraSettings:
             raise ValueError(f"bias: expected one of {', '.join(BIASES)}, got {self.bias!r}")
         if self.init_lora_weights not in (True, False, "gaussian"):
             raise ValueError(
-                f"init_lora_weights: expected True, False or gaussian, got {self.init_lora_weights!r}: fastsft "
-                "draws adapters and changes no base weights; take True"
+                f"init_lora_weights: expected True, False or gaussian, got {self.init_lora_weights!r}: "
+                "fastsft draws adapters and changes no base weights; take True"
             )
         if isinstance(self.target_modules, str):
             for name in ("layers_to_transform", "layers_pattern"):
@@ -127,7 +127,7 @@ class LoraSettings:
         }
 
     def scale(self, rank: int, alpha: float) -> float:
-        """What an adapter's product is multiplied by: alpha / r, with rsLoRA alpha / sqrt(r)."""
+        """The factor of an adapter's product: alpha / r, with rsLoRA alpha / sqrt(r)."""
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
 

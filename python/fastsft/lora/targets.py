@@ -1,4 +1,4 @@
-"""Which linears have adapters and which base parameters are trained, as peft matches them (LoraModel)."""
+"""The linears with adapters and the base parameters that are trained, as peft matches them (LoraModel)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a LoRA run trains. adapters: in peft's order. trained: base parameters, by name, with shapes."""
+    """Everything that a LoRA run trains. adapters: in peft's order. trained: of base parameters, by name, the shapes."""
 
     adapters: tuple[Adapter, ...]
     trained: Mapping[str, tuple[int, ...]]
@@ -51,13 +51,6 @@ class Targets:
     def modules(self) -> list[str]:
         """The last parts of the names of adapted modules, each once: q_proj, v_proj."""
         return list(dict.fromkeys(adapter.module.rpartition(".")[2] for adapter in self.adapters))
-
-    def to_engine(self) -> Any:
-        """The engine's options."""
-        from fastsft import _C
-
-        linears = [_C.AdapterLinear(each.module, rank=each.rank, scale=each.scale) for each in self.adapters]
-        return _C.AdapterOptions(linears=linears, dropout=self.dropout, trained=list(self.trained))
 
 
 def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
