@@ -34,7 +34,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Targets:
-    """Everything that a LoRA run trains. adapters: in peft's order. trained: of base parameters, by name, the shapes."""
+    """The trained tensors of a LoRA run. adapters: in peft's order. trained: base parameters, their shapes."""
 
     adapters: tuple[Adapter, ...]
     trained: Mapping[str, tuple[int, ...]]
