@@ -34,7 +34,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Targets:
-    """The trained tensors of a LoRA run. adapters: in peft's order. trained: base parameters, their shapes."""
+    """The trained tensors of a LoRA run. adapters: in peft's order. trained: shapes of base parameters."""
 
     adapters: tuple[Adapter, ...]
     trained: Mapping[str, tuple[int, ...]]
