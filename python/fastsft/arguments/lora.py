@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.support import default_of, refused, used
+from fastsft.arguments.support import default_of, inert, refused, used
 from fastsft.arguments.treatment import apply_treatments
 
 
@@ -40,3 +40,21 @@ class LoraArguments:
                     f"--{field.name}: expected with --lora True, or in python -m fastsft.train_lora; without "
                     "adapters it has no effect: add --lora True, or leave it out"
                 )
+
+
+@dataclass
+class LoraScriptArguments(LoraArguments):
+    """Those of fastsft.train_lora, which trains adapters. ValueError for --lora False."""
+
+    lora: bool = used(True, "train low-rank adapters; False is fastsft.train's")
+    flash_attn: bool = inert(
+        False,
+        "FastChat's patch of attention",
+        "the engine computes exact attention without padding",
+        quiet=True,
+    )
+
+    def __post_init__(self) -> None:
+        if not self.lora:
+            raise ValueError("--lora False: fastsft.train_lora trains adapters; run fastsft.train instead")
+        super().__post_init__()

@@ -165,7 +165,8 @@ class CheckpointSaver:
             part = agreement.attempt(self._stage)
         agreement.settle(None)
         assert content is not None and part is not None
-        form, files = content.form, None if content.adapter is None else []
+        form = content.form
+        files: list[Any] | None = None if content.adapter is None else []
         if streamed and files is None:
             files = _C.save_model(trainer.engine, path, dtype=form.dtype, max_shard_size=form.max_shard_size)
         limit, needed = trainer.args.save_total_limit or 0, needed_bytes(trainer)
@@ -214,7 +215,7 @@ class CheckpointSaver:
         writes = here if args.save_on_each_node else None
         files: list[Any] = []
         if content.adapter is None:
-            options = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
+            options: dict[str, Any] = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
             files += _C.save_model(engine, path, **options, writes=writes)
         if content.with_state:
             files += _C.stream_training_state(engine, path, writes=writes)

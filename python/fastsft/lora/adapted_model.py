@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,10 @@ from fastsft.lora.saved_adapter import SavedAdapter, adapter_bytes
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets, resolve
 from fastsft.model.causal_lm import CausalLM
+from fastsft.model.weight_digests import tensor_digests
 from fastsft.planning.memory_plan import Setting
-from fastsft.ranks.process_group import Groups
+from fastsft.ranks.process_group import Groups, gather_objects
+from fastsft.runtime.place import launch
 
 
 class AdaptedModel(CausalLM):
@@ -26,12 +29,14 @@ class AdaptedModel(CausalLM):
     ValueError where the settings match nothing (targets.py).
     """
 
-    def __init__(self, model: CausalLM, settings: LoraSettings, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, model: CausalLM, settings: LoraSettings, values: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(model.source_directory, model.config)
         self.generation_settings()
         self.settings, self.targets = settings, resolve(settings, model.engine_config())
-        self._values = dict(values) if values is not None else {}
-        if not self._values:
+        self._values, self._is_drawn = dict(values or {}), values is None
+        if self._is_drawn:
             self._values = initial_values(self.targets, settings.init_lora_weights)
 
     @classmethod
@@ -40,6 +45,20 @@ class AdaptedModel(CausalLM):
         targets = resolve(adapter.settings, model.config)
         adapter.check(targets)
         return cls(model, adapter.settings, {name: adapter.read(name) for name in adapter.shapes})
+
+    def take_first_adapters(self) -> None:
+        """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
+
+        ValueError for adapters of files that differ.
+        """
+        digests = gather_objects(self.initial_digest())
+        if len(set(digests)) == 1:
+            return
+        if not self._is_drawn:
+            raise ValueError(
+                "--lora_weight_path: the adapter's tensors differ between ranks; give all the same"
+            )
+        self._values = gather_objects(self._values if launch().rank == 0 else {})[0]
 
     @property
     def initial(self) -> Mapping[str, Any]:
@@ -62,21 +81,25 @@ class AdaptedModel(CausalLM):
         return adapter_bytes(self.targets)
 
     def adapter_to_save(self) -> SavedAdapter:
-        """What is trained as it is now; collective, in the memory of every rank."""
+        """The trained tensors as they are now; collective, in the memory of every rank."""
         return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters())
 
     def adapter_of(self, state_dict: Mapping[str, Any]) -> SavedAdapter:
-        """The adapter whose tensors a script has gathered, by peft's names. ValueError for one that is missing."""
+        """The adapter whose tensors a script has gathered, by peft's names. ValueError without one."""
         return SavedAdapter(self.settings, self.targets, values_of(state_dict, self.targets))
 
     def adapter_facts(self) -> dict[str, Any]:
-        """What must be the same when a run is resumed, beyond the layout of units."""
+        """Facts that must be the same when a run is resumed, beyond the layout of units."""
         linears = [[each.module, each.rank, each.scale] for each in self.targets.adapters]
         return {
             "linears": linears,
             "dropout": self.targets.dropout,
             "trained": sorted(self.targets.trained),
         }
+
+    def initial_digest(self) -> str:
+        """Of the tensors that training begins with."""
+        return hashlib.sha256(str(sorted(tensor_digests(self._values.items()).items())).encode()).hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is trained, by the names of peft's files, whole, in fp32; collective."""
@@ -127,12 +150,14 @@ def put_values(engine: Any, values: Mapping[str, Any]) -> None:
 
 
 def values_of(state_dict: Mapping[str, Any], targets: Targets) -> dict[str, Any]:
-    """The trained tensors of a state_dict in the names of peft's files. ValueError for one that is missing."""
+    """The trained tensors of a state_dict in the names of peft's files. ValueError without one."""
     values = {}
     for name in targets.shapes():
         stored = name_in_file(name, targets)
         if stored not in state_dict:
-            raise ValueError(f"expected {stored} among the tensors that are saved; they have {_some(state_dict)}")
+            raise ValueError(
+                f"expected {stored} among the tensors that are saved; they have {_some(state_dict)}"
+            )
         values[name] = state_dict[stored]
     return values
 

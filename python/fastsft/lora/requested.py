@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from fastsft.arguments.lora import LoraArguments
 from fastsft.lora.settings import LoraSettings
@@ -26,7 +27,7 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
 
     ValueError, naming the flag, for values that none can be.
     """
-    values = {field: _plain(getattr(args, flag)) for flag, field in _FIELDS.items()}
+    values: dict[str, Any] = {field: _plain(getattr(args, flag)) for flag, field in _FIELDS.items()}
     try:
         return LoraSettings(**values, base_model=base_model)
     except ValueError as error:

@@ -274,6 +274,9 @@ class CausalLM:
         """Fill the engine with the model that a checkpoint holds; collective."""
         load_weights(engine, directory)
 
+    def take_first_adapters(self) -> None:
+        """Nothing: see `adapter_to_save`."""
+
     def adapter_bytes(self) -> int | None:
         """None: see `adapter_to_save`."""
         return None

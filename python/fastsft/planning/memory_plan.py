@@ -117,11 +117,10 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
     """The plan for one recompute policy and one budget. ValueError for an unknown model or name."""
     from fastsft import _C
 
-    adapters = {} if setting.adapters is None else {"adapters": setting.adapters}
     plan = _C.plan_memory(
         setting.config_json,
         setting.state,
-        **adapters,
+        adapters=setting.adapters or _C.AdapterOptions(),
         recompute=recompute,
         world_size=setting.world_size,
         node_size=setting.node_size,
