@@ -45,8 +45,8 @@ void bind_train_memory(py::module_& module) {
   module.def(
       "plan_memory",
       [](const std::string& config_json, const StateOptions& state, const AdapterOptions& adapters,
-         const std::string& recompute, int world_size, int node_size, const Shape& micro_batch, const Shape& step,
-         int64_t threads, bool on_cpu) {
+         const std::string& recompute, int world_size, int node_size, const Shape& micro_batch,
+         const Shape& step, int64_t threads, bool on_cpu) {
         return plan(config_json,
                     {.state = state,
                      .adapters = adapters,

@@ -21,16 +21,16 @@ void add_adapters(const AdapterRefs& refs, const PlaceWeights& weights, const at
 // From grad_y = d loss / d y: the gradients of A and B into the unit's, and `grad_products`
 // [tokens, ranks] = d loss / d (x A^T).
 void adapter_weights_backward(const AdapterRefs& refs, const PlaceWeights& weights,
-                              const AdapterDropout& dropout, const at::Tensor& x, const at::Tensor& products,
-                              const at::Tensor& grad_y, const at::Tensor& grad_products,
-                              UnitGradient* gradient);
+                              const AdapterDropout& dropout, const at::Tensor& x,
+                              const at::Tensor& products, const at::Tensor& grad_y,
+                              const at::Tensor& grad_products, UnitGradient* gradient);
 // The part of it after B: scales `grad_products`, which is d loss / d products, and makes A's.
-void adapter_a_backward(const AdapterRefs& refs, const AdapterDropout& dropout,
-                        const at::Tensor& x, const at::Tensor& grad_products, UnitGradient* gradient);
+void adapter_a_backward(const AdapterRefs& refs, const AdapterDropout& dropout, const at::Tensor& x,
+                        const at::Tensor& grad_products, UnitGradient* gradient);
 // grad_x += grad_products A.
 void adapter_input_backward(const AdapterRefs& refs, const PlaceWeights& weights,
-                            const AdapterDropout& dropout,
-                            const at::Tensor& grad_products, const at::Tensor& grad_x);
+                            const AdapterDropout& dropout, const at::Tensor& grad_products,
+                            const at::Tensor& grad_x);
 
 // The first tokens * ranks elements of a buffer as [tokens, ranks].
 at::Tensor adapter_rows(const AdapterRefs& refs, const at::Tensor& buffer);

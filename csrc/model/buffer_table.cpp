@@ -27,8 +27,9 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   add_adapters(c, options, shape);
   add_head(c, options, shape);
   const int64_t floats =
-      options.device == at::kCPU ? plan_scratch(c, options.dtype, shape, options.threads, options.adapters)
-                                     : 0;
+      options.device == at::kCPU
+          ? plan_scratch(c, options.dtype, shape, options.threads, options.adapters)
+          : 0;
   add(Buffer::kScratch, Lifetime::kOp, at::kFloat, {floats});
   add(Buffer::kNoise, Lifetime::kNoise, at::kFloat, {kNoiseRows, c.hidden_size});
 }

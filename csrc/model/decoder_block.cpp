@@ -26,22 +26,22 @@ class Block {
   }
 
   BlockActivations activations(const at::Tensor& input, int64_t layer) const {
-    return {.input = input,
-            .rstd1 = buffer(Buffer::kInputRstd, layer),
-            .qkv = buffer(Buffer::kQkv, layer),
-            .context = buffer(Buffer::kAttention, layer),
-            .lse = buffer(Buffer::kLse, layer),
-            .middle = buffer(Buffer::kMiddle, layer),
-            .rstd2 = buffer(Buffer::kPostRstd, layer),
-            .gate_up = buffer(Buffer::kGateUp, layer),
-            .normed1 = buffer(Buffer::kInputNorm, layer),
-            .normed2 = buffer(Buffer::kPostNorm, layer),
-            .activated = buffer(Buffer::kActivated, layer),
-            .qkv_adapters = adapter_buffer(refs_.qkv_adapters, Buffer::kQkvAdapters, layer),
-            .output_adapters = adapter_buffer(refs_.output_adapters, Buffer::kOutputAdapters, layer),
-            .gate_up_adapters =
-                adapter_buffer(refs_.gate_up_adapters, Buffer::kGateUpAdapters, layer),
-            .down_adapters = adapter_buffer(refs_.down_adapters, Buffer::kDownAdapters, layer)};
+    return {
+        .input = input,
+        .rstd1 = buffer(Buffer::kInputRstd, layer),
+        .qkv = buffer(Buffer::kQkv, layer),
+        .context = buffer(Buffer::kAttention, layer),
+        .lse = buffer(Buffer::kLse, layer),
+        .middle = buffer(Buffer::kMiddle, layer),
+        .rstd2 = buffer(Buffer::kPostRstd, layer),
+        .gate_up = buffer(Buffer::kGateUp, layer),
+        .normed1 = buffer(Buffer::kInputNorm, layer),
+        .normed2 = buffer(Buffer::kPostNorm, layer),
+        .activated = buffer(Buffer::kActivated, layer),
+        .qkv_adapters = adapter_buffer(refs_.qkv_adapters, Buffer::kQkvAdapters, layer),
+        .output_adapters = adapter_buffer(refs_.output_adapters, Buffer::kOutputAdapters, layer),
+        .gate_up_adapters = adapter_buffer(refs_.gate_up_adapters, Buffer::kGateUpAdapters, layer),
+        .down_adapters = adapter_buffer(refs_.down_adapters, Buffer::kDownAdapters, layer)};
   }
 
   void attention_forward(const BlockActivations& a) const {
@@ -83,7 +83,8 @@ class Block {
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
     const at::Tensor& grad_activated = a.activated;  // its values are used up
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
-    adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters, grad_activated);
+    adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
+                           grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
     norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters}, refs_.post_norm,
@@ -99,7 +100,8 @@ class Block {
     const at::Tensor grad_adapters =
         adapt_backward(refs_.output_adapters, a.context, a.output_adapters, grad, gradient);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
-    adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters, grad_context);
+    adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters,
+                           grad_context);
     attend_backward(grad_context, rotated(a), a, grad_qkv);
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);

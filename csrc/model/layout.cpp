@@ -76,8 +76,9 @@ class Selection {
     }
     if (left.size() == group.slots.size()) return false;
     for (ParamSlot* slot : left) {
-      require(!slot->decay, "trained: \"", group.slots.front().name, "\" and its neighbours up to \"",
-              group.slots.back().name, "\" are one matrix here, and \"", slot->name,
+      require(!slot->decay, "trained: \"", group.slots.front().name,
+              "\" and its neighbours up to \"", group.slots.back().name,
+              "\" are one matrix here, and \"", slot->name,
               "\" is not among those that are trained; train all of them or none");
       slot->held = true;
     }
@@ -96,16 +97,16 @@ class Selection {
 };
 
 // The groups of a place come into a unit for what is trained and one for what is not.
-Place add_units(const std::string& name, std::vector<ParamGroup> groups,
-                std::vector<ParamGroup> adapters, Selection& selection,
-                std::vector<ParamUnit>& trained, std::vector<ParamUnit>& frozen) {
+UnitPlace add_units(const std::string& name, std::vector<ParamGroup> groups,
+                    std::vector<ParamGroup> adapters, Selection& selection,
+                    std::vector<ParamUnit>& trained, std::vector<ParamUnit>& frozen) {
   std::vector<ParamGroup> changing, still;
   for (auto& group : groups) {
     const bool trains = selection.trains(group);
     (trains ? changing : still).push_back(std::move(group));
   }
   for (auto& group : adapters) changing.push_back(std::move(group));
-  Place place;
+  UnitPlace place;
   if (!changing.empty()) {
     place.trained = trained.size();
     trained.emplace_back(name, std::move(changing));
@@ -127,7 +128,7 @@ const ParamSlot* find_slot(const ParamUnit& unit, const std::string& name) {
 // Finds tensors in the two units of a place.
 class Refs {
  public:
-  Refs(const DecoderLayout& layout, const Place& place)
+  Refs(const DecoderLayout& layout, const UnitPlace& place)
       : trained_(place.trained ? &layout.units()[*place.trained] : nullptr),
         frozen_(place.frozen ? &layout.frozen_units()[*place.frozen] : nullptr) {}
 
@@ -212,7 +213,7 @@ DecoderLayout::DecoderLayout(const ModelConfig& config, const AdapterOptions& op
   selection.check();
 }
 
-const std::string& DecoderLayout::name(const Place& place) const {
+const std::string& DecoderLayout::name(const UnitPlace& place) const {
   return place.trained ? units_[*place.trained].name() : frozen_[*place.frozen].name();
 }
 
@@ -231,7 +232,9 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
   const std::string prefix = block_prefix(layer);
   const Refs ref(layout, layout.block(layer));
   const AdapterLayout places(c, layout.adapters());
-  const auto adapters = [&](AdapterGroup group) { return ref.adapters(places.places(group, layer)); };
+  const auto adapters = [&](AdapterGroup group) {
+    return ref.adapters(places.places(group, layer));
+  };
   const auto optional = [&](bool present, const std::string& name, int64_t rows,
                             int64_t columns) -> std::optional<ParamRef> {
     if (!present) return std::nullopt;

@@ -38,7 +38,8 @@ int64_t adapter_products(int64_t tokens, int64_t inputs, int64_t rank, int64_t o
   if (rank == 0) return 0;
   int64_t most = 0;
   for (int64_t r = 1; r <= rank; ++r) {
-    most = std::max({most, largest_product(tokens, inputs, r), largest_product(tokens, r, outputs)});
+    most =
+        std::max({most, largest_product(tokens, inputs, r), largest_product(tokens, r, outputs)});
   }
   return most;
 }
@@ -75,10 +76,10 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   const int64_t sums = cpu::row_parts_floats(widest_vector(c), threads);
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
-  return std::max({sums, head_products(c, rows), block_products(c, shape.tokens),
-                   adapter_products(c, shape, adapters),
-                   head_adapter_products(c, shape.labels, rows,
-                                         adapters.rank(AdapterGroup::kHead))});
+  return std::max(
+      {sums, head_products(c, rows), block_products(c, shape.tokens),
+       adapter_products(c, shape, adapters),
+       head_adapter_products(c, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 
 int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape, int64_t threads) {

@@ -1,7 +1,6 @@
 #include "train/engine.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
@@ -15,7 +14,6 @@
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
-#include "shard/master_weights.h"
 
 namespace fastsft {
 namespace {
@@ -277,53 +275,6 @@ void Engine::await_device(const char* what) {
 
 void Engine::await_states() {
   if (strategy_->offloaded_bytes() > 0) await_device("states");
-}
-
-std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients, bool with_held) {
-  await_states();
-  std::map<std::string, at::Tensor> result;
-  for (size_t i = 0; i < units().size(); ++i) {
-    const at::Tensor held =
-        gradients ? strategy_->gradients().local(i) : read_master(strategy_->states()[i]);
-    gather_slots_of(units()[i], held, !strategy_->replicated(), with_held, result);
-  }
-  return result;
-}
-
-void Engine::gather_slots_of(const ParamUnit& unit, const at::Tensor& held, bool sharded,
-                             bool with_held, std::map<std::string, at::Tensor>& to) {
-  const at::Tensor range = held.to(options_.device);
-  at::Tensor whole = range;
-  if (sharded) {
-    Communicator& shards = strategy_->shards();
-    whole = at::empty({range.numel() * shards.world_size()}, range.options());
-    shards.all_gather(whole, range, unit.name())->wait();
-  }
-  whole = whole.cpu().to(at::kFloat);
-  for (const auto& slot : unit.slots()) {
-    if (slot.held && !with_held) continue;
-    to[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
-  }
-}
-
-void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
-  const c10::NoGradGuard no_grad;
-  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
-  await_states();
-  for (const UnitState& state : strategy_->all_states()) {
-    for (const auto& slot : state.unit->slots()) {
-      if (slot.name != name) continue;
-      require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
-              ", the model expects ", at::IntArrayRef(slot.shape));
-      const int64_t begin = std::max(slot.offset, state.begin);
-      const int64_t end = std::min(slot.offset + slot.numel(), state.end);
-      if (begin >= end) return;
-      const at::Tensor part = value.reshape({-1}).narrow(0, begin - slot.offset, end - begin);
-      write_master(state, begin - state.begin, part);
-      return;
-    }
-  }
-  throw_invalid("the model has no tensor \"", name, "\"");
 }
 
 void Engine::publish() {

@@ -175,8 +175,8 @@ class Engine {
   at::Tensor zero_sum() const;  // [1] float64 on the device
   std::map<std::string, at::Tensor> gather_slots(bool gradients, bool with_held);
   // Copies of a unit's tensors from this rank's range of it; `sharded`: others have the rest.
-  void gather_slots_of(const ParamUnit& unit, const at::Tensor& held, bool sharded,
-                       bool with_held, std::map<std::string, at::Tensor>& to);
+  void gather_slots_of(const ParamUnit& unit, const at::Tensor& held, bool sharded, bool with_held,
+                       std::map<std::string, at::Tensor>& to);
 
   std::string config_json_;
   EngineOptions options_;
@@ -184,9 +184,9 @@ class Engine {
   RankGroups groups_;
   CausalLM model_;
   std::unique_ptr<Strategy> strategy_;
-  EmbeddingNoise noise_;  // of the current step
+  EmbeddingNoise noise_;                 // of the current step
   std::optional<int64_t> dropout_seed_;  // of the current computation
-  at::Tensor control_;    // ops/clip_control/control_slots.h
+  at::Tensor control_;                   // ops/clip_control/control_slots.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device
