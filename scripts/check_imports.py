@@ -23,7 +23,7 @@ NATIVE = "_C"  # the core loads torch
 # The rooms of python/fastsft: each imports from itself and from those before it.
 ROOMS = (
     *("runtime", "ranks", "originals", "script_names", "sources", "callbacks", "trackers", "arguments"),
-    *("tokenizer", "data", "planning", "model", "reporting", "checkpoint", "trainer", "saving"),
+    *("tokenizer", "data", "planning", "model", "lora", "reporting", "checkpoint", "trainer", "saving"),
     *("weight_sync", "inspection", "program", "train", "notebook", "doctor", "cli"),
 )
 

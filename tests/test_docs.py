@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli.args import main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-CLASSES = (ModelArguments, DataArguments, TrainingArguments)
+CLASSES = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -54,6 +54,6 @@ def test_readme_command_parses(tmp_path: Path) -> None:
     command = re.search(r"torchrun --nproc_per_node=2 -m fastsft\.train \\\n(.*?)```", text, re.S)
     assert command is not None
     words = shlex.split(command[1].replace("\\\n", " "))
-    model, data, training = DataclassParser(CLASSES).parse_args_into_dataclasses(words)
+    model, data, training, _ = DataclassParser(CLASSES).parse_args_into_dataclasses(words)
     assert (model.model_name_or_path, data.data_path) == ("path/to/llama", "conversations.json")
     assert (training.bf16, training.sharding_strategy) == (True, "full_shard")

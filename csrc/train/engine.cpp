@@ -1,7 +1,6 @@
 #include "train/engine.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
@@ -15,7 +14,6 @@
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
-#include "shard/master_weights.h"
 
 namespace fastsft {
 namespace {
@@ -40,8 +38,9 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
       options_(options),
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
-      model_(parse_model_config(config_json), options.state.compute_dtype, options.device,
-             parse_recompute(options.recompute), first_positions(options.max_positions)),
+      model_(parse_model_config(config_json), options.adapters, options.state.compute_dtype,
+             options.device, parse_recompute(options.recompute),
+             first_positions(options.max_positions)),
       control_(
           at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
@@ -57,9 +56,11 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
                              .groups = groups_,
                              .options = options.state,
                              .device = options.device,
-                             .resident_units = model_.layout().tied() ? 1u : 0u,
+                             .resident_units = model_.layout().resident_units(),
                              .prefetch = options.prefetch && !options.blocking,
-                             .blocking = options.blocking});
+                             .blocking = options.blocking,
+                             .frozen_units = frozen_units(),
+                             .resident_frozen_units = model_.layout().resident_frozen_units()});
 }
 
 template <typename Work>
@@ -86,6 +87,7 @@ void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothi
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
     model_.use_embedding_noise(noise_.of_micro_batch(i));
+    model_.use_dropout(dropout_seed_.value_or(0));
     model_.forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
     if (options_.blocking) await_device("micro-batch");
   }
@@ -114,6 +116,7 @@ void Engine::reserve(const MicroBatchShape& micro_batch, const StepShape& step) 
 void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                         const StepOptions& options) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
+  dropout_seed_ = options.dropout_seed;
   // All of them first: bad rows are found before any collective.
   std::vector<HostBatch> batches;
   for (const auto& micro_batch : micro_batches) {
@@ -205,6 +208,7 @@ std::vector<trace::RecordedSpan> Engine::stop_trace() {
 
 double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
                     const LossOptions& options) {
+  dropout_seed_ = {};
   const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
   return guarded([&] {
     const Phase phase("evaluation");
@@ -235,19 +239,32 @@ at::Tensor Engine::logits_of(const HostBatch& host) {
 
 std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
     const TokenDataset& dataset, const MicroBatch& micro_batch, const LossOptions& options) {
+  dropout_seed_ = options.dropout_seed;
   const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
   return guarded([&] {
     const at::Tensor sum = zero_sum();
     accumulate({&host, 1}, options.label_smoothing, sum);
     communicator().all_reduce_sum(sum, "loss")->wait();
-    auto tensors = gather_slots(true);
+    auto tensors = gather_slots(true, false);
     strategy_->gradients().clear();
     return std::make_pair(*sum.cpu().data_ptr<double>(), std::move(tensors));
   });
 }
 
 std::map<std::string, at::Tensor> Engine::named_parameters() {
-  return guarded([&] { return gather_slots(false); });
+  return guarded([&] {
+    auto result = gather_slots(false, true);
+    for (size_t i = 0; i < frozen_units().size(); ++i) {
+      const at::Tensor whole = strategy_->frozen().gather(i);
+      gather_slots_of(frozen_units()[i], whole, false, true, result);
+      strategy_->frozen().release(i);
+    }
+    return result;
+  });
+}
+
+std::map<std::string, at::Tensor> Engine::trained_parameters() {
+  return guarded([&] { return gather_slots(false, false); });
 }
 
 void Engine::await_device(const char* what) {
@@ -258,47 +275,6 @@ void Engine::await_device(const char* what) {
 
 void Engine::await_states() {
   if (strategy_->offloaded_bytes() > 0) await_device("states");
-}
-
-std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
-  await_states();
-  std::map<std::string, at::Tensor> result;
-  for (size_t i = 0; i < units().size(); ++i) {
-    const at::Tensor held =
-        gradients ? strategy_->gradients().local(i) : read_master(strategy_->states()[i]);
-    const at::Tensor range = held.to(options_.device);
-    at::Tensor whole = range;
-    if (!strategy_->replicated()) {
-      Communicator& shards = strategy_->shards();
-      whole = at::empty({range.numel() * shards.world_size()}, range.options());
-      shards.all_gather(whole, range, units()[i].name())->wait();
-    }
-    whole = whole.cpu().to(at::kFloat);
-    for (const auto& slot : units()[i].slots()) {
-      result[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
-    }
-  }
-  return result;
-}
-
-void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
-  const c10::NoGradGuard no_grad;
-  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
-  await_states();
-  for (const UnitState& state : strategy_->states()) {
-    for (const auto& slot : state.unit->slots()) {
-      if (slot.name != name) continue;
-      require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
-              ", the model expects ", at::IntArrayRef(slot.shape));
-      const int64_t begin = std::max(slot.offset, state.begin);
-      const int64_t end = std::min(slot.offset + slot.numel(), state.end);
-      if (begin >= end) return;
-      const at::Tensor part = value.reshape({-1}).narrow(0, begin - slot.offset, end - begin);
-      write_master(state, begin - state.begin, part);
-      return;
-    }
-  }
-  throw_invalid("the model has no tensor \"", name, "\"");
 }
 
 void Engine::publish() {
@@ -324,11 +300,11 @@ int64_t Engine::num_non_embedding_parameters() const {
 }
 
 std::map<std::string, int64_t> Engine::memory() const {
-  return {{"parameters", strategy_->parameter_bytes()},
+  return {{"parameters", strategy_->parameter_bytes() + strategy_->frozen().parameter_bytes()},
           {"gradients", strategy_->gradients().nbytes()},
           {"optimizer", strategy_->optimizer_bytes()},
           {"offloaded", strategy_->offloaded_bytes()},
-          {"buffers", strategy_->buffer_bytes()},
+          {"buffers", strategy_->buffer_bytes() + strategy_->frozen().buffer_bytes()},
           {"activations", model_.buffer_bytes()},
           {"batches", upload_.nbytes()}};
 }

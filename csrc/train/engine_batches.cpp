@@ -11,7 +11,10 @@ BatchRules Engine::batch_rules(bool find_packed) const {
   for (const int64_t window : config().windows) {
     if (window > 0) smallest = smallest == 0 ? window : std::min(smallest, window);
   }
-  return {.vocab_size = config().vocab_size, .window = smallest, .find_packed = find_packed};
+  return {.vocab_size = config().vocab_size,
+          .window = smallest,
+          .find_packed = find_packed,
+          .token_keys = dropout_seed_ && adapters().dropout > 0};
 }
 
 HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,

@@ -28,14 +28,16 @@ StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
   require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
           "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
           " ranks");
-  const DecoderLayout layout(config);
+  const DecoderLayout layout(config, r.adapters);
   return plan_state({.units = layout.units(),
                      .options = r.state,
                      .world_size = r.world_size,
                      .node_size = r.node_size,
-                     .resident_units = layout.tied() ? 1u : 0u,
+                     .resident_units = layout.resident_units(),
                      .cloned = r.on_cpu,
-                     .accumulates = r.micro_batches > 1});
+                     .accumulates = r.micro_batches > 1,
+                     .frozen = &layout.frozen_units(),
+                     .resident_frozen_units = layout.resident_frozen_units()});
 }
 
 }  // namespace
@@ -47,7 +49,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                             {.dtype = dtype,
                              .recompute = parse_recompute(r.recompute),
                              .device = r.on_cpu ? at::kCPU : at::kCUDA,
-                             .threads = r.threads},
+                             .threads = r.threads,
+                             .adapters = AdapterLayout(config, r.adapters).sizes()},
                             r.micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);

@@ -18,7 +18,7 @@ if __name__ == "__main__" and __spec__ is None:
         os.path.dirname(_FOLDER),
     ]
 
-from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.from_transformers import as_arguments, data_settings
 from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
@@ -38,7 +38,9 @@ from fastsft.data.supervised import (
     preprocess,
 )
 from fastsft.inspection.data_report import show_data
-from fastsft.model.causal_lm import CausalLM, stretch_positions
+from fastsft.lora.merged_save import check_merged_place, save_merged
+from fastsft.lora.opening import open_model
+from fastsft.model.causal_lm import stretch_positions
 from fastsft.model.directory import prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
@@ -101,10 +103,17 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
     the program. None for --check_data, which trains nothing. Raises ValueError for what the user can fix
     (flags, data, model), RuntimeError for a run that fails.
     """
+    return train_with(LoraArguments, arguments, flags)
+
+
+def train_with(
+    lora_class: Any, arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any]
+) -> TrainOutput | None:
+    """`train`, with the class of its arguments about LoRA."""
     global local_rank
     check_names(Trainer)
-    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
-    model_args, data_args, given = read_arguments(parser, arguments, flags)
+    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments, lora_class))
+    model_args, data_args, given, lora_args = read_arguments(parser, arguments, flags)
     args: Any = as_arguments(given)
     settings = data_settings(data_args)
     local_rank = args.local_rank
@@ -113,10 +122,10 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         files.check_files()
     use_device(str(args.device), args.tf32, args.full_determinism)
     with deadline(args, "init"):
-        meet_and_agree(args, model_args, data_args, files)
+        meet_and_agree(args, model_args, data_args, files, lora_args)
         join(args.ddp_timeout, str(args.device))
 
-    model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
+    model = open_model(model_args.model_name_or_path or "", lora_args, args.cache_dir)
     check_directory(model, trusts_code=bool(getattr(model_args, "trust_remote_code", False)))
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):
@@ -154,11 +163,12 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
             resume = newest_checkpoint(args.output_dir or ".") is not None
         if not resume:
             check_no_other_model(model, args, tokenizer, data_module["train_dataset"])
+        check_merged_place(args.output_dir, lora_args, model)
         trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         if starts_over:
             put_checkpoints_aside(args.output_dir or ".", model.source_directory)
         trainer.checkpoint_to_resume(resume)
-        rank0_print(start_page(trainer, model_args, data_args))
+        rank0_print(start_page(trainer, model_args, data_args, lora_args))
         with SignalGuard(SAVING) as guard:
             output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
@@ -166,6 +176,8 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
                 trainer.save_model()
             else:
                 trainer_save_model_safe(trainer)
+            if lora_args.save_merged:
+                save_merged(trainer)
             save_results(trainer, output)
             trainer.save_state()
             record_end(trainer, output)

@@ -1,5 +1,64 @@
-"""Not there: FastChat's train_lora. The message says what to use instead."""
+"""FastChat's train_lora: the loop and flags of fastsft.train, with adapters.
 
-from fastsft.script_names.absent_scripts import refuse
+`python -m fastsft.train_lora FLAGS` is `python -m fastsft.train --lora True FLAGS`.
+"""
 
-refuse("train_lora", __name__)
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+# Run by its path, this folder is in sys.path, where its names would hide those of other packages.
+if __name__ == "__main__" and __spec__ is None:
+    _FOLDER = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [
+        *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
+        os.path.dirname(_FOLDER),
+    ]
+
+from fastsft import train as _train
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.lora import LoraScriptArguments as LoraArguments
+from fastsft.llama2_flash_attn_monkey_patch import replace_llama_attn_with_flash_attn
+from fastsft.lora.peft_state import get_peft_state_maybe_zero_3, maybe_zero_3
+from fastsft.program.main import run_script
+from fastsft.train import Trainer, make_supervised_data_module
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fastsft.callbacks.state import TrainOutput
+
+__all__ = [
+    "DataArguments",
+    "LoraArguments",
+    "ModelArguments",
+    "Trainer",
+    "TrainingArguments",
+    "get_peft_state_maybe_zero_3",
+    "make_supervised_data_module",
+    "maybe_zero_3",
+    "replace_llama_attn_with_flash_attn",
+    "train",
+]
+_OF_TRAIN = ("DataArguments", "ModelArguments", "Trainer", "TrainingArguments", "make_supervised_data_module")
+_OWN = {name: globals()[name] for name in __all__ if name in globals()}
+
+
+def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: Any) -> TrainOutput | None:
+    """`fastsft.train.train` with adapters; the adapter alone is saved. Raises as that one.
+
+    ValueError for names of this module that a script bound to something else: set those of fastsft.train.
+    """
+    for name, own in _OWN.items():
+        if globals()[name] is not own:
+            where = "fastsft.train" if name in _OF_TRAIN else "a script that calls Trainer itself"
+            raise ValueError(
+                f"fastsft.train_lora.{name} was set, which train() does not use: set it in {where}"
+            )
+    return _train.train_with(LoraArguments, arguments, flags)
+
+
+if __name__ == "__main__":
+    run_script(train)

@@ -277,15 +277,15 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("word", ["--lora_r", "--lora_target_modules", "--q_lora", "--use-lora"])
-def test_flags_of_lora_say_that_it_is_not_in(word):
-    with pytest.raises(ValueError, match=f"{word}: LoRA is not in yet, fastsft trains all weights"):
+@pytest.mark.parametrize("word", ["--lora_rank", "--adapter", "--peft_config", "--use-lora"])
+def test_flags_of_lora_of_other_trainers_name_ours(word):
+    with pytest.raises(ValueError, match=f"{word}: LoRA's flags are FastChat's, with --lora True or in"):
         ours(word, "8")
 
 
 def test_several_flags_of_lora_are_told_at_once():
-    with pytest.raises(ValueError, match="--lora_r, --lora_alpha: LoRA is not in yet") as error:
-        ours("--lora_r", "8", "--lora_alpha", "16", "--conv_template", "x", "--vision_tower", "y")
+    with pytest.raises(ValueError, match="--lora_rank, --lora_scale: LoRA's flags are") as error:
+        ours("--lora_rank", "8", "--lora_scale", "16", "--conv_template", "x", "--vision_tower", "y")
     assert "--conv_template: write --template" in str(error.value)
     assert "--vision_tower: not in; conversations are of text" in str(error.value)
     assert "local_rank" not in str(error.value).split(";", 1)[1]

@@ -6,19 +6,20 @@ import re
 
 import pytest
 
-from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.foreign_flags import foreign_names, is_of_lora
 from fastsft.arguments.parsing.near_flags import near_flag, slips
 from fastsft.arguments.parsing.parser import DataclassParser
 
-PARSER = DataclassParser((ModelArguments, DataArguments, TrainingArguments), prog="train")
+CLASSES = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
+PARSER = DataclassParser(CLASSES, prog="train")
 KNOWN = {option.lstrip("-") for option in PARSER._option_string_actions}
-LORA = "LoRA is not in yet, fastsft trains all weights"
+LORA = "LoRA's flags are FastChat's, with --lora True"
 QUANTISED = "quantised weights are not in; leave it out"
 # What a user of another trainer writes -> a part of what is said.
 BROUGHT = {
     "--batch_size": "write --per_device_train_batch_size", "--per_device_batch_size": "_train_batch_size",
-    "--lora": LORA, "--lora_r": LORA, "--q_lora": LORA, "--use_lora": LORA, "--use_peft": LORA,
+    "--lora_rank": LORA, "--qlora": LORA, "--use_lora": LORA, "--use_peft": LORA,
     "--load_in_4bit": QUANTISED, "--packing": "laid end to end without padding",
     "--attn_implementation": "there is one attention", "--device": "--use_cpu True for the CPU",
     "--lr": "write --learning_rate",
@@ -29,7 +30,7 @@ BROUGHT = {
     # LLaMA-Factory
     "--finetuning_type": "all weights are trained", "--cutoff_len": "write --model_max_length",
     "--flash_attn": "there is one attention", "--quantization_bit": QUANTISED, "--stage": "supervised",
-    "--dataset": "write --data_path", "--neat_packing": "end to end", "--lora_target": LORA,
+    "--dataset": "write --data_path", "--neat_packing": "end to end", "--lora_target_linear": LORA,
     "--val_size": "--eval_data_path names a file", "--preprocessing_num_workers": "--data_cache",
     # axolotl
     "--base_model": "write --model_name_or_path", "--adapter": LORA, "--sequence_len": "--model_max_length",

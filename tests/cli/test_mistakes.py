@@ -21,7 +21,7 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command of no kind": ("serve", 2, "expected one of train, demo"),
     "help of a word": ("train --help quantum", 2, "--quantum: no known flag is near it"),
     "args of nothing": ("args learing_rate", 1, "the nearest known flag is --learning_rate"),
-    "args of another trainer": ("args --lora_r", 1, "LoRA is not in yet"),
+    "args of another trainer": ("args --use_lora", 1, "LoRA's flags are FastChat's"),
     "args of two": ("args seed lr", 2, "expected one NAME, got seed lr"),
     "inspect without data": ("inspect --model model", 2, "required: --data_path/--data"),
     "inspect without a model": ("inspect --data data.json", 2, "--model_name_or_path/--model"),
@@ -68,7 +68,7 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
 OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "mistyped flag": ({"learnig_rate": 1}, 1, "unknown flag --learnig_rate: the nearest known flag is"),
     "two mistyped flags": ({"learnig_rate": 1, "sve_steps": 2}, 1, "--sve_steps: the nearest"),
-    "lora": ({"lora_r": 8}, 1, "--lora_r: LoRA is not in yet"),
+    "lora": ({"lora_r": 4}, 1, "--lora_r: expected with --lora True"),
     "quantised": ({"load_in_4bit": True}, 1, "quantised weights are not in"),
     "packing": ({"packing": True}, 1, "conversations are laid end to end without padding"),
     "attention": ({"attn_implementation": "sdpa"}, 1, "there is one attention"),

@@ -24,6 +24,10 @@ TRAINER = SUPPORT.parent / "golden" / "trainer"
 _number = itertools.count()
 
 
+def _words(value: Any) -> list[str]:
+    return list(map(str, value)) if isinstance(value, list) else [str(value)]
+
+
 class WarmRanks:
     """Starts runs; close it when done."""
 
@@ -63,7 +67,7 @@ class WarmRanks:
         """A run into `output`; `fault`: a function of injected_faults.py, and its arguments."""
         logs = self._logs / str(next(_number))
         logs.mkdir(parents=True)
-        words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        words = [word for name, value in flags.items() for word in (f"--{name}", *_words(value))]
         port = HeldPort()
         order = {
             "ranks": ranks, "port": port.number, "logs": str(logs), "folder": str(TRAINER), "fault": fault,

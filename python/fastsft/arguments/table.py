@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.data import DataArguments
+from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.model import ModelArguments
 from fastsft.arguments.support import default_of, meaning_of
 from fastsft.arguments.training import TrainingArguments
@@ -46,7 +47,7 @@ def class_of_fields() -> dict[str, str]:
 
 def _subjects() -> list[type]:
     training = [base for base in reversed(TrainingArguments.__mro__[1:]) if _has_fields(base)]
-    return [ModelArguments, DataArguments, *training]
+    return [ModelArguments, DataArguments, LoraArguments, *training]
 
 
 def _has_fields(kind: type) -> bool:

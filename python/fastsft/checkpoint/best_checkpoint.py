@@ -8,7 +8,6 @@ from typing import Any
 from fastsft import _C
 from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.run_identity import holds_only_model
-from fastsft.model.weights import load_weights
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
 
@@ -29,7 +28,7 @@ def load_trained_weights(trainer: Any, directory: str | Path) -> None:
     agreement = Agreement(f"loading {directory}")
     only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
     if agreement.settle_first(only_model) == "only model":
-        load_weights(trainer.engine, directory)
+        trainer.model.load_saved(trainer.engine, str(directory))
         return
     saved = check_checkpoint(trainer, directory)
     _C.load_training_state(trainer.engine, str(directory))

@@ -42,10 +42,14 @@ class CheckpointContent:
     texts: dict[str, Callable[[], str]]
     random_states: dict[str, Any] | None
     tokenizer: Any
+    adapter: Any  # a SavedAdapter, written in place of the model; None: the model is written
 
     @classmethod
     def of(cls, trainer: Any) -> CheckpointContent:
-        """The state of `trainer` now; a few milliseconds. The texts are made when they are written."""
+        """The state of `trainer` now; a few milliseconds. The texts are made when they are written.
+
+        Adapters are gathered: collective where the model has them.
+        """
         form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
         state = copy.copy(trainer.state)
         state.log_history = list(state.log_history)
@@ -65,11 +69,14 @@ class CheckpointContent:
             texts=texts,
             random_states=_random_states(trainer) if with_state else None,
             tokenizer=getattr(trainer, "tokenizer", None),
+            adapter=trainer.model.adapter_to_save(),
         )
 
     def write_run_files(self, directory: str) -> list[Any]:
         """The files that one rank writes for all: configuration, tokenizer, states. Their digests."""
         digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
+        if self.adapter is not None:
+            digests += self.adapter.write(directory)
         return digests + write_tokenizer(self.tokenizer, directory)
 
     def write_random_state(self, directory: str, rank: int, states: Any = None) -> list[Any]:

@@ -26,6 +26,7 @@ from fastsft.tokenizer.kept_files import TEMPLATES, is_tokenizer_file
 
 RECORD_NAME = "fastsft_finished.json"
 _VERSION = 1
+_OF_ADAPTERS = ("adapter_config.json", "adapter_model.safetensors")
 _RECORD = {
     "format_version": Count,
     "step": Count,
@@ -188,12 +189,19 @@ def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[
         **describe_request(args, tokenizer, train_dataset, rows),
         "planned_steps": RunPlan.of(args, len(rows)).max_steps,
         "model": str(Path(model.source_directory).resolve()),
+        **_adapters(model),
         **{name: getattr(args, name) for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")},
     }
 
 
+def _adapters(model: Any) -> dict[str, Any]:
+    facts = model.adapter_facts()
+    return {} if facts is None else {"adapters": facts, "adapters_begin": model.initial_digest()}
+
+
 def _model_files(folder: Path) -> list[str]:
-    names = [Path(path).name for path in _C.weight_files(str(folder))]
+    adapter = [name for name in _OF_ADAPTERS if (folder / name).is_file()]
+    names = adapter or [Path(path).name for path in _C.weight_files(str(folder))]
     names += ["config.json", "generation_config.json"]
     names += [path.name for path in folder.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
     names += [path.relative_to(folder).as_posix() for path in folder.glob(f"{TEMPLATES}/*.jinja")]

@@ -13,6 +13,8 @@ def difference(name: str, old: Any, new: Any) -> str:
                 "is of another model: names or shapes of its parameters differ; resume with the model that "
                 "it was begun with"
             )
+        case "adapters":
+            return "was trained with other adapters, or without; resume with the LoRA settings of its begin"
         case "tokenizer":
             return "was trained with another tokenizer; resume with that one"
         case "labelling":

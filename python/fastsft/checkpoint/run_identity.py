@@ -18,7 +18,7 @@ STATE_NAME = "fastsft_state.json"
 _VERSION = 2
 # `tokenizer` and `labelling` before `data_hash`, which changes with them and says less.
 _FATAL = (
-    "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling", "num_conversations",
+    "adapters", "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling", "num_conversations",
     "data_hash", "dataloader_drop_last", "train_sampling_strategy",
 )  # fmt: skip
 # Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
@@ -44,6 +44,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "epoch": state.epoch,
         "position": _position(trainer, state.global_step),
         "world_size": engine.world_size,
+        "adapters": trainer.model.adapter_facts(),
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,

@@ -165,8 +165,9 @@ class CheckpointSaver:
             part = agreement.attempt(self._stage)
         agreement.settle(None)
         assert content is not None and part is not None
-        form, files = content.form, None
-        if streamed:
+        form = content.form
+        files: list[Any] | None = None if content.adapter is None else []
+        if streamed and files is None:
             files = _C.save_model(trainer.engine, path, dtype=form.dtype, max_shard_size=form.max_shard_size)
         limit, needed = trainer.args.save_total_limit or 0, needed_bytes(trainer)
         self._save = CheckpointSave(target, path, directory, content, part, limit, needed, streamed=files)
@@ -212,9 +213,10 @@ class CheckpointSaver:
         args, engine, form = self._trainer.args, self._trainer.engine, content.form
         here = writes_small_files(args)
         writes = here if args.save_on_each_node else None
-        files = list(
-            _C.save_model(engine, path, dtype=form.dtype, max_shard_size=form.max_shard_size, writes=writes)
-        )
+        files: list[Any] = []
+        if content.adapter is None:
+            options: dict[str, Any] = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
+            files += _C.save_model(engine, path, **options, writes=writes)
         if content.with_state:
             files += _C.stream_training_state(engine, path, writes=writes)
         states = gather_objects(content.random_states)
@@ -281,5 +283,9 @@ def _open_directory(trainer: Any, target: Path) -> Any:
 
 def needed_bytes(trainer: Any) -> int:
     """Of a checkpoint: model files, and the training state unless only the model is saved."""
-    state = 0 if trainer.args.save_only_model else trainer.engine.num_parameters * _STATE_BYTES
-    return ModelForm.of(trainer).bytes(trainer.engine) + int(state)
+    state = 0 if trainer.args.save_only_model else _num_trained(trainer) * _STATE_BYTES
+    return ModelForm.of(trainer).bytes(trainer) + int(state)
+
+
+def _num_trained(trainer: Any) -> int:
+    return int(trainer.engine.num_trained_parameters)

@@ -25,6 +25,7 @@ COMMANDS = {
         "fastsft.cli.convert",
         "a model or checkpoint to a model directory of another dtype or split",
     ),
+    "merge": ("fastsft.cli.merge", "a LoRA adapter into its base model: a new model directory"),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.program.self_launch import asks_for_help
 from fastsft.runtime.search_path import child_environment, python_command
@@ -15,7 +15,8 @@ from fastsft.runtime.search_path import child_environment, python_command
 def main(arguments: Sequence[str]) -> int:
     """Becomes `python -m fastsft.train`, in this process; does not return. Help needs no training."""
     if asks_for_help(arguments):
-        parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments), prog="fastsft train")
+        classes = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
+        parser = DataclassParser(classes, prog="fastsft train")
         parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,14 +258,40 @@ class CausalLM:
         if trained is None:
             self.load_weights(self.engine)
         else:
-            for name, value in trained.items():
-                self.engine.set_parameter(name, value)
-            self.engine.publish()
+            self._put_weights(self.engine, trained)
         return self.engine
+
+    def _put_weights(self, engine: Any, weights: Mapping[str, Any]) -> None:
+        for name, value in weights.items():
+            engine.set_parameter(name, value)
+        engine.publish()
 
     def load_weights(self, engine: Any) -> None:
         """Fill the engine with the weights that training starts from; collective."""
         load_weights(engine, str(self.source_directory))
+
+    def load_saved(self, engine: Any, directory: str) -> None:
+        """Fill the engine with the model that a checkpoint holds; collective."""
+        load_weights(engine, directory)
+
+    def take_first_adapters(self) -> None:
+        """Nothing: see `adapter_to_save`."""
+
+    def adapter_bytes(self) -> int | None:
+        """None: see `adapter_to_save`."""
+        return None
+
+    def adapter_facts(self) -> dict[str, Any] | None:
+        """None: the whole model is trained."""
+        return None
+
+    def adapter_of(self, state_dict: Mapping[str, Any]) -> Any:
+        """None: `state_dict` is a model's."""
+        return None
+
+    def adapter_to_save(self) -> Any:
+        """None: the model is saved. Of adapters that are saved in its place: fastsft.lora."""
+        return None
 
     def give_back(self) -> None:
         """After training, for models that live outside the engine as well; collective."""

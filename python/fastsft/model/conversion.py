@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ _COPIED = (
 )
 _ROOM_FOR_SMALL_FILES = 64 << 20
 
+Change = Callable[[str, Any], Any]
+
 
 @dataclass(frozen=True)
 class Converted:
@@ -53,14 +55,17 @@ class Converted:
     left_out: list[str]
 
 
-def convert_model(source: Path, target: Path, dtype: str | None, max_shard_size: int) -> Converted:
+def convert_model(
+    source: Path, target: Path, dtype: str | None, max_shard_size: int, change: Change | None = None
+) -> Converted:
     """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
 
     dtype: float32, bfloat16 or float16, rounded to nearest even once: from the float32 weights of a
     checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
-    max_shard_size: bytes of a weight file. One unit is in memory at a time. `target` appears whole or
-    not at all. ValueError for a source that is not a whole model of a known family, a target that is there,
-    and a value that the dtype cannot hold.
+    max_shard_size: bytes of a weight file. change: makes another value of a tensor, by its name, before it
+    is rounded; with it what is stored counts. One unit is in memory at a time. `target` appears whole or not
+    at all. ValueError for a source that is not a whole model of a known family, a target that is there, and
+    a value that the dtype cannot hold.
     """
     from fastsft import _C
 
@@ -77,7 +82,7 @@ def convert_model(source: Path, target: Path, dtype: str | None, max_shard_size:
     workshop = Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
-        values = _Values(weights, stored)
+        values = _Values(weights, stored, change)
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
         files += _write_small_files(Path(staging.path), source, dtype)
@@ -125,8 +130,8 @@ def _split(weights: StoredWeights) -> tuple[list[StoredTensor], list[str]]:
 class _Values:
     """Tensors as they are to be written. stored: dtypes by name."""
 
-    def __init__(self, weights: StoredWeights, stored: dict[str, str]) -> None:
-        self._weights, self._stored = weights, stored
+    def __init__(self, weights: StoredWeights, stored: dict[str, str], change: Change | None = None) -> None:
+        self._weights, self._stored, self._change = weights, stored, change
         self._masters: MasterWeights | None = None
         others = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
         if others and has_master_weights(weights.directory):
@@ -136,6 +141,8 @@ class _Values:
     def read(self, name: str) -> Any:
         """ValueError where a checkpoint's model is not its float32 weights, rounded."""
         value, entry, dtype = self._weights.read(name), self._weights.tensors[name], self._stored[name]
+        if self._change is not None:
+            return _rounded(self._change(name, value), DTYPES[dtype], name)
         if entry.dtype == dtype or self._masters is None:
             return _rounded(value, DTYPES[dtype], name)
         master = self._masters.read(name)

@@ -34,18 +34,20 @@ class ModelForm:
         """By `--save_dtype` and `--max_shard_size`."""
         return cls(resolve_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
 
-    def bytes(self, engine: Any) -> int:
-        """Of all weight files."""
+    def bytes(self, trainer: Any) -> int:
+        """Of all weight files that a save of `trainer` writes."""
         from fastsft import _C
 
-        return int(_C.model_bytes(engine, self.dtype, self.max_shard_size))
+        if (adapter := trainer.model.adapter_bytes()) is not None:
+            return int(adapter)
+        return int(_C.model_bytes(trainer.engine, self.dtype, self.max_shard_size))
 
 
 def save_model_directory(trainer: Any, directory: str | Path, caller: str = "save_model_directory") -> None:
     """Write weights, config, generation config, tokenizer and training_args.json; collective.
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
-    (`--save_mode`), and read back. All files take their names together, when they are complete and durable;
+    (`--save_mode`), and read back; of a model with adapters these are written instead, whole. All files take their names together, when they are complete and durable;
     weight files of an earlier save are removed. What a script wrote into a given model is saved. caller: what
     messages begin with. ValueError when `directory` is the model's own source, and for parameters that the
     engine does not have.
@@ -53,15 +55,20 @@ def save_model_directory(trainer: Any, directory: str | Path, caller: str = "sav
     trainer.model.take_weights_to_save(caller)
     folder, args = Path(directory), trainer.args
     finish_save_in_flight(trainer)
-    form = ModelForm.of(trainer)
+    form, adapter = ModelForm.of(trainer), trainer.model.adapter_to_save()
     agreement = Agreement(f"saving the model to {folder}")
     writes = writes_small_files(args)
     staging: Any = agreement.attempt_if(writes, lambda: open_file_set(trainer, folder, form))
     try:
         path = agreement.settle_first(staging.path if staging is not None else None)
         path = staging.path if staging is not None else path
-        way, _ = agreed_way(args, path, agreement)
-        files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
+        files: list[Any] = []
+        ranges: list[tuple[str, int, int, int]] = []
+        if adapter is not None:
+            agreement.attempt_if(writes, lambda: files.extend(adapter.write(path)))
+        else:
+            way, _ = agreed_way(args, path, agreement)
+            files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
         agreement.attempt_if(writes, lambda: files.extend(write_small_files(trainer, path, form)))
         reports = agreement.settle(([digest_tuple(item) for item in files], ranges))
         agreement.attempt_if(writes, lambda: _install(trainer, staging, folder, reports, files))
@@ -197,13 +204,16 @@ def finish_file_sets(directory: str | Path) -> None:
 
 
 def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
-    """The JSON files of a model directory as they are to be now."""
+    """The JSON files of a model directory as they are to be now; next to adapters only the arguments."""
+    arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
+    if trainer.model.adapter_bytes() is not None:
+        return arguments
     tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
     generation = trainer.model.generation_settings()
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
         "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),
-        "training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n",
+        **arguments,
     }
 
 
@@ -256,7 +266,7 @@ def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
     check_still_held(folder)
     folder.mkdir(parents=True, exist_ok=True)
     recover_directory(folder)
-    check_free_space(folder, form.bytes(trainer.engine))
+    check_free_space(folder, form.bytes(trainer))
     return _C.AtomicDirectory(str(folder), "model")
 
 

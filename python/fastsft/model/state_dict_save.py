@@ -20,10 +20,11 @@ def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[
     from fastsft import _C
 
     folder, form = Path(directory), ModelForm.of(trainer)
+    adapter = trainer.model.adapter_of(state_dict)
     tensors = _untied(state_dict, trainer.model.config)
     staging = open_file_set(trainer, folder, form)
     try:
-        files = _write_weights(staging.path, tensors, form)
+        files = _write_weights(staging.path, tensors, form) if adapter is None else adapter.write(staging.path)
         files += write_small_files(trainer, staging.path, form)
         name = _C.file_set_name()
         staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.data.chat.labelling import labels_of
 from fastsft.planning.device_memory import size_text
+from fastsft.reporting.adapter_lines import adapter_lines, how_to_open_adapter, merge_command
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width
 from fastsft.reporting.durations import duration_text
@@ -27,6 +28,7 @@ def start_page(trainer: Any, *others: Any) -> str:
     args = trainer.args
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
+        *[("LoRA", line) for line in adapter_lines(trainer.model)],
         ("data", data_line(trainer)),
         *labels_row(trainer),
         ("compute", compute_line(trainer)),
@@ -149,6 +151,12 @@ def end_page(trainer: Any) -> str:
     directory = Path(trainer.args.output_dir)
     rows = [("trained", text) for text in _totals(trainer)]
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
+    if trainer.model.adapter_facts() is not None:
+        code = [("merge", merge_command(directory))]
+        code += [
+            ("" if number else "open", line) for number, line in enumerate(how_to_open_adapter(directory))
+        ]
+        return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
     code = [("talk", f"fastsft chat {shlex.quote(str(directory))}")]
     code += [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
     return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"

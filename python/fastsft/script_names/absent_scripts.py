@@ -7,11 +7,7 @@ from typing import NoReturn
 
 _OF_FASTCHAT = "keep FastChat's python -m fastchat.train.{name} for it"
 _INSTEAD = {
-    "train_lora": (
-        "fastsft trains all weights, LoRA is not in yet; "
-        f"{_OF_FASTCHAT}, with the data functions of fastsft.train if you like, or use fastsft.train"
-    ),
-    "train_lora_t5": f"fastsft has neither LoRA nor T5 models; {_OF_FASTCHAT}",
+    "train_lora_t5": f"fastsft has no T5 models; {_OF_FASTCHAT}",
     "train_flant5": f"fastsft has no T5 models; {_OF_FASTCHAT}",
     "train_baichuan": f"fastsft has no Baichuan models; {_OF_FASTCHAT}",
     "train_with_template": (

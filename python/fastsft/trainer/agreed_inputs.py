@@ -23,13 +23,13 @@ _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_
 _told: set[tuple[str, str]] = set()  # data sets of which a line was said
 
 
-def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any) -> None:
+def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any, *others: Any) -> None:
     """Meet the other ranks; arguments, and the files of the data, are those of all of them; collective.
 
-    files: fastsft's DataArguments, or None where a script reads the data.
+    files: fastsft's DataArguments, or None where a script reads the data. others: further argument classes.
     """
     launcher.meet(args.ddp_timeout)
-    agree_on_start(args, model_args, data_args)
+    agree_on_start(args, model_args, data_args, *others)
     if files is not None:
         agree_on_files(files)
 
@@ -93,6 +93,7 @@ def agree_on_model(model: Any, tokenizer: Any = None) -> None:
     """Configuration, weights and tokenizer; collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
+        model.take_first_adapters()
         agree_on_weights(model)
 
 

@@ -12,7 +12,7 @@ from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
 from fastsft.trainer.loss_meter import LossMeter
-from fastsft.trainer.neftune import noise_options
+from fastsft.trainer.neftune import dropout_seed, noise_options
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.profile import Profile
 from fastsft.trainer.resume import roll_back
@@ -167,6 +167,7 @@ class TrainingLoop:
             replay=checked,
             **self._step_options(rate),
             **self._noise(number, rows.padded_length),
+            dropout_seed=dropout_seed(self.fixed, number),
         )
         if checked:
             check_replay(trainer.engine, number)

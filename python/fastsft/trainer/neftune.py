@@ -1,4 +1,4 @@
-"""`--neftune_noise_alpha`: noise on embeddings in training (docs/spec/trainer_arguments.md, section 2)."""
+"""Noise on embeddings (docs/spec/trainer_arguments.md, section 2) and the seed of dropout, step by step."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def noise_options(args: TrainingArguments, padded_length: int, hidden_size: int,
         "noise": args.neftune_noise_alpha / math.sqrt(padded_length * hidden_size),
         "noise_seed": seed,
     }
+
+
+def dropout_seed(args: TrainingArguments, step: int) -> int:
+    """`dropout_seed` of Engine.begin_step: of the run's seed and the step, the same on every rank."""
+    return int((args.seed % 2**24) * 2**24 + step % 2**24)

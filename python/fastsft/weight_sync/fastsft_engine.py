@@ -21,6 +21,11 @@ class FastsftEngine:
     _strategy = "fastsft"
 
     def __init__(self, trainer: Any, *, send_master: bool = False) -> None:
+        if trainer.model.adapter_facts() is not None:
+            raise ValueError(
+                "FastsftEngine: weights of a model with adapters are not sent; save the adapter, or merge it "
+                "(fastsft.lora.merge), and load that"
+            )
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 

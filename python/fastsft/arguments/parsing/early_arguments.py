@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.lora import LoraScriptArguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.arguments.values import checked_value
 
@@ -34,7 +35,7 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def _parser() -> DataclassParser:
-    return _Parser((ModelArguments, DataArguments, TrainingArguments), add_help=False)
+    return _Parser((ModelArguments, DataArguments, TrainingArguments, LoraScriptArguments), add_help=False)
 
 
 class _Parser(DataclassParser):

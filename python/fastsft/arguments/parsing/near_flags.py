@@ -66,8 +66,8 @@ def _hint(name: str, names: Sequence[str]) -> str:
 def about_lora(flags: Sequence[str]) -> str:
     """Why there are no such flags, and the way out."""
     return (
-        f"{', '.join(flags)}: LoRA is not in yet, fastsft trains all weights; leave LoRA's flags out, or "
-        "train the adapter with FastChat's fastchat.train.train_lora"
+        f"{', '.join(flags)}: LoRA's flags are FastChat's, with --lora True or in fastsft.train_lora: "
+        "--lora_r, --lora_alpha, --lora_dropout, --lora_target_modules, --lora_bias (docs/lora.md)"
     )
 
 

@@ -1,0 +1,1 @@
+"""Low-rank adapters (LoRA): which linears have them, their files in peft's format, merging."""

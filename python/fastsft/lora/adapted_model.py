@@ -1,0 +1,174 @@
+"""A model of a directory with adapters: the base model is frozen, the adapters are trained and saved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastsft.arguments import TrainingArguments
+from fastsft.lora.adapter_files import AdapterDirectory
+from fastsft.lora.initial import initial_values
+from fastsft.lora.names import name_in_file
+from fastsft.lora.saved_adapter import SavedAdapter, adapter_bytes
+from fastsft.lora.settings import LoraSettings
+from fastsft.lora.targets import Targets, resolve
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.weight_digests import tensor_digests
+from fastsft.planning.memory_plan import Setting
+from fastsft.ranks.process_group import Groups, gather_objects
+from fastsft.runtime.place import launch
+
+
+class AdaptedModel(CausalLM):
+    """The base model `model` with adapters.
+
+    settings: of LoRA. values: tensors that training begins with in place of the base's, by the engine's
+    names; adapters that are not among them are drawn now, from torch's generator of the CPU (initial.py).
+    ValueError where the settings match nothing (targets.py).
+    """
+
+    def __init__(
+        self, model: CausalLM, settings: LoraSettings, values: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(model.source_directory, model.config)
+        self.generation_settings()
+        self.settings, self.targets = settings, resolve(settings, model.engine_config())
+        self._values, self._is_drawn = dict(values or {}), values is None
+        if self._is_drawn:
+            self._values = initial_values(self.targets, settings.init_lora_weights)
+
+    @classmethod
+    def from_adapter(cls, model: CausalLM, adapter: AdapterDirectory) -> AdaptedModel:
+        """With the tensors of a directory of peft's or ours. ValueError for tensors that do not fit."""
+        targets = resolve(adapter.settings, model.config)
+        adapter.check(targets)
+        return cls(model, adapter.settings, {name: adapter.read(name) for name in adapter.shapes})
+
+    def take_first_adapters(self) -> None:
+        """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
+
+        ValueError for adapters of files that differ.
+        """
+        digests = gather_objects(self.initial_digest())
+        if len(set(digests)) == 1:
+            return
+        if not self._is_drawn:
+            raise ValueError(
+                "--lora_weight_path: the adapter's tensors differ between ranks; give all the same"
+            )
+        self._values = gather_objects(self._values if launch().rank == 0 else {})[0]
+
+    @property
+    def initial(self) -> Mapping[str, Any]:
+        """The tensors that training begins with in place of the base's, or next to them."""
+        return self._values
+
+    def load_weights(self, engine: Any) -> None:
+        """The base model's weights, then the adapters; collective."""
+        super().load_weights(engine)
+        put_values(engine, self._values)
+
+    def load_saved(self, engine: Any, directory: str) -> None:
+        """The tensors of an adapter that was saved in `directory`; collective."""
+        adapter = AdapterDirectory(directory)
+        adapter.check(self.targets)
+        put_values(engine, {name: adapter.read(name) for name in self.targets.shapes()})
+
+    def adapter_bytes(self) -> int:
+        """Of the files that are saved in place of a model."""
+        return adapter_bytes(self.targets)
+
+    def adapter_to_save(self) -> SavedAdapter:
+        """The trained tensors as they are now; collective, in the memory of every rank."""
+        return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters())
+
+    def adapter_of(self, state_dict: Mapping[str, Any]) -> SavedAdapter:
+        """The adapter whose tensors a script has gathered, by peft's names. ValueError without one."""
+        return SavedAdapter(self.settings, self.targets, values_of(state_dict, self.targets))
+
+    def adapter_facts(self) -> dict[str, Any]:
+        """Facts that must be the same when a run is resumed, beyond the layout of units."""
+        linears = [[each.module, each.rank, each.scale] for each in self.targets.adapters]
+        return {
+            "linears": linears,
+            "dropout": self.targets.dropout,
+            "trained": sorted(self.targets.trained),
+        }
+
+    def initial_digest(self) -> str:
+        """Of the tensors that training begins with."""
+        return hashlib.sha256(str(sorted(tensor_digests(self._values.items()).items())).encode()).hexdigest()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is trained, by the names of peft's files, whole, in fp32; collective."""
+        if self.engine is None:
+            raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
+        values = self.engine.trained_parameters()
+        return {name_in_file(name, self.targets): value for name, value in values.items()}
+
+    def memory_setting(self, args: TrainingArguments) -> Setting:
+        """As CausalLM's, with the adapters."""
+        return replace(super().memory_setting(args), adapters=engine_adapters(self.targets))
+
+    def num_trained_parameters(self) -> int:
+        """Parameters that are trained."""
+        return sum(_count(shape) for shape in self.targets.shapes().values())
+
+    def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
+        options = super()._engine_options(args, groups, recompute)
+        options["engine"]["adapters"] = engine_adapters(self.targets)
+        return options
+
+    def _take_weights(self) -> dict[str, Any] | None:
+        if self.engine is None:
+            return None
+        weights = {name: value.clone() for name, value in self.engine.trained_parameters().items()}
+        self.engine = None
+        return weights
+
+    def _put_weights(self, engine: Any, weights: Mapping[str, Any]) -> None:
+        """The base model's are those of the directory."""
+        self.load_weights(engine)
+        put_values(engine, weights)
+
+
+def engine_adapters(targets: Targets) -> Any:
+    """The engine's options."""
+    from fastsft import _C
+
+    linears = [_C.AdapterLinear(each.module, rank=each.rank, scale=each.scale) for each in targets.adapters]
+    return _C.AdapterOptions(linears=linears, dropout=targets.dropout, trained=list(targets.trained))
+
+
+def put_values(engine: Any, values: Mapping[str, Any]) -> None:
+    """Tensors into the engine, by its names; collective."""
+    for name, value in values.items():
+        engine.set_parameter(name, value)
+    engine.publish()
+
+
+def values_of(state_dict: Mapping[str, Any], targets: Targets) -> dict[str, Any]:
+    """The trained tensors of a state_dict in the names of peft's files. ValueError without one."""
+    values = {}
+    for name in targets.shapes():
+        stored = name_in_file(name, targets)
+        if stored not in state_dict:
+            raise ValueError(
+                f"expected {stored} among the tensors that are saved; they have {_some(state_dict)}"
+            )
+        values[name] = state_dict[stored]
+    return values
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(names)
+    return f"{', '.join(found[:2])}{', ...' if len(found) > 2 else ''}" if found else "none"
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

@@ -1,0 +1,133 @@
+"""A directory of peft's: adapter_config.json, and tensors in adapter_model.safetensors or .bin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastsft.lora.names import name_in_engine, name_in_file
+from fastsft.lora.settings import LoraSettings
+from fastsft.lora.targets import Targets
+from fastsft.model.config import json_text
+from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of
+from fastsft.model.weights import pickled_tensors
+from fastsft.runtime.regular_files import file_inside, read_json_object
+
+CONFIG_NAME = "adapter_config.json"
+WEIGHTS_NAME = "adapter_model.safetensors"
+PICKLED_NAME = "adapter_model.bin"
+# Frozen tensors of the base model that peft saves with adapters of the head, or of a changed vocabulary.
+_SAVED_ALONG = ("lm_head.weight", "model.embed_tokens.weight")
+_SHOWN = 3
+
+
+class AdapterDirectory:
+    """Opened for reading. settings: of its configuration; shapes: of its tensors, by the engine's names.
+
+    ValueError for a directory that is none of peft's, a LoraConfig that fastsft does not compute, and names
+    that are not peft's.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        config = file_inside(self.directory, CONFIG_NAME) if self.directory.is_dir() else None
+        if config is None:
+            raise ValueError(
+                f"{self.directory}: expected a directory with {CONFIG_NAME}, as peft and fastsft save "
+                "adapters, found none"
+            )
+        self.settings = LoraSettings.from_config(read_json_object(config), str(config))
+        self.file = self._find()
+        self._content = self._open()
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._names: dict[str, str] = {}
+        for name, shape in self._entries():
+            ours = name_in_engine(name)
+            if ours is None or ours in self.shapes:
+                raise ValueError(
+                    f"{self.file}: {name}: expected names that begin with base_model.model., each once, as "
+                    "peft saves them"
+                )
+            self.shapes[ours], self._names[ours] = shape, name
+
+    def _find(self) -> Path:
+        for name in (WEIGHTS_NAME, PICKLED_NAME):
+            if (path := file_inside(self.directory, name)) is not None:
+                return path
+        raise ValueError(f"{self.directory}: expected {WEIGHTS_NAME} or {PICKLED_NAME}, found neither")
+
+    def _open(self) -> Any:
+        from fastsft import _C
+
+        if self.file.suffix == ".bin":
+            return dict(pickled_tensors(self.file))
+        return _C.SafetensorsReader(str(self.file))
+
+    def _entries(self) -> Iterable[tuple[str, tuple[int, ...]]]:
+        if self.file.suffix == ".bin":
+            return [(name, tuple(value.shape)) for name, value in self._content.items()]
+        return [(each.name, tuple(each.shape)) for each in self._content.tensors]
+
+    def check(self, targets: Targets) -> None:
+        """ValueError unless the tensors are those of `targets`; a frozen head or embedding may be there."""
+        expected = targets.shapes()
+        missing = [name for name in expected if name not in self.shapes]
+        more = [name for name in self.shapes if name not in expected and name not in _SAVED_ALONG]
+        for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", more)):
+            if names:
+                rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                raise ValueError(f"{self.file}: {problem} {', '.join(names[:_SHOWN])}{rest}")
+        for name, shape in expected.items():
+            if self.shapes[name] != shape:
+                raise ValueError(
+                    f"{self.file}: {name}: expected shape {list(shape)} by {CONFIG_NAME} and the base model, "
+                    f"got {list(self.shapes[name])}"
+                )
+
+    def replaced(self, targets: Targets) -> list[str]:
+        """Tensors of the base model that the directory has other values for, though they are not trained."""
+        expected = targets.shapes()
+        return [name for name in self.shapes if name not in expected]
+
+    def read(self, name: str) -> Any:
+        """A tensor by the engine's name, float32, in its own memory. ValueError for a type that none has."""
+        import torch
+
+        stored = self._names[name]
+        if self.file.suffix == ".bin":
+            value = self._content[stored].detach()
+        else:
+            entry = next(each for each in self._content.tensors if each.name == stored)
+            if entry.dtype not in DTYPES:
+                raise ValueError(
+                    f"{self.file}: {stored}: expected one of {', '.join(DTYPES)}, got {entry.dtype}"
+                )
+            value = as_tensor(self._content.bytes(stored), entry.dtype).reshape(self.shapes[name])
+        if not value.is_floating_point():
+            raise ValueError(f"{self.file}: {stored}: expected a floating-point type, got {value.dtype}")
+        return value.to(torch.float32).contiguous()
+
+
+def adapter_config_text(settings: LoraSettings) -> str:
+    """The content of adapter_config.json."""
+    return json_text(settings.to_config())
+
+
+def write_adapter(
+    directory: str | Path, settings: LoraSettings, targets: Targets, values: Mapping[str, Any]
+) -> list[Any]:
+    """Write adapter_model.safetensors and adapter_config.json into a new directory. Their digests.
+
+    values: of everything that is trained, by the engine's names; written as float32. The files are durable
+    on return.
+    """
+    from fastsft import _C
+
+    config = _C.write_file(str(Path(directory) / CONFIG_NAME), adapter_config_text(settings))
+    named = {name_in_file(name, targets): values[name] for name in targets.shapes()}
+    specs = [_C.TensorSpec(name, "F32", list(named[name].shape)) for name in sorted(named)]
+    writer = _C.SafetensorsWriter(str(Path(directory) / WEIGHTS_NAME), specs, {"format": "pt"})
+    for name in sorted(named):
+        writer.write(bytes(bits_of(named[name].detach().float().cpu().contiguous())))
+    return [config, writer.finish()]

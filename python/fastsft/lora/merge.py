@@ -1,0 +1,98 @@
+"""An adapter and its base model as one model directory: W + scale B A, summed in float32 and rounded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastsft.lora.adapter_files import AdapterDirectory
+from fastsft.lora.modules import HEAD
+from fastsft.lora.targets import Targets, resolve
+from fastsft.model.causal_lm import CausalLM, model_directory
+from fastsft.model.conversion import Converted, convert_model
+
+
+def merge_adapter(
+    adapter: str | Path,
+    target: str | Path,
+    base: str | Path | None = None,
+    *,
+    dtype: str | None = None,
+    max_shard_size: int = 5_000_000_000,
+) -> Converted:
+    """Write the base model with the adapter merged into it to the new directory `target`.
+
+    base: a model directory or hub name; by default the one that adapter_config.json names. dtype: float32,
+    bfloat16 or float16; None keeps each tensor's. Configuration, tokenizer and licence are the base's. One
+    tensor of the base is in memory at a time. ValueError for an adapter that does not fit the base, and as
+    convert_model.
+    """
+    opened = AdapterDirectory(adapter)
+    source = _base_directory(opened, base)
+    config = CausalLM.from_pretrained(str(source)).config
+    targets = resolve(opened.settings, config)
+    opened.check(targets)
+    _check_head(opened, targets, bool(config.get("tie_word_embeddings")))
+    merged = MergedValues(opened, targets)
+    return convert_model(source, Path(target), dtype, max_shard_size, merged.merged)
+
+
+class MergedValues:
+    """Tensors of the base model with the adapter in them."""
+
+    def __init__(self, adapter: AdapterDirectory, targets: Targets) -> None:
+        self._adapter = adapter
+        self._adapters = {f"{each.module}.weight": each for each in targets.adapters}
+        self._whole = {*targets.trained, *adapter.replaced(targets)}
+
+    def merged(self, name: str, value: Any) -> Any:
+        """The tensor `name` of the base, `value`, as it is in the merged model: float32 where it changes.
+
+        float64 stays that. ValueError where the adapter has another shape.
+        """
+        if name in self._whole:
+            whole = self._adapter.read(name)
+            if whole.shape != value.shape:
+                raise ValueError(
+                    f"{self._adapter.file}: {name}: expected shape {list(value.shape)} of the base model, "
+                    f"got {list(whole.shape)}; merge into the model with the vocabulary that was trained"
+                )
+            value = whole
+        adapter = self._adapters.get(name)
+        if adapter is None:
+            return value
+        a, b = (self._adapter.read(part) for part in adapter.shapes())
+        return merged_weight(value, a, b, adapter.scale)
+
+
+def merged_weight(weight: Any, a: Any, b: Any, scale: float) -> Any:
+    """weight + scale * b a, [outputs, inputs], in float32, or float64 for such a weight.
+
+    Source: peft's Linear.get_delta_weight and merge.
+    """
+    import torch
+
+    wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    return wide + ((b.float() @ a.float()) * scale).to(wide.dtype)
+
+
+def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
+    named = base if base is not None else adapter.settings.base_model
+    if named is None:
+        raise ValueError(
+            f"{adapter.directory}: its configuration names no base model: give one with --base-model-path"
+        )
+    try:
+        return model_directory(str(named))
+    except ValueError as error:
+        about = str(error).replace("--model_name_or_path", "").replace("model_name_or_path:", "").strip()
+        raise ValueError(f"--base-model-path: {about}") from error
+
+
+def _check_head(adapter: AdapterDirectory, targets: Targets, tied: bool) -> None:
+    touched = [each.module for each in targets.adapters if each.module == HEAD]
+    if tied and (touched or f"{HEAD}.weight" in adapter.replaced(targets)):
+        raise ValueError(
+            f"{adapter.file}: adapts {HEAD}, which is tied to the embedding in this model: it cannot be "
+            "merged without untying them first"
+        )

@@ -1,0 +1,75 @@
+"""The modules of a model by name, in the order of transformers' `named_modules`, from its configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
+_MLP = ("gate_proj", "up_proj", "down_proj", "act_fn")
+_PREFIX = "model.layers."
+
+
+@dataclass(frozen=True)
+class Module:
+    """parameters: names and shapes of its own ones. A linear has a weight [outputs, inputs]."""
+
+    name: str
+    parameters: Mapping[str, tuple[int, ...]]
+
+    @property
+    def is_linear(self) -> bool:
+        """True for what peft adapts as a linear layer."""
+        shape = self.parameters.get("weight", ())
+        return len(shape) == 2 and self.name != EMBEDDING
+
+    @property
+    def inputs(self) -> int:
+        """Of a linear."""
+        return self.parameters["weight"][1]
+
+    @property
+    def outputs(self) -> int:
+        """Of a linear."""
+        return self.parameters["weight"][0]
+
+
+def modules_of(config: Mapping[str, Any]) -> list[Module]:
+    """All modules of the model of config.json; a tied head is among them, with the embedding's shape.
+
+    ValueError for a configuration that the engine does not compute.
+    """
+    from fastsft import _C
+
+    shapes = {name: tuple(shape) for name, shape in _C.parameter_shapes(json.dumps(dict(config)))}
+    if f"{HEAD}.weight" not in shapes:
+        shapes[f"{HEAD}.weight"] = shapes[f"{EMBEDDING}.weight"]
+    own: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, shape in shapes.items():
+        module, _, parameter = name.rpartition(".")
+        own.setdefault(module, {})[parameter] = shape
+    return [Module(name, own.get(name, {})) for name in _names(own)]
+
+
+def _names(own: Mapping[str, Any]) -> list[str]:
+    layers = 1 + max((int(name.split(".")[2]) for name in own if name.startswith(_PREFIX)), default=-1)
+    names = ["model", EMBEDDING, "model.layers"]
+    for layer in range(layers):
+        names += _names_of_layer(f"{_PREFIX}{layer}", own)
+    return [*names, "model.norm", "model.rotary_emb", HEAD]
+
+
+def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
+    attention = [f"{layer}.self_attn.{name}" for name in _ATTENTION]
+    return [
+        layer,
+        f"{layer}.self_attn",
+        *(name for name in attention if name in own),
+        f"{layer}.mlp",
+        *(f"{layer}.mlp.{name}" for name in _MLP),
+        f"{layer}.input_layernorm",
+        f"{layer}.post_attention_layernorm",
+    ]

@@ -1,0 +1,24 @@
+"""The model that the flags ask for: of a directory, with adapters where LoRA is asked for."""
+
+from __future__ import annotations
+
+from fastsft.arguments.lora import LoraArguments
+from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.adapter_files import AdapterDirectory
+from fastsft.lora.requested import check_same_settings, requested_settings
+from fastsft.model.causal_lm import CausalLM
+
+
+def open_model(name: str, lora: LoraArguments, cache_dir: str | None = None) -> CausalLM:
+    """The model of a directory or hub name. ValueError as CausalLM.from_pretrained, and for LoRA's flags.
+
+    New adapters are drawn now, from torch's generator of the CPU as the script has left it: FastChat's are.
+    """
+    model = CausalLM.from_pretrained(name, cache_dir=cache_dir)
+    if not lora.lora:
+        return model
+    if lora.lora_weight_path:
+        adapter = AdapterDirectory(lora.lora_weight_path)
+        check_same_settings(lora, adapter.settings)
+        return AdaptedModel.from_adapter(model, adapter)
+    return AdaptedModel(model, requested_settings(lora, name))

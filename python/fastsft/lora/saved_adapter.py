@@ -1,0 +1,38 @@
+"""The trained tensors of a LoRA run at the moment of a save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastsft.lora.adapter_files import write_adapter
+from fastsft.lora.settings import LoraSettings
+from fastsft.lora.targets import Targets
+
+_ROOM_FOR_HEADERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class SavedAdapter:
+    """values: everything that is trained, by the engine's names, float32, in host memory."""
+
+    settings: LoraSettings
+    targets: Targets
+    values: Mapping[str, Any]
+
+    def write(self, directory: str | Path) -> list[Any]:
+        """Write the adapter's files into a new directory, durable on return. Their digests."""
+        return write_adapter(directory, self.settings, self.targets, self.values)
+
+
+def adapter_bytes(targets: Targets) -> int:
+    """Of the files of an adapter, with room for headers."""
+    elements = 0
+    for shape in targets.shapes().values():
+        count = 1
+        for size in shape:
+            count *= size
+        elements += count
+    return 4 * elements + _ROOM_FOR_HEADERS

@@ -1,0 +1,192 @@
+"""The linears with adapters and the base parameters that are trained, as peft matches them (LoraModel)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
+from fastsft.lora.settings import LoraSettings
+
+ALL_LINEAR = "all-linear"
+_DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for all families of the engine
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The adapter of the linear `module`: x A^T B^T times `scale`; A [rank, inputs], B [outputs, rank]."""
+
+    module: str
+    rank: int
+    scale: float
+    inputs: int
+    outputs: int
+
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """By the engine's names."""
+        return {
+            f"{self.module}.lora_A.weight": (self.rank, self.inputs),
+            f"{self.module}.lora_B.weight": (self.outputs, self.rank),
+        }
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The trained tensors of a LoRA run. adapters: in peft's order. trained: shapes of base parameters."""
+
+    adapters: tuple[Adapter, ...]
+    trained: Mapping[str, tuple[int, ...]]
+    dropout: float
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of everything that is trained, by the engine's names."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for adapter in self.adapters:
+            shapes.update(adapter.shapes())
+        return {**shapes, **self.trained}
+
+    @property
+    def modules(self) -> list[str]:
+        """The last parts of the names of adapted modules, each once: q_proj, v_proj."""
+        return list(dict.fromkeys(adapter.module.rpartition(".")[2] for adapter in self.adapters))
+
+
+def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
+    """The linears and parameters that `settings` name in the model of `config` (config.json).
+
+    ValueError where nothing matches, where what matches is no linear, and for expressions that are none.
+    """
+    modules = modules_of(config)
+    try:
+        matched = _matched(settings, modules)
+        adapters = tuple(_adapter(settings, module) for module in matched)
+        whole = _whole_modules(settings, modules, {module.name for module in matched}, config)
+    except re.error as error:
+        raise ValueError(f"LoRA: {error.pattern!r} is no regular expression: {error}") from None
+    trained = {
+        f"{module.name}.{name}": shape
+        for module in modules
+        for name, shape in module.parameters.items()
+        if module.name in whole or _trains_bias(settings.bias, name, module, matched)
+    }
+    return Targets(adapters, trained, settings.lora_dropout)
+
+
+def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
+    targets = _targets(settings, modules)
+    found = [module for module in modules if _is_target(settings, targets, module.name)]
+    if not found:
+        layers = settings.layers_to_transform
+        about = f" with layers_to_transform {_listed(layers)}" if layers is not None else ""
+        leaving = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
+        raise ValueError(
+            f"LoRA: target_modules {_listed(settings.target_modules)}{about}{leaving} match no module of the "
+            f"model; its linears are {', '.join(_endings(modules))}"
+        )
+    for module in found:
+        if module.name == EMBEDDING:
+            raise ValueError(
+                f"LoRA: target_modules match {module.name}; fastsft has no adapters of embeddings: leave it "
+                "out, or name it in modules_to_save, which trains it whole"
+            )
+        if not module.is_linear:
+            raise ValueError(
+                f"LoRA: target_modules match {module.name}, which is no linear layer (peft refuses it, too); "
+                f"choose of {', '.join(_endings(modules))}"
+            )
+    return found
+
+
+def _targets(settings: LoraSettings, modules: Sequence[Module]) -> tuple[str, ...] | str:
+    targets = _DEFAULT_TARGETS if settings.target_modules is None else settings.target_modules
+    if isinstance(targets, str) and targets.lower() == ALL_LINEAR:
+        return tuple(module.name for module in modules if module.is_linear and module.name != HEAD)
+    return targets
+
+
+def _is_target(settings: LoraSettings, targets: tuple[str, ...] | str, name: str) -> bool:
+    """Source: peft's check_target_module_exists."""
+    if _is_excluded(settings, name):
+        return False
+    if isinstance(targets, str):
+        return re.fullmatch(targets, name) is not None
+    if name in targets:
+        return True
+    return _ends_with(name, targets) and _in_layers(settings, name)
+
+
+def _is_excluded(settings: LoraSettings, name: str) -> bool:
+    excluded = settings.exclude_modules
+    if isinstance(excluded, str) and excluded:
+        if re.fullmatch(excluded, name):
+            return True
+    elif excluded and (name in excluded or _ends_with(name, excluded)):
+        return True
+    return any(re.match(rf"(^|.*\.){each}($|\..*)", name) for each in settings.modules_to_save or ())
+
+
+def _ends_with(name: str, endings: Iterable[str]) -> bool:
+    return any(name.endswith(f".{ending}") for ending in endings)
+
+
+def _in_layers(settings: LoraSettings, name: str) -> bool:
+    layers, patterns = settings.layers_to_transform, settings.layers_pattern
+    if layers is None:
+        return True
+    if not patterns:
+        found = re.match(r".*?\.[^.]*\.(?P<index>\d+)\.", name)
+    else:
+        tried = (patterns,) if isinstance(patterns, str) else patterns
+        matches = (re.match(rf"(?:^|.*?\.){pattern}\.(?P<index>\d+)\.", name) for pattern in tried)
+        found = next((match for match in matches if match), None)
+    wanted = (layers,) if isinstance(layers, int) else layers
+    return found is not None and int(found["index"]) in wanted
+
+
+def _adapter(settings: LoraSettings, module: Module) -> Adapter:
+    rank = _of_pattern(settings.rank_pattern, module.name, settings.r)
+    alpha = _of_pattern(settings.alpha_pattern, module.name, settings.lora_alpha)
+    return Adapter(module.name, int(rank), settings.scale(int(rank), alpha), module.inputs, module.outputs)
+
+
+def _of_pattern(pattern: Mapping[str, float], name: str, otherwise: float) -> float:
+    """The value of the first key that matches the end of `name`. Source: peft's get_pattern_key."""
+    key = next((key for key in pattern if re.match(rf"(.*\.)?({key})$", name)), name)
+    return pattern.get(key, otherwise)
+
+
+def _whole_modules(
+    settings: LoraSettings, modules: Sequence[Module], adapted: set[str], config: Mapping[str, Any]
+) -> set[str]:
+    """Names of the modules that are trained whole. Source: peft's _set_trainable."""
+    endings = settings.modules_to_save or ()
+    found = [module for module in modules if any(module.name.endswith(ending) for ending in endings)]
+    for module in found:
+        if not module.parameters or module.name in adapted:
+            reason = "has an adapter" if module.name in adapted else "has no parameters of its own"
+            raise ValueError(
+                f"LoRA: modules_to_save match {module.name}, which {reason}; name single layers, such as "
+                "lm_head, embed_tokens or norm"
+            )
+        if config.get("tie_word_embeddings") and module.name in (HEAD, EMBEDDING):
+            raise ValueError(
+                f"LoRA: modules_to_save name {module.name}, which is tied in this model (peft would train a "
+                "copy that no longer is); leave it out, or untie the model first"
+            )
+    if endings and not found:
+        raise ValueError(f"LoRA: modules_to_save {_listed(endings)} match no module of the model")
+    return {module.name for module in found}
+
+
+def _trains_bias(bias: str, parameter: str, module: Module, adapted: Sequence[Module]) -> bool:
+    return parameter == "bias" and (bias == "all" or (bias == "lora_only" and module in adapted))
+
+
+def _endings(modules: Sequence[Module]) -> list[str]:
+    return list(dict.fromkeys(module.name.rpartition(".")[2] for module in modules if module.is_linear))
+
+
+def _listed(value: Any) -> str:
+    return repr(list(value) if isinstance(value, tuple) else value)
