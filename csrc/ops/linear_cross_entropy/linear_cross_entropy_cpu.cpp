@@ -48,7 +48,8 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
       grad_weight->mul_(beta);
     return;
   }
-  const LogitsWorkspace buffers = logits_workspace(workspace, hidden, step, weight.size(0));
+  const LogitsWorkspace buffers =
+      logits_workspace(workspace, hidden, step, weight.size(0), TokenLosses::kNone);
   for (int64_t begin = 0; begin < tokens; begin += step) {
     const int64_t count = std::min(step, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count),
