@@ -71,6 +71,7 @@ class Block {
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
+    if (!context_.keep_products && !context_.replay_gate_up) norm_again(a);
     norm_backward(a.middle, a.normed2, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad,
                   gradient);
   }
@@ -86,6 +87,9 @@ class Block {
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
+    if (!context_.keep_products)
+      rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt,
+               a.normed1, a.rstd1);
     norm_backward(a.input, a.normed1, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad,
                   gradient);
   }
@@ -115,9 +119,13 @@ class Block {
                        batch.max_seqlen);
   }
 
-  void replay(const BlockActivations& a) const {
+  void norm_again(const BlockActivations& a) const {
     rms_norm(a.middle, std::nullopt, weight(refs_.post_norm), config_.rms_norm_eps, std::nullopt,
              a.normed2, a.rstd2);
+  }
+
+  void replay(const BlockActivations& a) const {
+    norm_again(a);
     gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
   }
@@ -162,13 +170,11 @@ class Block {
     if (bias) bias_backward(grad_y, bias->view(gradient.flat()), gradient.beta(bias->offset));
   }
 
-  // Through y = rms_norm(x) W^T, adding to the stream's gradient.
+  // Through y = normed W^T and normed = rms_norm(x), adding to the stream's gradient.
   void norm_backward(const at::Tensor& x, const at::Tensor& normed, const at::Tensor& rstd,
                      const ParamRef& norm, const ParamRef& matrix, const at::Tensor& grad_y,
                      const at::Tensor& grad, UnitGradient& gradient) const {
     const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
-    if (!context_.keep_products)
-      rms_norm(x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, normed, rstd);
     accumulate(gradient, matrix, grad_y, normed);
     gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
     rms_norm_backward(grad_normed, x, weight(norm), rstd, grad, norm.view(gradient.flat()),

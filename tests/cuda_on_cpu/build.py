@@ -104,11 +104,12 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
     text.update(changes)
     headers = translated_headers(text)
     inputs = digest_of([*(CSRC / "ops").rglob("*.h"), *(CSRC / "core").rglob("*.h"), *HERE.rglob("*.h")])
-    inputs += headers.name
-    include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(headers), "-I", str(CSRC))
-    cpp = digest_of(list((CSRC / "ops").rglob("*.cpp")))
+    cpp = digest_of([*(CSRC / "ops").rglob("*.cpp"), *(CSRC / "core").rglob("*.cpp")])
+    include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(CSRC))
     for name, unit in glue_units(text):
         yield Unit(name, unit, (*COMMON, "-O0", "-g0", *torch_flags(), *include), inputs + cpp)
+    inputs += headers.name
+    include = ("-I", str(headers), *include)
     for name, source in text.items():
         if name.endswith(".cu"):
             yield Unit(

@@ -37,22 +37,27 @@ def calls() -> Iterator[Call]:
 
 
 def norms() -> Iterator[Call]:
-    # One element an access and 16 bytes; two and four accesses a thread; rows of a warp, a block, the wide
-    # kernel. Those of more than 512 rows are for the backward pass: it goes round a loop with barriers in it.
-    shapes = [(9, 33), (9, 99), (9, 256), (9, 512), (9, 1024), (2, 4101), (520, 1032), (514, 4099)]
-    for dtype, shape in product(FLOATS, shapes):
-        x, grad, stream = (torch.randn(shape).to(dtype) for _ in range(3))
-        weight = torch.randn(shape[1]).to(dtype)
-        rstd = torch.rsqrt(x.float().square().mean(-1) + 1e-5)
-        if len(x) < 512:
-            yield Call("rms_norm", (x, stream, weight, 1e-5, stream, torch.zeros_like(x), rstd))
-        if len(x) < 512 or dtype == torch.float32:
-            yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, torch.randn(shape[1]), 1.0))
+    # Accesses of a row: two and four a thread of a warp, of blocks of up to 128, 512 and 1,024 threads, and
+    # more than those hold. The last two have more rows than there are blocks: the backward pass goes round a
+    # loop that has barriers in it.
+    for dtype, accesses in product(FLOATS, (33, 99, 201, 261, 1501, 3001, 4101)):
+        for hidden in (accesses, 16 // dtype.itemsize * accesses) if accesses < 4096 else (accesses,):
+            yield from rms_norm(dtype, 5, hidden)
+    yield from rms_norm(torch.float32, 520, 1032)
+    yield from rms_norm(torch.float32, 514, 4101)
     for dtype, dim in product(FLOATS, (16, 10, 256)):
         x, grad = (torch.randn(37, 4 * dim).to(dtype) for _ in range(2))
         weight, rstd = torch.randn(2, dim).to(dtype), torch.rand(37, 3) + 0.5
         yield Call("qk_norm", (x, weight, 2, 1, 1e-6, torch.zeros_like(x), rstd))
         yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, torch.randn(2, dim), 1.0))
+
+
+def rms_norm(dtype: torch.dtype, tokens: int, hidden: int) -> Iterator[Call]:
+    x, grad, stream = (torch.randn(tokens, hidden).to(dtype) for _ in range(3))
+    weight, rstd = torch.randn(hidden).to(dtype), torch.rsqrt(x.float().square().mean(-1) + 1e-5)
+    if tokens < 512:
+        yield Call("rms_norm", (x, stream, weight, 1e-5, stream, torch.zeros_like(x), rstd))
+    yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, torch.randn(hidden), 1.0))
 
 
 def rows() -> Iterator[Call]:
@@ -95,6 +100,8 @@ def optimizer() -> Iterator[Call]:
         both = (torch.randn(5003).to(moments), torch.rand(5003).to(moments))
         yield Call("adamw", (*state, *both, control, *options, first), {"kind": "op"})
     for dtype, begin in product(FLOATS, (0, 1)):
+        total, x = torch.randn(5003).to(dtype)[begin:], torch.randn(5003)[begin:]
+        yield Call("accumulate", (total, x))
         total = torch.ones(1, dtype=torch.float64)
         yield Call("norm_squared", (torch.randn(30011).to(dtype)[begin:], total), {"sums_within": 1e-12})
     yield Call("clip_control", (torch.tensor([1.0, 9.0, 0.0, 3.0], dtype=torch.float64), 1.0))

@@ -111,6 +111,15 @@ def test_clip_control(device: OpDevice, loss: float, norm: float, max_norm: floa
     assert made[3].item() == (4 if good else 3) and math.isfinite(made[2].item()) == good
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [0, 1, 7, 64, 40001])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_accumulate(device: OpDevice, dtype: torch.dtype, size: int, offset: int) -> None:
+    total, x = torch.randn(size + offset).to(dtype)[offset:], torch.randn(size + offset)[offset:]
+    made = device.agree("accumulate", total, x)[0]
+    assert torch.equal(made, (total.float() + x).to(dtype))
+
+
 def enough_memory(gib: int) -> bool:
     return torch.cuda.is_available() and torch.cuda.mem_get_info()[0] > gib << 30
 
