@@ -183,12 +183,8 @@ def main() -> None:
             }
             rows.append({**about, **measure(case, lengths, where)})
             show(rows[-1])
-    write(
-        "attention_smoke" if args.smoke else "attention",
-        rows,
-        {"dtype": "bfloat16", "tokens": tokens},
-        args.results,
-    )
+            settings = {"dtype": "bfloat16", "tokens": tokens}
+            write("attention_smoke" if args.smoke else "attention", rows, settings, args.results)
 
 
 if __name__ == "__main__":

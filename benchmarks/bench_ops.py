@@ -152,7 +152,7 @@ def main() -> None:
                 }
             )
             show(rows[-1])
-    write("ops_smoke" if args.smoke else "ops", rows, vars(sizes), args.results)
+            write("ops_smoke" if args.smoke else "ops", rows, vars(sizes), args.results)
 
 
 if __name__ == "__main__":

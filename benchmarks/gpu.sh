@@ -60,8 +60,10 @@ run() {
 # tests for a GPU are not collected, they may import what this machine lacks.
 suite() {
   local file
-  for file in tests/ops/test_kernel_listing.py $(grep -rl --include='test_*.py' 'mark\.cuda' tests | sort); do
-    run "suite_$(basename "$file" .py)" 300 "$python" -m pytest -q --tb=short --maxfail=20 -p no:cacheprovider "$file"
+  local pytest=("$python" -m pytest -q --tb=short --maxfail=20 -p no:cacheprovider)
+  run suite_test_kernel_listing 300 "${pytest[@]}" tests/ops/test_kernel_listing.py
+  for file in $(grep -rlE --include='test_*.py' 'mark\.cuda|device: OpDevice' tests | sort); do
+    run "suite_$(basename "$file" .py)" 300 "${pytest[@]}" -m cuda "$file"
   done
 }
 
@@ -88,9 +90,9 @@ compare() {
   PYTHONPATH="$PYTHONPATH:$site" run "$name" "$limit" "$python" benchmarks/bench_peers.py --device cuda:0 "$@"
 }
 
-# A 7B model with fp32 gradients takes 18 bytes a parameter, 113 GiB of 139: the rest decides over micro-batches.
-# At 10 bytes it takes 63 GiB.
-large=(--micro_batch_tokens 8192 --recompute gate_up) suffix=""
+# A 7B model with fp32 gradients and split masters takes 16 bytes a parameter, 100 GiB of 139: the rest decides over
+# micro-batches. At 10 bytes it takes 63 GiB.
+large=(--micro_batch_tokens 7168 --recompute none --master_dtype split) suffix=""
 narrow=(--grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split)
 if ((0 < device_gib && device_gib < 130)); then
   large=(--micro_batch_tokens 4096 --recompute gate_up "${narrow[@]}") suffix=_10_bytes
@@ -110,6 +112,9 @@ one_step() {
       bench step_1b_W1 --model llama-3.2-1b --workload W1
       bench "step_7b_W1$suffix" --model vicuna-7b --workload W1 "${large[@]}" \
         --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
+      too_large step_7b_W1_narrow ||
+        bench step_7b_W1_narrow --model vicuna-7b --workload W1 --micro_batch_tokens 16384 --recompute none "${narrow[@]}" \
+          --repeats 2 --steps 3
       ;;
     step_13b)  # 10 bytes a parameter: split masters, moments and gradients in bfloat16
       too_large step_13b ||
@@ -120,7 +125,7 @@ one_step() {
       bench "step_7b_W2$suffix" --model vicuna-7b --workload W2 "${large[@]}" --rows 128 --repeats 2 --steps 3
       too_large step_7b_W1_bfloat16_gradients ||
         bench step_7b_W1_bfloat16_gradients --model vicuna-7b --workload W1 --micro_batch_tokens 8192 \
-          --recompute selective --grad_dtype bfloat16 --repeats 2 --steps 3
+          --recompute none --grad_dtype bfloat16 --master_dtype split --repeats 2 --steps 3
       ;;
     peers)  # 24 conversations a step, each peer in its best setting that fits
       compare peers 500 --model llama-3.2-1b --workload W2 --peers fastchat liger trl --rows 24 --micro_batch 4 \

@@ -87,7 +87,7 @@ class Budget:
 
 
 def write(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], folder: Path) -> Path:
-    """folder/<name>.json: the rows, command, versions, hardware; prints where it is."""
+    """folder/<name>.json: the rows so far, command, versions, hardware. After each row: a run may be cut off."""
     record = {
         "name": name,
         "rows": [dict(row) for row in rows],
@@ -102,9 +102,9 @@ def write(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, A
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{len(rows)} rows in {path}")
-    return path
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(record, indent=1) + "\n")
+    return partial.replace(path)
 
 
 def show(row: Mapping[str, Any]) -> None:

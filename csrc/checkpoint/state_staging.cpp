@@ -46,10 +46,13 @@ void StateStaging::copy(const StatePart& live) {
 }
 
 int64_t staging_bytes(const StatePart& live) {
+  const at::Device device = device_of(live);
   int64_t sum = 0;
   for (const auto& state : live.states) {
-    sum += 4 * state.master.numel() + static_cast<int64_t>(state.exp_avg.nbytes()) +
-           static_cast<int64_t>(state.exp_avg_sq.nbytes());
+    sum += host_buffer_bytes(4 * state.master.numel(), device);
+    for (const auto* moment : {&state.exp_avg, &state.exp_avg_sq}) {
+      sum += host_buffer_bytes(static_cast<int64_t>(moment->nbytes()), device);
+    }
   }
   return sum;
 }

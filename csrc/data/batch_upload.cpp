@@ -12,6 +12,14 @@ namespace fastsft {
 
 BatchUpload::BatchUpload(at::Device device) : device_(device), stream_(side_stream(device)) {}
 
+// The blocks are given back in the order of the current stream, which an upload may not have
+// reached.
+BatchUpload::~BatchUpload() {
+  for (const Block& block : blocks_) {
+    for (const auto& event : block.copied) block_quietly(event);
+  }
+}
+
 void BatchUpload::reserve(int64_t bytes, size_t batches) {
   for (Block& block : blocks_) make_room(block, bytes, batches);
 }

@@ -19,6 +19,9 @@ namespace fastsft {
 class BatchUpload {
  public:
   explicit BatchUpload(at::Device device);
+  ~BatchUpload();
+  BatchUpload(const BatchUpload&) = delete;
+  BatchUpload& operator=(const BatchUpload&) = delete;
 
   // Makes both blocks for steps of up to `bytes` (batch_layout.h) in up to `batches` batches.
   void reserve(int64_t bytes, size_t batches);

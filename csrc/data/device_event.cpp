@@ -42,6 +42,14 @@ void DeviceEvent::synchronize(const char* what) const {
   if (event_) event_->synchronize();
 }
 
+void block_quietly(const DeviceEvent& event) noexcept {
+  try {
+    event.block();
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
 bool DeviceEvent::passed() const { return !event_ || event_->query(); }
 
 double DeviceEvent::milliseconds_since(const DeviceEvent& earlier) const {

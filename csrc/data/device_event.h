@@ -37,4 +37,7 @@ class DeviceEvent {
   std::optional<c10::Event> event_;
 };
 
+// event.block() for destructors: on a device that has failed nothing is left to wait for.
+void block_quietly(const DeviceEvent& event) noexcept;
+
 }  // namespace fastsft

@@ -1,5 +1,6 @@
 #include "model/causal_lm.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
@@ -93,7 +94,8 @@ void CausalLM::reserve(const MicroBatchShape& shape) {
   buffers_.reserve(shape);
   if (device_.is_cpu()) return;
   // One free piece of the caching allocator that what flash takes for a moment fits into.
-  at::empty({plan_flash_attention(config_, dtype_, shape)},
+  const bool deterministic = at::globalContext().deterministicAlgorithms();
+  at::empty({plan_flash_attention(config_, dtype_, shape, deterministic)},
             at::TensorOptions().dtype(at::kByte).device(device_));
 }
 

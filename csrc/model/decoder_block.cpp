@@ -87,8 +87,9 @@ class Block {
                            grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
-    norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters}, refs_.post_norm,
-                  refs_.gate_up, refs_.gate_up_adapters, a.gate_up, grad, gradient, stops);
+    norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters, context_.replay_gate_up},
+                  refs_.post_norm, refs_.gate_up, refs_.gate_up_adapters, a.gate_up, grad, gradient,
+                  stops);
   }
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
@@ -106,7 +107,7 @@ class Block {
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
-    norm_backward({a.input, a.normed1, a.rstd1, a.qkv_adapters}, refs_.input_norm, refs_.qkv,
+    norm_backward({a.input, a.normed1, a.rstd1, a.qkv_adapters, false}, refs_.input_norm, refs_.qkv,
                   refs_.qkv_adapters, grad_qkv, grad, gradient, stops);
   }
 
@@ -225,6 +226,7 @@ class Block {
   struct Normed {
     const at::Tensor &x, &normed, &rstd;
     const at::Tensor& adapters;  // what A made of `normed`
+    bool is_made;                // `normed` again in this backward
   };
 
   // Through y = rms_norm(x) W^T, adding to the stream's gradient unless that `stops`.
@@ -232,7 +234,7 @@ class Block {
                      const AdapterRefs& adapters, const at::Tensor& grad_y, const at::Tensor& grad,
                      UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
-    if (!context_.keep_products && is_read(matrix, adapters))
+    if (!context_.keep_products && !a.is_made && is_read(matrix, adapters))
       rms_norm(a.x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, a.normed,
                a.rstd);
     accumulate(gradient, matrix, grad_y, a.normed);

@@ -88,14 +88,17 @@ int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape,
 }
 
 int64_t plan_flash_attention(const ModelConfig& c, c10::ScalarType dtype,
-                             const MicroBatchShape& shape) {
-  constexpr int64_t kTile = 128;
+                             const MicroBatchShape& shape, bool deterministic) {
+  constexpr int64_t kTile = 128, kMultiprocessors = 192;  // Hopper has 132, no GPU more than this
   // As many conversations as there may be when their mean is a tile: shorter ones are rare.
   const int64_t padded = 2 * shape.tokens + kTile;
   const int64_t forward = shape.tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
   const int64_t grouped = c.num_heads == c.num_key_value_heads ? 0 : 2 * c.query_size();
   const int64_t gradients = shape.tokens * itemsize(dtype) * (c.qkv_size() + grouped);
-  return std::max(forward, gradients + 4 * padded * (c.query_size() + c.num_heads));
+  const int64_t conversations = shape.tokens / std::max<int64_t>(shape.longest, 1);
+  const int64_t blocks = std::max<int64_t>(conversations, 1) * c.num_heads;
+  const int64_t copies = deterministic ? (kMultiprocessors + blocks - 1) / blocks : 1;
+  return std::max(forward, gradients + 4 * padded * (copies * c.query_size() + c.num_heads));
 }
 
 }  // namespace fastsft

@@ -24,7 +24,9 @@ int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchShape& s
 
 // Bytes that flash attention takes on a GPU while it runs, at the most: in backward its gradients
 // before they are copied, and the query's in float32, every conversation with up to a tile more.
+// `deterministic`: blocks that share queries add to copies of that, of which there are enough for
+// every multiprocessor.
 int64_t plan_flash_attention(const ModelConfig& config, c10::ScalarType dtype,
-                             const MicroBatchShape& shape);
+                             const MicroBatchShape& shape, bool deterministic);
 
 }  // namespace fastsft

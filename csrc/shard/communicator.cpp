@@ -106,10 +106,6 @@ class GroupCommunicator : public Communicator {
     })->wait();
   }
 
-  void barrier() override {
-    start("barrier", trace::Lane::kGather, at::kCPU, [&] { return gather_->barrier(); })->wait();
-  }
-
  private:
   PendingPtr start(std::string name, trace::Lane lane, at::Device device,
                    const std::function<WorkPtr()>& enqueue) {
@@ -147,7 +143,6 @@ class AloneCommunicator : public Communicator {
     copy(whole, shard);
   }
   void broadcast_from_first(const at::Tensor&, const std::string&) override {}
-  void barrier() override {}
 
  private:
   static PendingPtr copy(const at::Tensor& to, const at::Tensor& from) {

@@ -42,7 +42,6 @@ class Communicator {
   virtual void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,
                                const std::string& what) = 0;
   virtual void broadcast_from_first(const at::Tensor& tensor, const std::string& what) = 0;
-  virtual void barrier() = 0;
 };
 
 // Two groups over the same ranks, by their c10d names, so that a gather never waits for a

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ops/accumulate/accumulate.h"
+
 namespace fastsft {
 namespace {
 
@@ -76,7 +78,7 @@ void ReducedGradients::finish_pending() {
     if (filled) sum.add_(local);
     begin_copies(pending_unit_, sum);
   } else if (filled) {
-    local.add_(sum);
+    accumulate(local, sum);
   } else {
     local.copy_(sum);
   }

@@ -28,6 +28,14 @@ StagedStates::StagedStates(const std::vector<UnitState>& states, at::Device devi
   }
 }
 
+// The slots are given back in the order of the current stream, which a copy may not have reached.
+StagedStates::~StagedStates() {
+  for (const auto& slot : slots_) {
+    block_quietly(slot.arrived);
+    block_quietly(slot.left);
+  }
+}
+
 UnitState StagedStates::on_device(size_t unit) {
   UnitState state = states_[unit];
   const int64_t size = state.end - state.begin;

@@ -19,6 +19,9 @@ class StagedStates {
  public:
   // `states` outlives this object. A master on `device` stays where it is.
   StagedStates(const std::vector<UnitState>& states, at::Device device, bool with_master);
+  ~StagedStates();
+  StagedStates(const StagedStates&) = delete;
+  StagedStates& operator=(const StagedStates&) = delete;
 
   // The unit's state on the device, for work that the current stream is given from now on; the
   // next unit begins to arrive. Units come in their order.

@@ -1,5 +1,7 @@
 #include "train/memory_plan.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -71,7 +73,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                 {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
-                          : plan_flash_attention(config, dtype, r.micro_batch);
+                          : plan_flash_attention(config, dtype, r.micro_batch,
+                                                 at::globalContext().deterministicAlgorithms());
   return plan;
 }
 

@@ -54,16 +54,21 @@ STATE = ("parameters", "gradients", "optimizer")
 def test_bytes_a_parameter(
     model: str, gib: float, narrow_gib: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """bf16 with fp32 master, moments and gradients takes 18 bytes a parameter.
+    """bf16 with fp32 master, moments and gradients takes 18 bytes a parameter, 16 with split masters.
 
     With bf16 gradients 16, and two whole units in fp32 through which they are reduced.
     """
     words = ["--model", str(CONFIGS / f"{model}.json"), "--bf16", "--memory", "1000GiB"]
+    split = planned(capsys, *words)["parts"]
+    words += ["--master_dtype", "float32"]
     wide, narrow = (
         planned(capsys, *words)["parts"],
         planned(capsys, *words, "--grad_dtype", "bfloat16")["parts"],
     )
     assert sum(wide[name] for name in STATE) / GIB == pytest.approx(gib, abs=0.5)
+    assert sum(split[name] for name in STATE) * 18 == pytest.approx(
+        16 * sum(wide[name] for name in STATE), rel=0.01
+    )
     shape = json.loads((CONFIGS / f"{model}.json").read_text())
     buffers = 2 * 4 * shape["vocab_size"] * shape["hidden_size"]
     if model.startswith("vicuna"):  # a block is larger than the embedding
@@ -104,7 +109,8 @@ def test_flags_of_training(vicuna: str, capsys: pytest.CaptureFixture[str]) -> N
 
     Each range of a unit is page-locked, in a power of two: 1/8 of 202.4M and of 131.1M elements of 4 bytes.
     """
-    words = ["--model", vicuna, "--world_size", "16", "--bf16", "--memory", "80GiB", "--fsdp"]
+    words = ["--model", vicuna, "--world_size", "16", "--bf16", "--master_dtype", "float32"]
+    words += ["--memory", "80GiB", "--fsdp"]
     machine = planned(capsys, *words, "hybrid_shard offload", "--local_world_size", "8")
     config = '{"hybrid_shard_size": 8, "cpu_offload": true}'
     assert planned(capsys, *words, "hybrid_shard", "--fsdp_config", config) == machine

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import reference
-from device_ops import DEVICE, agree, bits_equal
+from device_ops import OpDevice, bits_equal
 from tolerances import assert_close
 
-pytestmark = pytest.mark.cuda
 DTYPES = [torch.float32, torch.bfloat16]
 # (heads, key/value heads, head size): sizes that flash takes (8, 64, 128) and that it does not (10, 100).
 HEADS = [(4, 4, 8), (4, 2, 10), (8, 2, 64), (6, 1, 100), (4, 4, 128), (2, 1, 256)]
@@ -23,7 +22,7 @@ BOUNDARIES = [[0, 1], [0, 5, 5, 30, 31], [0, 47, 95, 144, 300], [0, 517]]
 @pytest.mark.parametrize("cu", BOUNDARIES, ids=str)
 @pytest.mark.parametrize("window", [0, 1, 40])
 def test_forward_and_backward(
-    dtype: torch.dtype, heads: int, kv_heads: int, dim: int, cu: list[int], window: int
+    device: OpDevice, dtype: torch.dtype, heads: int, kv_heads: int, dim: int, cu: list[int], window: int
 ) -> None:
     tokens, longest = cu[-1], max(end - begin for begin, end in pairwise(cu))
     qkv = torch.randn(tokens, (heads + 2 * kv_heads) * dim).to(dtype)
@@ -33,14 +32,14 @@ def test_forward_and_backward(
     expected = reference.attention(q, k, v, cu, window=window or None).flatten(1)
     expected.backward(grad_out.double())
     shape = (heads, kv_heads, dim**-0.5, window)
-    made = agree(
+    made = device.agree(
         "attention", qkv, boundaries, *shape, torch.zeros_like(grad_out), torch.zeros(heads, tokens), longest
     )
     assert_close(made[6], expected, name="out")
     assert exact.grad is not None
     torch.use_deterministic_algorithms(True)
     try:
-        made = agree(
+        made = device.agree(
             "attention_backward", grad_out, qkv, made[6], made[7], boundaries, *shape,
             torch.full_like(qkv, torch.nan), longest, kind="model",
         )  # fmt: skip
@@ -50,20 +49,23 @@ def test_forward_and_backward(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_an_unknown_longest_conversation_changes_nothing(dtype: torch.dtype) -> None:
-    qkv = torch.randn(90, 3 * 64).to(DEVICE, dtype)
-    boundaries = torch.tensor([0, 33, 90], dtype=torch.int32, device=DEVICE)
+def test_an_unknown_longest_conversation_changes_nothing(device: OpDevice, dtype: torch.dtype) -> None:
+    qkv = torch.randn(90, 3 * 64).to(device.place, dtype)
+    boundaries = torch.tensor([0, 33, 90], dtype=torch.int32, device=device.place)
     results = []
     for longest in (0, 57, 90):
-        out, lse = torch.zeros(90, 64, device=DEVICE, dtype=dtype), torch.zeros(1, 90, device=DEVICE)
-        torch.ops.fastsft.attention(qkv, boundaries, 1, 1, 0.125, 0, out, lse, longest)
+        out, lse = (
+            torch.zeros(90, 64, device=device.place, dtype=dtype),
+            torch.zeros(1, 90, device=device.place),
+        )
+        device.ops.attention(qkv, boundaries, 1, 1, 0.125, 0, out, lse, longest)
         results.append(out)
     assert bits_equal(results[0], results[1]) and bits_equal(results[0], results[2])
 
 
-def test_no_token() -> None:
+def test_no_token(device: OpDevice) -> None:
     empty = torch.empty(0, 24)
-    agree(
+    device.agree(
         "attention",
         empty,
         torch.zeros(1, dtype=torch.int32),
@@ -77,11 +79,11 @@ def test_no_token() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_large_scores_do_not_overflow(dtype: torch.dtype) -> None:
+def test_large_scores_do_not_overflow(device: OpDevice, dtype: torch.dtype) -> None:
     qkv = (60 * torch.randn(70, 3 * 64)).to(dtype)
     shape = (1, 1, 0.125, 0)
     cu = torch.tensor([0, 70], dtype=torch.int32)
-    made = agree(
+    made = device.agree(
         "attention", qkv, cu, *shape, torch.zeros(70, 64).to(dtype), torch.zeros(1, 70), 70, kind="model"
     )
     assert made[6].isfinite().all() and made[7].isfinite().all()

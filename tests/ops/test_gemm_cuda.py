@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import reference
-from device_ops import agree
+from device_ops import OpDevice
 from tolerances import assert_close
 
-pytestmark = pytest.mark.cuda
+# cuBLASLt is not ours: there is nothing of it that a CPU could run.
+pytestmark = [pytest.mark.cuda, pytest.mark.parametrize("device", ["cuda"], indirect=True)]
 DTYPES = [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)]
 both_ways = pytest.mark.parametrize(
     "transpose_a,transpose_b", [(False, True), (False, False), (True, False), (True, True)]
@@ -21,6 +22,7 @@ both_ways = pytest.mark.parametrize(
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 5, 3), (65, 130, 17), (512, 768, 1024), (33, 4096, 4096)])
 def test_products(
+    device: OpDevice,
     dtype: torch.dtype,
     out_dtype: torch.dtype,
     transpose_a: bool,
@@ -33,60 +35,67 @@ def test_products(
     b = torch.randn((n, k) if transpose_b else (k, n)).to(dtype)
     out = torch.randn(m, n).to(out_dtype) if beta else torch.full((m, n), torch.nan).to(out_dtype)
     expected = reference.gemm(a.double(), b.double(), transpose_a=transpose_a, transpose_b=transpose_b)
-    made = agree("gemm", a, b, out, transpose_a, transpose_b, beta)[2]
+    made = device.agree("gemm", a, b, out, transpose_a, transpose_b, beta)[2]
     assert_close(made, expected + (out.double() if beta else 0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("offset", [0, 1, 8])
-def test_strided_rows_at_any_address(dtype: torch.dtype, offset: int) -> None:
+def test_strided_rows_at_any_address(device: OpDevice, dtype: torch.dtype, offset: int) -> None:
     a, b = torch.randn(40, 96).to(dtype)[:, offset : offset + 64], torch.randn(64, 48).to(dtype)
     whole = torch.zeros(40, 80)
-    whole_cuda, a_cuda = whole.cuda(), torch.randn(40, 96).to("cuda", dtype)[:, offset : offset + 64]
+    whole_cuda, a_cuda = (
+        whole.to(device.place),
+        torch.randn(40, 96).to(device.place, dtype)[:, offset : offset + 64],
+    )
     a_cuda.copy_(a)
-    torch.ops.fastsft.gemm(a_cuda, b.cuda(), whole_cuda[:, offset : offset + 48], False, False, 0.0)
+    device.ops.gemm(a_cuda, b.to(device.place), whole_cuda[:, offset : offset + 48], False, False, 0.0)
     whole[:, offset : offset + 48] = a.float() @ b.float()
     assert_close(whole_cuda.cpu(), whole)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
-def test_an_empty_sum_is_beta_times_out(beta: float) -> None:
+def test_an_empty_sum_is_beta_times_out(device: OpDevice, beta: float) -> None:
     out = torch.ones(3, 4)
     assert torch.equal(
-        agree("gemm", torch.empty(0, 3), torch.empty(0, 4), out, True, False, beta)[2], beta * out
+        device.agree("gemm", torch.empty(0, 3), torch.empty(0, 4), out, True, False, beta)[2], beta * out
     )
-    agree("gemm", torch.empty(0, 3), torch.empty(3, 4), torch.empty(0, 4), False, False, beta)
+    device.agree("gemm", torch.empty(0, 3), torch.empty(3, 4), torch.empty(0, 4), False, False, beta)
 
 
-def test_float32_products_do_not_use_tf32_unless_asked() -> None:
-    a, b, out = torch.randn(256, 1024).cuda(), torch.randn(1024, 256).cuda(), torch.empty(256, 256).cuda()
+def test_float32_products_do_not_use_tf32_unless_asked(device: OpDevice) -> None:
+    a, b, out = (
+        torch.randn(256, 1024).to(device.place),
+        torch.randn(1024, 256).to(device.place),
+        torch.empty(256, 256).to(device.place),
+    )
     expected = a.double() @ b.double()
-    torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)
+    device.ops.gemm(a, b, out, False, False, 0.0)
     assert_close(out, expected)
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         torch.backends.cuda.matmul.allow_tf32 = True
-        torch.ops.fastsft.gemm(a, b, out, False, False, 0.0)
+        device.ops.gemm(a, b, out, False, False, 0.0)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
     error = ((out - expected).norm() / expected.norm()).item()
     assert 1e-5 < error < 2e-3
 
 
-def test_every_candidate_is_right_and_the_choice_is_kept() -> None:
+def test_every_candidate_is_right_and_the_choice_is_kept(device: OpDevice) -> None:
     a, b, out = (
-        torch.randn(384, 512).bfloat16().cuda(),
-        torch.randn(640, 512).bfloat16().cuda(),
-        torch.zeros(384, 640).cuda(),
+        torch.randn(384, 512).bfloat16().to(device.place),
+        torch.randn(640, 512).bfloat16().to(device.place),
+        torch.zeros(384, 640).to(device.place),
     )
     expected = a.double() @ b.double().T
-    count = torch.ops.fastsft.gemm_candidate(a, b, out, False, True, 0.0, 0)
+    count = device.ops.gemm_candidate(a, b, out, False, True, 0.0, 0)
     assert count >= 1
     for index in range(count):
-        torch.ops.fastsft.gemm_candidate(a, b, out.fill_(torch.nan), False, True, 0.0, index)
+        device.ops.gemm_candidate(a, b, out.fill_(torch.nan), False, True, 0.0, index)
         assert_close(out, expected, name=f"candidate {index}")
         again = torch.empty_like(out)
-        torch.ops.fastsft.gemm(a, b, again, False, True, 0.0)
+        device.ops.gemm(a, b, again, False, True, 0.0)
         assert torch.equal(again, out)
     with pytest.raises(ValueError, match=f"candidate {count} of {count}"):
-        torch.ops.fastsft.gemm_candidate(a, b, out, False, True, 0.0, count)
+        device.ops.gemm_candidate(a, b, out, False, True, 0.0, count)

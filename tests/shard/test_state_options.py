@@ -56,11 +56,12 @@ def test_other_dtypes_are_refused(change: dict[str, str], message: str) -> None:
 
 
 def test_flags_are_fields_of_the_core() -> None:
-    """Their defaults are the core's, and it takes every choice."""
+    """Their defaults are the core's or follow from --bf16, and it takes every choice."""
     assert set(STATE_FLAGS) < STATE_OPTIONS
     fields = {field.name: field.default for field in dataclasses.fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
-        assert getattr(_C.StateOptions(), name) == fields[name] == choices[0]
+        assert fields[name] == (None if name == "master_dtype" else choices[0])
+        assert getattr(_C.StateOptions(), name) == choices[0]
         for choice in choices:
             assert getattr(_C.StateOptions(**{name: choice}), name) == choice
 
@@ -73,3 +74,15 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
     )
     expected = {"strategy": strategy, "compute_dtype": "bfloat16", "offload": True, **flags}
     assert values_of(state_options(args)) == expected
+
+
+@pytest.mark.parametrize(
+    ("bf16", "given", "expected"),
+    [(True, None, "split"), (False, None, "float32"), (True, "float32", "float32")],
+)
+def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | None, expected: str) -> None:
+    args = types.SimpleNamespace(
+        bf16=bf16, world_size=1, sharding_strategy="no_shard", offload=False, grad_dtype="float32",
+        optim_dtype="float32", master_dtype=given,
+    )  # fmt: skip
+    assert state_options(args).master_dtype == expected

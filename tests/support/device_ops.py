@@ -1,35 +1,79 @@
-"""An op on the GPU against the same op on the CPU, and against itself: every GPU test begins with this."""
+"""An op on its device against the same op on the CPU, and against itself: what tests of CUDA ops begin with.
+
+The device is a GPU, or the CPU on which the same kernels run (tests/cuda_on_cpu): the fixture `device` of
+tests/ops gives both in turn.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cuda_on_cpu.emulation import Order, emulation
 from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
-from tolerances import assert_close
+from tolerances import assert_close, relative_error
 
-DEVICE = "cuda"
+TWO_ORDERS = (Order.FORWARD, Order.WARP_AHEAD_RANDOM)
 
 
-def agree(name: str, *args: Any, kind: str = "op") -> list[Any]:
-    """Runs torch.ops.fastsft.<name> twice on the GPU and once on the CPU, each on copies of `args`.
+class OpDevice:
+    """Where ops run: torch's name of the `place` of their tensors, and the ops themselves.
 
-    `args` are given on the CPU. All tensors, overwritten ones included, must be equal to the bit between the
-    two runs on the GPU, and within the tolerance `kind` of their dtype between GPU and CPU. Returns the
-    arguments after the first run, moved to the CPU.
+    `before_runs`: what is done before each run of `agree`, one entry a run.
     """
-    first, second, host = copies(args, DEVICE), copies(args, DEVICE), copies(args, "cpu")
-    for arguments in (first, second, host):
-        getattr(torch.ops.fastsft, name)(*arguments)
-    first, second = copies(first, "cpu"), copies(second, "cpu")
-    for index, (one, two, expected) in enumerate(zip(first, second, host, strict=True)):
-        if isinstance(one, Tensor) and one.is_floating_point():
-            assert bits_equal(one, two), f"{name}: argument {index} differs from run to run"
-            if not bits_equal(one, expected):  # equal ones may hold NaN, which is never close
-                assert_close(one, expected, kind, f"{name}: argument {index} against the CPU")
-    return first
+
+    def __init__(self, place: str, ops: Any, before_runs: Sequence[Callable[[], None]]) -> None:
+        self.place = place
+        self.ops = ops
+        self._before_runs = before_runs
+
+    def agree(self, name: str, *args: Any, kind: str = "op", sums_within: float | None = None) -> list[Any]:
+        """Runs the op `name` here, each time on copies of `args`, and once as the CPU's own op.
+
+        `args` are given on the CPU. All tensors, overwritten ones included, must be equal to the bit between
+        the runs, and within the tolerance `kind` of their dtype of the CPU's. `sums_within` is the relative
+        error of float64 arguments that are sums of float32 terms: those have not the accuracy of float64.
+        Returns the arguments after the first run, moved to the CPU.
+        """
+        runs = [self._run(name, args, before) for before in self._before_runs]
+        host = copies(args, "cpu")
+        getattr(torch.ops.fastsft, name)(*host)
+        for index, (first, *others, expected) in enumerate(zip(*runs, host, strict=True)):
+            if not isinstance(first, Tensor) or not first.is_floating_point():
+                continue
+            for other in others:
+                assert bits_equal(first, other), f"{name}: argument {index} differs from run to run"
+            if bits_equal(first, expected):  # they may hold NaN, which is never close
+                continue
+            if sums_within is not None and first.dtype == torch.float64:
+                assert relative_error(first, expected) <= sums_within, f"{name}: argument {index}"
+            else:
+                assert_close(first, expected, kind, f"{name}: argument {index} against the CPU")
+        return runs[0]
+
+    def _run(self, name: str, args: tuple[Any, ...], before: Callable[[], None]) -> list[Any]:
+        before()
+        arguments = copies(args, self.place)
+        getattr(self.ops, name)(*arguments)
+        return copies(arguments, "cpu")
+
+
+def gpu() -> OpDevice:
+    """The current GPU; two runs."""
+    return OpDevice("cuda", torch.ops.fastsft, (lambda: None, lambda: None))
+
+
+def kernels_on_cpu(orders: Sequence[Order] = TWO_ORDERS) -> OpDevice:
+    """The kernels on the CPU; each run in another order of threads, with other contents of shared memory."""
+    emulated = emulation()
+
+    def before(index: int, order: Order) -> Callable[[], None]:
+        return lambda: emulated.schedule(order, seed=index + 1, pattern=(0xFF, 0x7F, 0x00)[index % 3])
+
+    return OpDevice("cpu", emulated.ops, [before(i, order) for i, order in enumerate(orders)])
 
 
 def copies(args: tuple[Any, ...] | list[Any], device: str) -> list[Any]:
@@ -44,8 +88,11 @@ def copies(args: tuple[Any, ...] | list[Any], device: str) -> list[Any]:
 
 
 def copy(tensor: Tensor, device: str) -> Tensor:
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-    return made.copy_(tensor)
+    """With the strides of `tensor`, and like it off an address of 64 bytes."""
+    begin = tensor.storage_offset() % (64 // tensor.element_size())
+    size = begin + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    flat = torch.empty(size if tensor.numel() else begin, dtype=tensor.dtype, device=device)
+    return flat.as_strided(tensor.shape, tensor.stride(), begin).copy_(tensor)
 
 
 def bits_equal(one: Tensor, two: Tensor) -> bool:

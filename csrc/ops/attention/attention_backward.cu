@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(128) query_kernel(AttentionBackwardArgs args) 
   float *grad_out = values + Tile::kTileFloats, *ds = grad_out + Tile::kTileFloats;
   const AttentionArgs& a = args.forward;
   const Conversation c(a);
-  const int64_t first = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * Tile::kRows;
+  const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * Tile::kRows;
   if (first >= c.length) return;
   const Head<T> head = head_of<T>(args, c, static_cast<int>(blockIdx.z));
   load_tile<kDim>(head.queries, a.row(), first, c.length, a.head_dim, tiles);
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(128) key_kernel(AttentionBackwardArgs args) {
   extern __shared__ float tiles[];
   const AttentionArgs& a = args.forward;
   const Conversation c(a);
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * Tile::kRows;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * Tile::kRows;
   if (first >= c.length) return;
   const int kv = static_cast<int>(blockIdx.z), group = a.num_heads / a.num_key_value_heads;
   const Head<T> head = head_of<T>(args, c, kv * group);

@@ -38,11 +38,15 @@ cuda::AttentionArgs tiled_args(const at::Tensor& qkv, const at::Tensor& cu_seqle
   const int64_t head_dim = head_dim_of(qkv, num_heads, num_key_value_heads);
   TORCH_CHECK_VALUE(head_dim <= cuda::kTiledMaxHeadDim, "attention: head_dim is ", head_dim,
                     ", the CUDA kernels take at most ", cuda::kTiledMaxHeadDim);
+  const int64_t conversations = cu_seqlens.size(0) - 1;
+  TORCH_CHECK_VALUE(conversations <= cuda::kTiledMaxConversations, "attention: ", conversations,
+                    " conversations, the CUDA kernels take at most ", cuda::kTiledMaxConversations,
+                    " in one call; use smaller micro-batches");
   return {.qkv = qkv.data_ptr(),
           .cu_seqlens = cu_seqlens.data_ptr<int32_t>(),
           .tokens = qkv.size(0),
           .max_seqlen = longest(qkv, max_seqlen),
-          .conversations = static_cast<int>(cu_seqlens.size(0) - 1),
+          .conversations = static_cast<int>(conversations),
           .num_heads = static_cast<int>(num_heads),
           .num_key_value_heads = static_cast<int>(num_key_value_heads),
           .head_dim = static_cast<int>(head_dim),

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(128) forward_kernel(AttentionArgs args, T* out
   float *queries = shared, *other = queries + Tile::kTileFloats;
   float* probabilities = other + Tile::kTileFloats;
   const Conversation c(args);
-  const int64_t first = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * Tile::kRows;
+  const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * Tile::kRows;
   if (first >= c.length) return;
   const int head = static_cast<int>(blockIdx.z), dim = args.head_dim;
   const int kv = head / (args.num_heads / args.num_key_value_heads);

@@ -34,7 +34,7 @@ struct Conversation {
   int64_t begin, length;
 
   __device__ Conversation(const AttentionArgs& args)
-      : begin(args.cu_seqlens[blockIdx.x]), length(args.cu_seqlens[blockIdx.x + 1] - begin) {}
+      : begin(args.cu_seqlens[blockIdx.y]), length(args.cu_seqlens[blockIdx.y + 1] - begin) {}
 };
 
 __device__ inline bool visible(int64_t query, int64_t key, int64_t window) {
@@ -137,14 +137,14 @@ void dispatch_head(Dtype dtype, int head_dim, const Launch& launch) {
     of_dtype.template operator()<bfloat16>();
 }
 
-// A block for every conversation, tile of the longest one, and head; those past the end of a
-// shorter conversation return at once.
+// A block for every tile of the longest conversation, conversation, and head; those past the end of
+// a shorter conversation return at once. Tiles lie on x, which holds 2^31 - 1 of them; y and z hold
+// 65,535.
 template <int kDim>
 dim3 attention_grid(const AttentionArgs& args, int heads) {
   constexpr int kRows = Tiling<kDim>::kRows;
-  return dim3(static_cast<unsigned>(args.conversations),
-              static_cast<unsigned>((args.max_seqlen + kRows - 1) / kRows),
-              static_cast<unsigned>(heads));
+  return dim3(static_cast<unsigned>((args.max_seqlen + kRows - 1) / kRows),
+              static_cast<unsigned>(args.conversations), static_cast<unsigned>(heads));
 }
 
 // More than 48 KiB of shared memory must be asked for.

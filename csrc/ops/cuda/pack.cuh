@@ -66,4 +66,13 @@ __device__ inline void store_floats(float* to, const float* values) {
   for (int i = 0; i < kWidth; i += kStep) store_pack<kStep>(to + i, values + i);
 }
 
+template <int kWidth>
+__device__ inline void store_wide(float* to, const float* values) {
+  store_floats<kWidth>(to, values);
+}
+template <int kWidth>
+__device__ inline void store_wide(bfloat16* to, const float* values) {
+  store_pack<kWidth>(to, values);
+}
+
 }  // namespace fastsft::cuda

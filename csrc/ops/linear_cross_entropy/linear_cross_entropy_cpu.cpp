@@ -56,7 +56,8 @@ void linear_cross_entropy_cpu(
     scale_gradient(grad_low_rank_weight, low_rank_beta);
     return;
   }
-  const LogitsWorkspace buffers = logits_workspace(workspace, hidden, step, weight.size(0));
+  const LogitsWorkspace buffers =
+      logits_workspace(workspace, hidden, step, weight.size(0), TokenLosses::kNone);
   for (int64_t begin = 0; begin < tokens; begin += step) {
     const int64_t count = std::min(step, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count),

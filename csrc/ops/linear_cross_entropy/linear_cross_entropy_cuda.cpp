@@ -47,7 +47,8 @@ void linear_cross_entropy_cuda(
     return;
   }
   const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
-  const LogitsWorkspace chunks = logits_workspace(workspace, hidden, plan.rows, plan.stride);
+  const LogitsWorkspace chunks =
+      logits_workspace(workspace, hidden, plan.rows, plan.stride, TokenLosses::kKept);
   for (int64_t begin = 0; begin < tokens; begin += plan.rows) {
     const int64_t count = std::min(plan.rows, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count);

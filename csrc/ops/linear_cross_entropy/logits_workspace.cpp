@@ -18,8 +18,8 @@ struct Places {
   int64_t logits, grad_logits, end;
 };
 
-Places places(at::DeviceType device, at::ScalarType dtype, int64_t tokens, int64_t elements) {
-  const int64_t logits = device == at::kCPU ? 0 : aligned(8 * tokens);
+Places places(TokenLosses losses, at::ScalarType dtype, int64_t tokens, int64_t elements) {
+  const int64_t logits = losses == TokenLosses::kNone ? 0 : aligned(8 * tokens);
   const int64_t grad = logits + aligned(4 * elements);
   const auto size = static_cast<int64_t>(c10::elementSize(dtype));
   return {logits, grad, grad + (dtype == at::kFloat ? 0 : aligned(size * elements))};
@@ -37,17 +37,17 @@ int64_t logits_workspace_bytes(at::DeviceType device, at::ScalarType dtype, int6
                                int64_t tokens) {
   if (device == at::kCPU) {
     const int64_t rows = std::min(tokens, cpu::logit_chunk_limit(vocab));
-    return places(device, dtype, tokens, rows * vocab).end;
+    return places(TokenLosses::kNone, dtype, tokens, rows * vocab).end;
   }
   const cuda::LogitsPlan plan = cuda::largest_logits(tokens, vocab);
-  return places(device, dtype, tokens, plan.rows * plan.stride).end;
+  return places(TokenLosses::kKept, dtype, tokens, plan.rows * plan.stride).end;
 }
 
 LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at::Tensor& hidden,
-                                 int64_t rows, int64_t stride) {
+                                 int64_t rows, int64_t stride, TokenLosses losses) {
   const at::ScalarType dtype = hidden.scalar_type();
   const int64_t tokens = hidden.size(0);
-  const Places at = places(hidden.device().type(), dtype, tokens, rows * stride);
+  const Places at = places(losses, dtype, tokens, rows * stride);
   require(!lent || lent->numel() >= at.end, "linear_cross_entropy: workspace has ",
           lent ? lent->numel() : 0, " bytes, expected at least ", at.end);
   const at::Tensor bytes = lent ? *lent : at::empty({at.end}, hidden.options().dtype(at::kByte));
@@ -55,7 +55,8 @@ LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at
   result.logits = part(bytes, at.logits, at::kFloat, rows, stride);
   result.grad_logits =
       dtype == at::kFloat ? result.logits : part(bytes, at.grad_logits, dtype, rows, stride);
-  if (at.logits > 0) result.losses = part(bytes, 0, at::kDouble, 1, tokens).view({tokens});
+  if (losses == TokenLosses::kKept)
+    result.losses = part(bytes, 0, at::kDouble, 1, tokens).view({tokens});
   return result;
 }
 

@@ -8,15 +8,18 @@ namespace fastsft {
 
 // What linear_cross_entropy computes a chunk of tokens in.
 struct LogitsWorkspace {
-  at::Tensor losses;       // [tokens] float64; CUDA only
+  at::Tensor losses;       // [tokens] float64; where asked for
   at::Tensor logits;       // [rows, stride] float32
   at::Tensor grad_logits;  // [rows, stride]: the logits in float32, else next to them
 };
 
+// Whether the losses of single tokens are kept: the CUDA kernels add them up at the end.
+enum class TokenLosses { kNone, kKept };
+
 // Parts of `lent` (uint8), which is large enough by the function below (std::invalid_argument
 // otherwise), or of new memory.
 LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at::Tensor& hidden,
-                                 int64_t rows, int64_t stride);
+                                 int64_t rows, int64_t stride, TokenLosses losses);
 
 // Bytes that are enough for any batch of up to `tokens` labelled tokens. `dtype` of the hidden
 // states.

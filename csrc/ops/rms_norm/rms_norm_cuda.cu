@@ -45,8 +45,8 @@ __device__ void write_normed(const RmsNormArgs& args, int64_t row, int64_t colum
   store_pack<kWidth>(static_cast<T*>(args.out) + row * args.hidden + column, out);
 }
 
-template <typename T, int kWidth, int kPacks>
-__global__ void __launch_bounds__(1024) forward_kernel(RmsNormArgs args) {
+template <typename T, int kWidth, int kPacks, int kMaxThreads>
+__global__ void __launch_bounds__(kMaxThreads) forward_kernel(RmsNormArgs args) {
   const int64_t row = first_row();
   if (row >= args.rows) return;  // whole warps: a block of one row never leaves here
   float values[kPacks][kWidth], squares = 0;
@@ -145,8 +145,8 @@ __device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
 
 // Each row of threads takes every (blocks * rows_per_block)-th row and keeps its own sum of the
 // weight gradient.
-template <typename T, int kWidth, int kPacks>
-__global__ void __launch_bounds__(1024) backward_kernel(RmsNormBackwardArgs args) {
+template <typename T, int kWidth, int kPacks, int kMaxThreads>
+__global__ void __launch_bounds__(kMaxThreads) backward_kernel(RmsNormBackwardArgs args) {
   float part[kPacks][kWidth] = {};
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
   for (int64_t row = first_row(); row < args.rows; row += step) {
@@ -189,6 +189,23 @@ dim3 threads_of(const RowPlan& plan) {
   return dim3(static_cast<unsigned>(plan.threads), static_cast<unsigned>(plan.rows_per_block));
 }
 
+// Calls launch<kPacks, kMaxThreads>() with the smallest bound that holds the block: with the bound
+// of 1024 threads the compiler spills what small blocks have registers for.
+template <typename Launch>
+void dispatch_block(const RowPlan& plan, const Launch& launch) {
+  const int threads = plan.threads * plan.rows_per_block;
+  if (plan.packs == 2 && threads <= 128)
+    launch.template operator()<2, 128>();
+  else if (plan.packs == 2 && threads <= 512)
+    launch.template operator()<2, 512>();
+  else if (plan.packs == 2)
+    launch.template operator()<2, 1024>();
+  else if (threads <= 128)
+    launch.template operator()<4, 128>();
+  else
+    launch.template operator()<4, 1024>();
+}
+
 }  // namespace
 
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
@@ -197,12 +214,13 @@ void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) 
       static_cast<unsigned>(blocks_for(args.rows, args.plan.rows_per_block, int64_t{1} << 31));
   const dim3 threads = threads_of(args.plan);
   dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
-    if (args.plan.packs == 2)
-      forward_kernel<T, kWidth, 2><<<blocks, threads, 0, stream>>>(args);
-    else if (args.plan.packs == 4)
-      forward_kernel<T, kWidth, 4><<<blocks, threads, 0, stream>>>(args);
-    else
+    if (args.plan.packs == 0) {
       wide_forward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
+      return;
+    }
+    dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
+      forward_kernel<T, kWidth, kPacks, kMaxThreads><<<blocks, threads, 0, stream>>>(args);
+    });
   });
 }
 
@@ -211,12 +229,13 @@ void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cuda
   const auto blocks = static_cast<unsigned>(args.blocks);
   const dim3 threads = threads_of(args.plan);
   dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
-    if (args.plan.packs == 2)
-      backward_kernel<T, kWidth, 2><<<blocks, threads, 0, stream>>>(args);
-    else if (args.plan.packs == 4)
-      backward_kernel<T, kWidth, 4><<<blocks, threads, 0, stream>>>(args);
-    else
+    if (args.plan.packs == 0) {
       wide_backward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
+      return;
+    }
+    dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
+      backward_kernel<T, kWidth, kPacks, kMaxThreads><<<blocks, threads, 0, stream>>>(args);
+    });
   });
 }
 

@@ -47,10 +47,10 @@ class PrecisionArguments:
         "float32",
         "dtype of AdamW's moments; bfloat16, rounded stochastically, saves 4 bytes a parameter",
     )
-    master_dtype: Literal["float32", "split"] = used(
-        "float32",
-        "masters of --bf16 True: split keeps the 16 bits that the bfloat16 weights lack, the same numbers in "
-        "2 bytes less a parameter",
+    master_dtype: Literal["float32", "split"] | None = used(
+        None,
+        "masters of --bf16 True, where split is the default: it keeps the 16 bits that the bfloat16 weights "
+        "lack, the same numbers in 2 bytes less a parameter",
     )
     torch_compile: bool = inert(False, "torch.compile", _COMPILED)
     torch_compile_backend: str | None = inert(None, "its back end", _COMPILED)
@@ -74,9 +74,17 @@ STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
 
 
 def state_flag_choices() -> dict[str, tuple[str, ...]]:
-    """Values of each of STATE_FLAGS: the first is the default, the last takes the fewest bytes."""
+    """Values of each of STATE_FLAGS: the first is the core's default, the last takes the fewest bytes."""
     hints = get_type_hints(PrecisionArguments)
-    return {name: get_args(hints[name]) for name in STATE_FLAGS}
+    settled = {name: [hint for hint in get_args(hints[name]) if get_args(hint)] for name in STATE_FLAGS}
+    return {name: get_args(hints[name] if not kinds else kinds[0]) for name, kinds in settled.items()}
+
+
+def state_flags(args: Any) -> dict[str, str]:
+    """The value of each of STATE_FLAGS; a master_dtype of None is "split" with --bf16 True: the same numbers."""
+    flags = {name: getattr(args, name) for name in STATE_FLAGS}
+    default = "split" if args.bf16 else "float32"
+    return {**flags, "master_dtype": flags["master_dtype"] or default}
 
 
 def check_formats(args: Any) -> None:

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fastsft.arguments.precision import STATE_FLAGS
 from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import what_counts
@@ -27,7 +26,7 @@ _WARN = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
     "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
-    *STATE_FLAGS, "logging_steps", "eval_steps", "save_steps",
+    "grad_dtype", "optim_dtype", "logging_steps", "eval_steps", "save_steps",
 )  # fmt: skip
 # transformers takes these from the file of the optimizer.
 _OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")

@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
-from fastsft.arguments.precision import state_flag_choices
+from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.causal_lm import model_config, stretch_positions
@@ -36,8 +37,9 @@ def _parser() -> argparse.ArgumentParser:
         "--bf16", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="bfloat16 compute over fp32 weights",
     )  # fmt: skip
+    defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
-        parser.add_argument(f"--{name}", choices=choices, default=choices[0], help="as in training")
+        parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument("--model_max_length", type=int, default=2048, help="longest conversation in tokens")

@@ -104,13 +104,17 @@ class MemoryPlan:
     def staging(self) -> int:
         """Bytes of host memory that this rank copies its part of a checkpoint to; not in `total`.
 
-        Where they are not there, training waits for saves instead (checkpoint/saver.py).
+        They are those of offloaded float32 masters and moments: with a GPU page-locked, and each piece a
+        power of two. Where they are not there, training waits for saves instead (checkpoint/saver.py).
         """
-        setting, dtype = self.setting, self.setting.state.optim_dtype
-        alone = Setting(setting.config_json, adapters=setting.adapters).with_state(optim_dtype=dtype)
-        width = 4 if dtype == "float32" else 2
-        elements = plan_memory(alone, "none", 0, Workload()).parts["optimizer"] // (2 * width)
-        return int(elements * (4 + 2 * width)) // setting.world_size
+        held = self.setting.with_state(
+            strategy="full_shard", compute_dtype="bfloat16", master_dtype="float32", offload=True
+        )
+        on_host, on_device = (
+            plan_memory(replace(setting, node_size=0), "none", 0, Workload())
+            for setting in (held, held.with_state(offload=False))
+        )
+        return on_host.parts["optimizer on the host"] + on_host.host - on_device.host
 
 
 def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workload) -> MemoryPlan:
@@ -263,7 +267,9 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
             if strategy != state.strategy:
                 yield fsdp_flag(strategy, state.offload), sharded(strategy, setting.world_size)
     if state.compute_dtype == "float32":
-        yield "--bf16 True", planned(setting.with_state(compute_dtype="bfloat16"))
+        yield "--bf16 True", planned(setting.with_state(compute_dtype="bfloat16", master_dtype="split"))
+    if state.compute_dtype == "bfloat16" and state.master_dtype == "float32":
+        yield "--master_dtype split", planned(setting.with_state(master_dtype="split"))
     if state.grad_dtype == "float32":
         yield "--grad_dtype bfloat16", planned(setting.with_state(grad_dtype="bfloat16"))
     narrow: dict[str, Any] = {name: choices[-1] for name, choices in state_flag_choices().items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.precision import STATE_FLAGS
+from fastsft.arguments.precision import state_flags
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -19,7 +19,7 @@ def state_options(args: Any) -> _C.StateOptions:
         strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
         compute_dtype="bfloat16" if args.bf16 else "float32",
         offload=args.offload,
-        **{name: getattr(args, name) for name in STATE_FLAGS},
+        **state_flags(args),
     )
 
 

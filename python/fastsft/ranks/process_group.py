@@ -121,6 +121,15 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Any:
     return call.hold(timeout_seconds)
 
 
+def _options_of(backend: str) -> Any:
+    """NCCL's kernels go before waves of a product that wait for multiprocessors; gloo has no such options."""
+    if backend != "nccl":
+        return None
+    import torch.distributed as dist
+
+    return dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+
+
 def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     place = launch()
     if place.world_size == 1:
@@ -137,7 +146,9 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
 
     def group(ranks: list[int]) -> str:
         _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
-        made = dist.new_group(ranks, backend=backend, timeout=timeout + slack)
+        made = dist.new_group(
+            ranks, backend=backend, timeout=timeout + slack, pg_options=_options_of(backend)
+        )
         return str(getattr(made, "group_name", ""))  # a group without this rank has none
 
     everyone = list(range(place.world_size))

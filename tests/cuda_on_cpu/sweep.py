@@ -1,0 +1,126 @@
+"""Small calls of every CUDA op that reach every instance of every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import reference
+
+FLOATS = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op and its arguments, for OpDevice.agree with `options`."""
+
+    op: str
+    args: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> str:
+        """What tells calls of one op apart."""
+        texts = (f"{tuple(a.shape)} {a.dtype}" for a in self.args if isinstance(a, Tensor))
+        return ", ".join(texts).replace("torch.", "")
+
+
+def calls() -> Iterator[Call]:
+    """Every call; random numbers are drawn as it goes on."""
+    for group in (norms, rows, embeddings, losses, optimizer, attention):
+        yield from group()
+
+
+def norms() -> Iterator[Call]:
+    # Accesses of a row: two and four a thread of a warp, of blocks of up to 128, 512 and 1,024 threads, and
+    # more than those hold. The last two have more rows than there are blocks: the backward pass goes round a
+    # loop that has barriers in it.
+    for dtype, accesses in product(FLOATS, (33, 99, 201, 261, 1501, 3001, 4101)):
+        for hidden in (accesses, 16 // dtype.itemsize * accesses) if accesses < 4096 else (accesses,):
+            yield from rms_norm(dtype, 5, hidden)
+    yield from rms_norm(torch.float32, 520, 1032)
+    yield from rms_norm(torch.float32, 514, 4101)
+    for dtype, dim in product(FLOATS, (16, 10, 256)):
+        x, grad = (torch.randn(37, 4 * dim).to(dtype) for _ in range(2))
+        weight, rstd = torch.randn(2, dim).to(dtype), torch.rand(37, 3) + 0.5
+        yield Call("qk_norm", (x, weight, 2, 1, 1e-6, torch.zeros_like(x), rstd))
+        yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, torch.randn(2, dim), 1.0))
+
+
+def rms_norm(dtype: torch.dtype, tokens: int, hidden: int) -> Iterator[Call]:
+    x, grad, stream = (torch.randn(tokens, hidden).to(dtype) for _ in range(3))
+    weight, rstd = torch.randn(hidden).to(dtype), torch.rsqrt(x.float().square().mean(-1) + 1e-5)
+    if tokens < 512:
+        yield Call("rms_norm", (x, stream, weight, 1e-5, stream, torch.zeros_like(x), rstd))
+    yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, torch.randn(hidden), 1.0))
+
+
+def rows() -> Iterator[Call]:
+    for dtype, dim in product(FLOATS, (64, 10)):
+        x, positions = torch.randn(21, 3 * dim + 5).to(dtype), torch.randint(0, 32, (21,), dtype=torch.int32)
+        cos, sin = reference.rope_tables(torch.arange(32), reference.rope_inverse_frequencies(dim))
+        yield Call(
+            "rope", (x[:, : 3 * dim] if dim == 10 else x[:, 5:].contiguous(), cos, sin, positions, 3, True)
+        )
+    for dtype, width in product(FLOATS, (1376, 33)):
+        gate_up, grad = torch.randn(17, 2 * width).to(dtype), torch.randn(17, width).to(dtype)
+        yield Call("swiglu", (gate_up, torch.zeros_like(grad)))
+        yield Call("swiglu_backward", (grad, gate_up, torch.zeros_like(gate_up)))
+        yield Call("add_bias", (gate_up, gate_up[3].clone()))
+        yield Call("bias_backward", (gate_up, torch.randn(2 * width), 1.0))
+
+
+def embeddings() -> Iterator[Call]:
+    for dtype, hidden in product(FLOATS, (1088, 33)):
+        weight, ids = torch.randn(11, hidden).to(dtype), torch.randint(0, 11, (50,))
+        yield Call("embedding", (weight, ids, torch.zeros(50, hidden).to(dtype)))
+        yield Call("embedding_backward", (torch.randn(50, hidden).to(dtype), ids, torch.randn(11, hidden)))
+
+
+def losses() -> Iterator[Call]:
+    for dtype, vocab in product(FLOATS, (3001, 33)):
+        hidden, weight = torch.randn(19, 16).to(dtype), torch.randn(vocab, 16).to(dtype)
+        into = (torch.ones(1, dtype=torch.float64), torch.zeros_like(hidden), torch.randn(vocab, 16))
+        given = (hidden, weight, torch.randint(0, vocab, (19,)), torch.rand(19), 0.1, *into, 1.0)
+        yield Call("linear_cross_entropy", given, {"sums_within": 1e-5, "kind": "model"})
+
+
+def optimizer() -> Iterator[Call]:
+    options = (3e-3, 0.9, 0.95, 1e-8, 0.1, 2**40 + 5)
+    control = torch.tensor([1.0, 1.0, 0.5, 7.0], dtype=torch.float64)
+    for split, grad, moments, first in product((False, True), FLOATS, FLOATS, (0, 3)):
+        master = torch.randn(5003)
+        low = (master.view(torch.int32) & 0xFFFF).to(torch.int16)
+        state = (low if split else master, reference.upper_half(master), torch.randn(5003).to(grad))
+        both = (torch.randn(5003).to(moments), torch.rand(5003).to(moments))
+        yield Call("adamw", (*state, *both, control, *options, first), {"kind": "op"})
+    for dtype, begin in product(FLOATS, (0, 1)):
+        total, x = torch.randn(5003).to(dtype)[begin:], torch.randn(5003)[begin:]
+        yield Call("accumulate", (total, x))
+        total = torch.ones(1, dtype=torch.float64)
+        yield Call("norm_squared", (torch.randn(30011).to(dtype)[begin:], total), {"sums_within": 1e-12})
+    yield Call("clip_control", (torch.tensor([1.0, 9.0, 0.0, 3.0], dtype=torch.float64), 1.0))
+
+
+def attention() -> Iterator[Call]:
+    # Windows that end a tile's reach at its first and at its last row.
+    cu, heads = [0, 5, 5, 40, 143], (2, 1)
+    for dtype, (dim, window) in product(FLOATS, ((40, 0), (64, 34), (128, 2), (200, 0), (256, 18))):
+        tokens, longest = cu[-1], max(end - begin for begin, end in pairwise(cu))
+        qkv, grad = torch.randn(tokens, 4 * dim).to(dtype), torch.randn(tokens, 2 * dim).to(dtype)
+        shape = (*heads, dim**-0.5, window)
+        boundaries, out, lse = (
+            torch.tensor(cu, dtype=torch.int32),
+            torch.zeros_like(grad),
+            torch.zeros(2, tokens),
+        )
+        yield Call("attention", (qkv, boundaries, *shape, out.clone(), lse.clone(), longest))
+        torch.ops.fastsft.attention(qkv, boundaries, *shape, out, lse, longest)
+        into = torch.full_like(qkv, torch.nan)
+        given = (grad, qkv, out, lse, boundaries, *shape, into, longest)
+        yield Call("attention_backward", given, {"kind": "model"})

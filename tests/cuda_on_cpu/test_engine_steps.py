@@ -1,0 +1,91 @@
+"""Whole steps of an engine through the CUDA kernels have the losses of the engine's CPU ops."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cuda_on_cpu import build
+from cuda_on_cpu.emulation import Order, emulation
+from engines import new_engine
+from runs import random_dataset
+
+VOCAB, ROWS, STEPS = 71, 4, 2
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen3": {"head_dim": 24, "tie_word_embeddings": True},
+    "mistral": {"sliding_window": 7},
+}
+# Kernels that a step of any of the three must go through: attention, norms, loss, optimizer.
+NEEDED = (
+    "forward_kernel",
+    "query_kernel",
+    "key_kernel",
+    "cross_entropy_kernel",
+    "adamw_kernel",
+    "total_kernel",
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def needs_a_compiler() -> None:
+    if reason := build.missing():
+        pytest.skip(reason)
+
+
+def config(family: str) -> str:
+    return json.dumps(
+        {
+            "model_type": family, "vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 104,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-5,
+            **MODELS[family],
+        }
+    )  # fmt: skip
+
+
+def losses(family: str, dtype: str, **options: Any) -> list[tuple[float, float]]:
+    """Loss and gradient norm of each step."""
+    engine, dataset = (
+        new_engine(config(family), compute_dtype=dtype, **options),
+        random_dataset(ROWS, VOCAB, 50),
+    )
+    generator = torch.Generator().manual_seed(1)
+    for name, shape in engine.parameter_shapes.items():
+        noise = torch.randn(shape, generator=generator)
+        engine.set_parameter(name, 1 + 0.1 * noise if len(shape) == 1 else 0.1 * noise)
+    engine.publish()
+    parts, results = np.array_split(np.arange(ROWS), 2), []
+    weights = [np.full(len(part), 1 / dataset.target_counts().sum()) for part in parts]
+    for _ in range(STEPS):
+        engine.begin_step(dataset, parts, weights, learning_rate=5e-3, weight_decay=0.1, max_grad_norm=1.0)
+        results += engine.take_results(all=True)
+    assert all(result.finite for result in results)
+    return [(result.loss, result.grad_norm) for result in results]
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize(
+    "dtype, limit, options",
+    [
+        ("float32", 1e-5, {}),
+        ("bfloat16", 5e-3, {"master_dtype": "split", "optim_dtype": "bfloat16", "grad_dtype": "bfloat16"}),
+    ],
+    ids=["float32", "bfloat16"],
+)
+def test_losses_are_those_of_the_cpu(family: str, dtype: str, limit: float, options: dict[str, Any]) -> None:
+    expected = losses(family, dtype, **options)
+    emulated = emulation()
+    emulated.schedule(Order.WARP_AHEAD_RANDOM, seed=3)
+    before = {(i.file, i.name): i.launches for i in emulated.instances()}
+    with emulated.instead_of_cpu_ops():
+        ours = losses(family, dtype, **options)
+    ran = {i.name for i in emulated.instances() if i.launches > before[i.file, i.name]}
+    assert [name for name in NEEDED if not any(each.startswith(name) for each in ran)] == []
+    for (loss, norm), (wanted, wanted_norm) in zip(ours, expected, strict=True):
+        assert loss == pytest.approx(wanted, abs=limit)
+        assert norm == pytest.approx(wanted_norm, rel=1e-4 if dtype == "float32" else 3e-2)
+    assert ours != expected, "the CPU's own ops ran"

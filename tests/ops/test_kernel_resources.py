@@ -1,0 +1,34 @@
+"""No CUDA kernel takes more registers, stack or shared memory than the committed table says."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from kernel_resources import committed, grown, measured
+
+
+def test_only_rare_kernels_spill() -> None:
+    """Rows of more than 8,192 elements have blocks of more than 512 threads."""
+    spilling = {name for (_, name), figures in committed().items() if figures[1]}
+    assert all(name.endswith(", 1024>") and name.startswith("backward_kernel<") for name in spilling), (
+        spilling
+    )
+
+
+def test_growth_is_seen() -> None:
+    before = committed()
+    key, figures = next(iter(before.items()))
+    worse = {**before, key: (figures[0] + 1, *figures[1:])}
+    assert grown(before, before) == []
+    assert grown(worse, before) == [
+        f"{' '.join(key)}: registers {figures[0] + 1}, the table says {figures[0]}"
+    ]
+    assert grown({}, {key: figures}) == [f"{' '.join(key)}: only in the table"]
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_kernels_take_what_the_table_says() -> None:
+    assert grown(measured(), committed()) == []
