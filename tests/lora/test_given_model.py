@@ -1,4 +1,4 @@
-"""A PeftModel given to Trainer: the losses of transformers' Trainer, and the trained adapters in the object."""
+"""A PeftModel given to Trainer: the losses of transformers' Trainer, and trained adapters in the object."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ def as_trained_model(model: Any) -> Any:
 class GivenPeftModel(AdaptedModel):
     """`module`, what peft's get_peft_model makes of a Llama-family model of transformers.
 
-    The engine trains copies of the adapters in fp32, next to a copy of the base model; `give_back` writes them
-    over the module's, in their own type. Who reads them while `train` runs gets the newest ones. ValueError
-    for adapters that are not as their LoraConfig says, and as LoadedModel for the base model.
+    The engine trains copies of the adapters in fp32, next to a copy of the base model; `give_back` writes
+    them over the module's, in their own type. Who reads them while `train` runs gets the newest ones.
+    ValueError for adapters that are not as their LoraConfig says, and as LoadedModel for the base model.
     """
 
     def __init__(self, module: Any) -> None:

@@ -75,8 +75,8 @@ class Trainer(
 ):
     """Trains `model` on `train_dataset`. Arguments are in the order of transformers' Trainer.
 
-    model: a directory, fastsft.model.CausalLM, a Llama-family model of transformers, or a PeftModel of one with
-    LoRA; the last two have the trained weights when `train` returns (model/loaded_model.py,
+    model: a directory, fastsft.model.CausalLM, a Llama-family model of transformers, or a PeftModel of
+    one with LoRA; the last two have the trained weights when `train` returns (model/loaded_model.py,
     lora/given_model.py). args: fastsft's TrainingArguments or transformers'.
     The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
     the final rows, each alone, once (collators.py). tokenizer or processing_class: saved with the weights.
