@@ -116,7 +116,7 @@ def test_model_and_data_in_short(tmp_path) -> None:
         ["--model", "m", "--data=d.json"],
         ["--model=m", "--config", str(config), "--data", "d.json"],
     ):
-        model, data, _ = PARSER.parse_args_into_dataclasses(words, look_for_args_file=False)
+        model, data, *_ = PARSER.parse_args_into_dataclasses(words, look_for_args_file=False)
         assert (model.model_name_or_path, data.data_path) == ("m", "d.json")
     parser = DataclassParser(TrainingArguments)
     parser.add_argument("--model")  # of a script's own

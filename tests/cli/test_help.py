@@ -41,7 +41,7 @@ def test_help_is_short_and_names_each_flag_once(capsys: pytest.CaptureFixture[st
     heads = [
         line for line in text.splitlines() if line and line[0] not in " -" and not line.startswith("usage")
     ]
-    assert [head.split()[0].strip(",:") for head in heads][:9] == list(COMMON)
+    assert [head.split()[0].strip(",:") for head in heads][:10] == list(COMMON)
 
 
 def test_help_all_names_every_flag_once_with_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.near_flags import clearer
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.arguments.parsing.parser_options import unknown_words
@@ -19,7 +19,7 @@ from fastsft.doctor.run import Run
 from fastsft.model.causal_lm import CausalLM
 from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
 
-CLASSES: tuple[Any, ...] = (ModelArguments, DataArguments, TrainingArguments)
+CLASSES: tuple[Any, ...] = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
 _MOST_REFUSALS = 20
 
 
@@ -48,7 +48,8 @@ class _Parser(DataclassParser):
 def check_configuration(run: Run) -> str:
     """All refusals, each with the flags before it taken back; the other checks go on without those flags."""
     refusals: list[str] = []
-    run.model_args, run.data_args, run.args = (_settled(kind, run.values, refusals) for kind in CLASSES)
+    settled = [_settled(kind, run.values, refusals) for kind in CLASSES]
+    run.model_args, run.data_args, run.args, run.lora_args = settled
     if run.args is not None and not refusals:
         _check_evaluation(run, refusals)
     if refusals:

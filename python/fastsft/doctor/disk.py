@@ -145,8 +145,10 @@ def _finished(folder: Path) -> str:
 
 def checkpoint_bytes(run: Run) -> tuple[int, int]:
     """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
-    run.need("model", "a readable model")
-    args = run.args
+    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.args
+    if adapter is not None:
+        state = 0 if args.save_only_model else adapter // 4 * (4 + 2 * _WIDTHS[args.optim_dtype])
+        return adapter, adapter + state
     count = sum(math.prod(shape) for _, shape in run.shapes)
     auto = args.save_dtype == "auto"
     dtype = run.need("weights_dtype", "weights that can be read") if auto else args.save_dtype

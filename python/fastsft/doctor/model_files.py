@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM, model_directory, stretch_positions
 from fastsft.model.config import has_safetensors
 from fastsft.model.family import refuse_default
@@ -30,6 +31,8 @@ def check_model(run: Run) -> str:
         warn_once(stretched)
     run.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
     run.model = model
+    if run.lora_args is not None:
+        run.model = with_adapters(model, name, run.lora_args)
     count = sum(math.prod(shape) for _, shape in run.shapes)
     return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters"
 

@@ -26,6 +26,7 @@ class Run:
     model_args: Any = None
     data_args: Any = None
     args: Any = None
+    lora_args: Any = None
     model: Any = None
     shapes: list[tuple[str, list[int]]] = field(default_factory=list)
     weights_dtype: str | None = None

@@ -10,11 +10,15 @@ from fastsft.model.causal_lm import CausalLM
 
 
 def open_model(name: str, lora: LoraArguments, cache_dir: str | None = None) -> CausalLM:
-    """The model of a directory or hub name. ValueError as CausalLM.from_pretrained, and for LoRA's flags.
+    """The model of a directory or hub name. ValueError as its two parts.
 
     New adapters are drawn now, from torch's generator of the CPU as the script has left it: FastChat's are.
     """
-    model = CausalLM.from_pretrained(name, cache_dir=cache_dir)
+    return with_adapters(CausalLM.from_pretrained(name, cache_dir=cache_dir), name, lora)
+
+
+def with_adapters(model: CausalLM, name: str, lora: LoraArguments) -> CausalLM:
+    """`model`, opened by `name`, with the adapters that the flags ask for. ValueError for LoRA's flags."""
     if not lora.lora:
         return model
     if lora.lora_weight_path:

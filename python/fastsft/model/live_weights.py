@@ -34,11 +34,15 @@ class LiveWeights:
     """Hands the weights of `engine` to `module` when its parameters are read, and takes what is written.
 
     On several ranks that hold the weights in shards a reader gets the old ones, and a line. Written weights
-    count on one rank; on several they are refused.
+    count on one rank; on several they are refused. rename: the engine's name of a parameter, where the
+    module has another; parameters of names that the engine does not train stay as they are.
     """
 
-    def __init__(self, module: Any, engine: Any, *, sharded: bool) -> None:
+    def __init__(
+        self, module: Any, engine: Any, *, sharded: bool, rename: Callable[[str], str] | None = None
+    ) -> None:
         self._module, self._engine, self._sharded = module, engine, sharded
+        self._rename = rename
         self._place = (os.getpid(), threading.get_ident())
         self._is_stale = self._is_touched = False
         self._known: dict[str, str] = {}  # digests of what the module was given
@@ -48,7 +52,7 @@ class LiveWeights:
     def begin(self, known: dict[str, str], *, is_stale: bool) -> None:
         """Watch the parameters. known: their digests. is_stale: the engine has other weights."""
         self._known = dict(known)
-        self._objects = {name: id(parameter) for name, parameter in raw_parameters(self._module)}
+        self._objects = {name: id(parameter) for name, parameter in self._named()}
         for part in self._module.modules():
             vars(part)["_parameters"] = _Watched(part._parameters, self._read)
         if is_stale:
@@ -76,7 +80,7 @@ class LiveWeights:
         """Let the parameters be current, for who reads them in another process."""
         if self._is_stale and not self._sharded:
             # Those that are current already: the script may have written into them since.
-            self._write([name for name, _ in raw_parameters(self._module) if name not in self._written])
+            self._write([name for name, _ in self._named() if name not in self._written])
             self._is_stale = False
 
     def take(self) -> bool:
@@ -93,7 +97,7 @@ class LiveWeights:
                 f"Trainer.train: {changed[0]} of the model was changed while train() runs on several ranks, "
                 f"which is not taken over there; {_INSTEAD}, or train on one rank"
             )
-        parameters = dict(raw_parameters(self._module))
+        parameters = dict(self._named())
         for name in changed:
             self._engine.set_parameter(name, parameters[name].detach())
             self._known.update(tensor_digests([(name, parameters[name])]))
@@ -110,7 +114,7 @@ class LiveWeights:
             )
 
     def _changed(self) -> list[str]:
-        parameters = dict(raw_parameters(self._module))
+        parameters = dict(self._named())
         for name, number in self._objects.items():
             if id(parameters.get(name)) != number:
                 raise ValueError(
@@ -140,12 +144,16 @@ class LiveWeights:
     def _write(self, names: Collection[str]) -> None:
         import torch
 
-        trained = self._engine.named_parameters()
-        written = [(name, parameter) for name, parameter in raw_parameters(self._module) if name in names]
+        trained = self._engine.trained_parameters()
+        written = [(name, each) for name, each in self._named() if name in names and name in trained]
         with torch.no_grad():
             for name, parameter in written:
                 parameter.copy_(trained[name])
         self._known.update(tensor_digests(written))
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        for name, parameter in raw_parameters(self._module):
+            yield (name if self._rename is None else self._rename(name)), parameter
 
     def _held(self) -> list[str]:
         """Parameters that something else than the modules refers to, or to their memory."""
@@ -165,7 +173,7 @@ class LiveWeights:
                 is_shared = use_count(parameter.untyped_storage()._cdata) > _OWN_STORAGES
                 if is_held or is_shared or parameter.__weakref__ is not None:
                     found.append(f"{path}.{name}".replace("_orig_mod.", ""))
-        return found
+        return found if self._rename is None else [self._rename(name) for name in found]
 
 
 class _Watched(dict[str, Any]):

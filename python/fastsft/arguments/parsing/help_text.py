@@ -37,7 +37,7 @@ COMMON = {
     "training": "output_dir num_train_epochs max_steps per_device_train_batch_size "
     "gradient_accumulation_steps model_max_length learning_rate lr_scheduler_type warmup_ratio weight_decay "
     "max_grad_norm neftune_noise_alpha bf16 seed config",
-    "lora": "lora lora_r lora_alpha lora_dropout lora_target_modules lora_weight_path save_merged",
+    "lora": "lora lora_r lora_alpha lora_target_modules lora_weight_path save_merged",
     "evaluation": "eval_strategy eval_steps per_device_eval_batch_size load_best_model_at_end",
     "saving": "save_strategy save_steps save_total_limit save_dtype max_shard_size resume_from_checkpoint "
     "no_resume",

@@ -1,0 +1,187 @@
+"""A PeftModel that a script has made: its adapters are trained, and given back to the script's object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastsft.lora.adapted_model import AdaptedModel, put_values
+from fastsft.lora.peft_modules import (
+    base_alone,
+    check_modules,
+    engine_name,
+    is_peft_model,
+    settings_of,
+    trained_values,
+    write_values,
+)
+from fastsft.model.alterations.finding import refuse
+from fastsft.model.alterations.hooks import hooks_of
+from fastsft.model.causal_lm import ModelConfig
+from fastsft.model.live_weights import LiveWeights, raw_parameters
+from fastsft.model.loaded_model import LoadedModel, as_model
+from fastsft.model.weight_digests import tensor_digests
+from fastsft.ranks.process_group import gather_objects
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.place import launch
+
+
+def as_trained_model(model: Any) -> Any:
+    """The `model` of a Trainer: a PeftModel with its adapters, any other as `as_model`."""
+    return GivenPeftModel(model) if is_peft_model(model) else as_model(model)
+
+
+class GivenPeftModel(AdaptedModel):
+    """`module`, what peft's get_peft_model makes of a Llama-family model of transformers.
+
+    The engine trains copies of the adapters in fp32, next to a copy of the base model; `give_back` writes
+    them over the module's, in their own type. Who reads them while `train` runs gets the newest ones.
+    ValueError for adapters that are not as their LoraConfig says, and as LoadedModel for the base model.
+    """
+
+    def __init__(self, module: Any) -> None:
+        settings = settings_of(module)
+        self.module = module
+        with base_alone(module) as base:
+            self._base = LoadedModel(base)
+        super().__init__(self._base, settings, values={})
+        check_modules(module, settings, self.targets)
+        self._values = trained_values(module, self.targets)
+        self._live: LiveWeights | None = None
+        self._weights: dict[str, str] = {}
+
+    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            """Anything else is the module's."""
+            if name in ("module", "_base"):  # not there yet
+                raise AttributeError(name)
+            return getattr(self.module, name)
+
+    @property
+    def config(self) -> ModelConfig:
+        """As LoadedModel's."""
+        return self._base.config
+
+    @config.setter
+    def config(self, config: ModelConfig) -> None:
+        self._base.config = config
+
+    def engine_config(self) -> dict[str, Any]:
+        """As LoadedModel's."""
+        return self._base.engine_config()
+
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """Refuse what makes the module compute something else than the engine. ValueError by name."""
+        check_modules(self.module, settings_of(self.module), self.targets)
+        refuse(list(hooks_of(self.module)), caller)
+        self._base.engine = self.engine
+        with base_alone(self.module):
+            self._base.check_as_given(caller, training)
+
+    def library_has_changed(self) -> bool:
+        """As CausalLM's."""
+        return self._base.library_has_changed()
+
+    def load_weights(self, engine: Any) -> None:
+        """The parameters of the module as they are now; collective."""
+        with base_alone(self.module):
+            self._base.load_weights(engine)
+        self._values = trained_values(self.module, self.targets)
+        put_values(engine, self._values)
+        self._note_weights()
+
+    def _named(self) -> list[tuple[str, Any]]:
+        return [(engine_name(name), parameter) for name, parameter in raw_parameters(self.module)]
+
+    def _note_weights(self) -> None:
+        self._weights = tensor_digests(self._named())
+
+    def changed_weights(self) -> list[str]:
+        """Parameters that somebody has written to since the engine has them."""
+        now = tensor_digests(self._named()) if self._weights else {}
+        return [name for name in now if now[name] != self._weights.get(name)]
+
+    def take_changed_weights(self) -> bool:
+        """Weights that a script has changed count; True for any; collective. ValueError on several ranks."""
+        if self.engine is None:
+            return False
+        changed = self.changed_weights()
+        if not any(gather_objects(bool(changed))):
+            return False
+        if launch().world_size > 1:
+            raise ValueError(
+                f"Trainer: {changed[0] if changed else 'a weight'} of the PeftModel was changed after the "
+                "Trainer was made; on several ranks, change weights before Trainer(model=...)"
+            )
+        self.load_weights(self.engine)
+        return True
+
+    def take_weights_to_save(self, caller: str) -> bool:
+        """`take_changed_weights` before adapters are saved: collective."""
+        if self.engine is None:
+            return False
+        return self.take_written_weights() if self.engine_leads else self.take_changed_weights()
+
+    @property
+    def training(self) -> bool:
+        """The module's."""
+        return bool(self.module.training)
+
+    def set_mode(self, *, training: bool) -> None:
+        """Put the module into the mode that transformers' Trainer puts it into."""
+        self.module.train(training)
+
+    def begin_training(self, *, has_moved: bool) -> None:
+        """Reads of the module's parameters get the engine's from here on, until `end_training`."""
+        sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
+        self._live = LiveWeights(self.module, self.engine, sharded=sharded, rename=engine_name)
+        self._live.begin(self._weights, is_stale=has_moved)
+
+    def end_training(self) -> None:
+        """The module's parameters are as they were given or read last."""
+        if self._live is not None:
+            self._weights, self._live = self._live.end(), None
+
+    def weights_moved(self) -> None:
+        """The engine has other weights than before."""
+        if self._live is not None:
+            self._live.moved()
+
+    def refresh(self) -> None:
+        """While `train` runs: write the newest weights into the module."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def take_written_weights(self) -> bool:
+        """While `train` runs: weights that a script wrote into the module count; True for any."""
+        return self._live is not None and self._live.take()
+
+    def check_unwritten(self, event: str) -> None:
+        """ValueError for weights that a callback of `event` wrote within a step."""
+        if self._live is not None:
+            self._live.check_unchanged(event)
+
+    def give_back(self) -> None:
+        """Write the trained adapters into the module, rounded to their type; collective."""
+        self.end_training()
+        changed = self.changed_weights()
+        if changed:
+            warn_once(
+                f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no effect"
+            )
+        write_values(self.module, self.engine.trained_parameters())
+        self._note_weights()
+        self.engine_leads = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """As AdaptedModel's, with what a script has changed; collective."""
+        self.take_weights_to_save("model.state_dict")
+        return super().state_dict()
+
+    def weights_dtype(self) -> str:
+        """The type of the base model's first parameter."""
+        return self._base.weights_dtype()
+
+    def generation_settings(self) -> dict[str, Any] | None:
+        """The module's."""
+        return self._base.generation_settings()

@@ -1,0 +1,160 @@
+"""A PeftModel of a script: whether it is LoRA as peft makes it, its tensors by name, its base model alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fastsft.lora.settings import LoraSettings
+from fastsft.lora.targets import Targets
+from fastsft.model.live_weights import raw_parameters
+
+ADAPTER = "default"
+_WHERE = f"Trainer(model=PeftModel): peft_config[{ADAPTER!r}]"
+_KINDS = ("PeftModel", "PeftModelForCausalLM")
+_BASE = "base_model.model."
+_COPY = f".modules_to_save.{ADAPTER}."
+
+
+def is_peft_model(model: Any) -> bool:
+    """True for an object of peft's own classes, or of one derived from them; imports nothing."""
+    peft = sys.modules.get("peft")
+    return peft is not None and isinstance(model, peft.PeftModel)
+
+
+def settings_of(model: Any) -> LoraSettings:
+    """The LoraConfig of a PeftModel. ValueError for other adapters, several, and classes of a script."""
+    kind = type(model)
+    if kind.__name__ not in _KINDS or kind.__module__ != "peft.peft_model":
+        raise ValueError(
+            f"Trainer: model is a {kind.__qualname__}; expected what get_peft_model makes for CAUSAL_LM, a "
+            "PeftModelForCausalLM"
+        )
+    names, active = list(model.peft_config), model.active_adapters
+    if names != [ADAPTER] or active != [ADAPTER]:
+        raise ValueError(
+            f"Trainer: model has the adapters {', '.join(names)} with {', '.join(active) or 'none'} active; "
+            f"expected one, {ADAPTER!r}: make a PeftModel with one adapter"
+        )
+    config = dict(model.peft_config[ADAPTER].to_dict())
+    if config.get("base_model_name_or_path") is None:
+        config["base_model_name_or_path"] = getattr(model.get_base_model(), "name_or_path", None)
+    return LoraSettings.from_config(config, _WHERE)
+
+
+def check_modules(model: Any, settings: LoraSettings, targets: Targets) -> None:
+    """ValueError unless adapters and trained parameters of `model` are those that its settings name.
+
+    Also for adapters that are merged, disabled or changed by hand.
+    """
+    layers = {engine_name(name): layer for name, layer in _layers(model)}
+    wanted = {each.module: each for each in targets.adapters}
+    if layers.keys() != wanted.keys():
+        other = sorted(layers.keys() ^ wanted.keys())[0]
+        raise ValueError(f"{_WHERE}: {other} has an adapter, or none, other than target_modules say")
+    for name, layer in layers.items():
+        _check_layer(name, layer, settings, wanted[name].rank, wanted[name].scale)
+    shapes = targets.shapes()
+    found = {
+        engine_name(name): tuple(parameter.shape)
+        for name, parameter in raw_parameters(model)
+        if parameter.requires_grad
+    }
+    for name in [*shapes, *found]:
+        if shapes.get(name) != found.get(name):
+            raise ValueError(
+                f"Trainer: {name} of the PeftModel: expected {_trained(shapes.get(name))} by its LoraConfig, "
+                f"got {_trained(found.get(name))}; leave requires_grad as peft sets it, and load adapters "
+                "with is_trainable=True"
+            )
+
+
+def _trained(shape: tuple[int, ...] | None) -> str:
+    return "frozen" if shape is None else f"trained, {list(shape)}"
+
+
+def _check_layer(name: str, layer: Any, settings: LoraSettings, rank: int, scale: float) -> None:
+    kind = type(layer)
+    dropout = getattr(layer.lora_dropout[ADAPTER], "p", 0.0)
+    problems = {
+        f"is a {kind.__module__}.{kind.__qualname__}": (kind.__module__, kind.__qualname__)
+        != ("peft.tuners.lora.layer", "Linear"),
+        "is merged": bool(layer.merged_adapters),
+        "is disabled": bool(layer.disable_adapters),
+        "has a variant": bool(layer.lora_variant),
+        "has a forward of its own": "forward" in vars(layer),
+        f"has rank {layer.r[ADAPTER]}": layer.r[ADAPTER] != rank,
+        f"has scale {layer.scaling[ADAPTER]}": layer.scaling[ADAPTER] != scale,
+        f"has dropout {dropout}": dropout != settings.lora_dropout,
+    }
+    for problem, there in problems.items():
+        if there:
+            raise ValueError(
+                f"Trainer: {name} of the PeftModel {problem}; expected lora.Linear with rank {rank}, scale "
+                f"{scale:g}, dropout {settings.lora_dropout:g} as its LoraConfig says"
+            )
+
+
+def engine_name(name: str) -> str:
+    """The engine's name of a module or parameter of a PeftModel.
+
+    The frozen original of a module that is trained whole keeps a name of its own.
+    """
+    inside = name.removeprefix(_BASE).replace(_COPY, ".").replace(".base_layer", "")
+    return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
+
+
+def trained_values(model: Any, targets: Targets) -> dict[str, Any]:
+    """Copies of everything that is trained, float32, by the engine's names."""
+    found = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
+    return {name: found[name].detach().cpu().float().clone() for name in targets.shapes()}
+
+
+def write_values(model: Any, values: Mapping[str, Any]) -> None:
+    """Tensors by the engine's names into the parameters of `model`, rounded to their types."""
+    import torch
+
+    found = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
+    with torch.no_grad():
+        for name, value in values.items():
+            found[name].copy_(value)
+
+
+@contextmanager
+def base_alone(model: Any) -> Iterator[Any]:
+    """The model of transformers inside, as it was before peft changed it; changed back at the end."""
+    base, changed = model.get_base_model(), []
+    frozen = [parameter for _, parameter in raw_parameters(base) if not parameter.requires_grad]
+    for path, module in list(base.named_modules()):
+        original = _original(module)
+        if original is not None:
+            parent, _, name = path.rpartition(".")
+            holder = base.get_submodule(parent)
+            changed.append((holder, name, module))
+            holder._modules[name] = original
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        yield base
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        for holder, name, module in changed:
+            holder._modules[name] = module
+
+
+def _original(module: Any) -> Any:
+    """The module that peft has put `module` around; None for others."""
+    if hasattr(module, "lora_A") and hasattr(module, "base_layer"):
+        return module.base_layer
+    if hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
+        return module.original_module
+    return None
+
+
+def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+    for name, module in model.named_modules():
+        if hasattr(module, "lora_A") and hasattr(module, "base_layer"):
+            yield name, module

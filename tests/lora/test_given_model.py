@@ -1,0 +1,158 @@
+"""A PeftModel given to Trainer: the losses of transformers' Trainer, and trained adapters in the object."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import TrainerCallback
+
+from trainer_pairs import Plain, model, ours, theirs, unrounded
+
+_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+_CASES: dict[str, dict[str, Any]] = {
+    "q and v": {"target_modules": ["q_proj", "v_proj"], "lora_alpha": 16},
+    "all, ranks, rsLoRA": {"target_modules": _LINEAR, "use_rslora": True, "rank_pattern": {"k_proj": 3}},
+    "norms whole": {"target_modules": ["o_proj"], "modules_to_save": ["norm"]},
+    "head whole": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+}
+
+
+def wrapped(**fields: Any) -> Any:
+    """A PeftModel with random adapters."""
+    base = model()
+    torch.manual_seed(4)
+    made = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", r=4, **fields))
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+    return made
+
+
+def losses(trainer: Any) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def trained(module: Any) -> dict[str, torch.Tensor]:
+    return {name: each.detach().clone() for name, each in module.named_parameters() if each.requires_grad}
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_it_is_trained_as_by_transformers(case: str, tmp_path: Path, monkeypatch) -> None:
+    unrounded(monkeypatch)
+    mine, judge = wrapped(**_CASES[case]), wrapped(**_CASES[case])
+    frozen = {name: each.clone() for name, each in mine.named_parameters() if not each.requires_grad}
+    before = trained(mine)
+    reference = theirs(tmp_path / "theirs", Plain(), module=judge)
+    reference.train()
+    trainer = ours(tmp_path / "ours", Plain(), module=mine)
+    trainer.train()
+    assert losses(trainer) == pytest.approx(losses(reference), abs=1e-5, rel=0)
+    expected, found = trained(judge), trained(mine)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (found[name] - value).norm() <= 1e-4 * value.norm(), name
+        assert not torch.equal(found[name], before[name])
+    assert all(torch.equal(dict(mine.named_parameters())[name], value) for name, value in frozen.items())
+
+    trainer.save_model()
+    again = PeftModel.from_pretrained(model(), tmp_path / "ours")
+    ids = torch.arange(2, 12)[None]
+    assert torch.equal(again(input_ids=ids).logits, mine.eval()(input_ids=ids).logits)
+
+
+class _Reading(TrainerCallback):
+    """Copies the adapters after each step, as a callback that logs their norms would."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, torch.Tensor]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.seen.append(trained(model))
+
+
+def test_who_reads_adapters_while_they_are_trained_gets_the_newest(tmp_path: Path) -> None:
+    module, callback = wrapped(target_modules=["q_proj"]), _Reading()
+    trainer = ours(tmp_path, Plain(), module=module)
+    trainer.add_callback(callback)
+    trainer.train()
+    assert len(callback.seen) == trainer.state.global_step
+    for earlier, later in zip(callback.seen, callback.seen[1:], strict=False):
+        assert all(not torch.equal(earlier[name], value) for name, value in later.items())
+    last = trained(module)
+    assert all(torch.equal(value, callback.seen[-1][name]) for name, value in last.items())
+
+
+def _frozen(module: Any) -> Any:
+    next(each for name, each in module.named_parameters() if "lora_A" in name).requires_grad_(False)
+    return module
+
+
+def _two(module: Any) -> Any:
+    module.add_adapter("other", LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"]))
+    return module
+
+
+def _merged(module: Any) -> Any:
+    module.merge_adapter()
+    return module
+
+
+def _scaled(module: Any) -> Any:
+    for layer in module.modules():
+        if hasattr(layer, "lora_A"):
+            layer.scaling["default"] = 7.0
+    return module
+
+
+def _hooked(module: Any) -> Any:
+    module.get_base_model().model.layers[0].mlp.register_forward_hook(lambda *given: given[-1] * 2)
+    return module
+
+
+def _hooked_adapter(module: Any) -> Any:
+    layer = next(each for each in module.modules() if hasattr(each, "lora_A"))
+    layer.lora_A["default"].register_forward_hook(lambda *given: given[-1] * 2)
+    return module
+
+
+def _own_forward(module: Any) -> Any:
+    layer = next(each for each in module.modules() if hasattr(each, "lora_A"))
+    layer.forward = lambda x: x
+    return module
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_frozen, "expected trained, .* by its LoraConfig, got frozen"),
+        (_two, "has the adapters default, other"),
+        (_merged, "is merged"),
+        (_scaled, "has scale 7.0"),
+        (_hooked, "forward hook"),
+        (_hooked_adapter, "forward hook"),
+        (_own_forward, "has a forward of its own"),
+    ],
+)
+def test_what_is_not_as_its_config_says_is_refused(change: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        ours(tmp_path, Plain(), module=change(wrapped(target_modules=["q_proj", "v_proj"])))
+
+
+def test_dora_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="use_dora: expected False, got True"):
+        ours(tmp_path, Plain(), module=wrapped(target_modules=["q_proj"], use_dora=True))
+
+
+def test_a_base_model_is_whole_again_after_the_checks(tmp_path: Path) -> None:
+    module = wrapped(target_modules=["q_proj"], modules_to_save=["lm_head"])
+    names = [name for name, _ in module.named_modules()]
+    kept = copy.deepcopy(module.state_dict())
+    ours(tmp_path, Plain(), module=module)
+    assert [name for name, _ in module.named_modules()] == names
+    assert all(torch.equal(value, module.state_dict()[name]) for name, value in kept.items())
