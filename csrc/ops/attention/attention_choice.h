@@ -21,7 +21,7 @@ inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t 
 
 // The widest head of the tiled kernels.
 inline constexpr int64_t kTiledMaxHeadDim = 256;
-// Conversations of one launch: they lie on the y axis of the grid.
+// Conversations of one launch: the y axis of its grid.
 inline constexpr int64_t kTiledMaxConversations = 65535;
 // Width that the tiled kernels compute a head with: 64, 128 or 256.
 constexpr int tiled_head_dim(int64_t head_dim) {

@@ -138,8 +138,8 @@ void dispatch_head(Dtype dtype, int head_dim, const Launch& launch) {
 }
 
 // A block for every tile of the longest conversation, conversation, and head; those past the end of
-// a shorter conversation return at once. Tiles lie on x, which holds 2^31 - 1 of them; y and z hold
-// 65,535.
+// a shorter conversation return at once. The x axis is that of tiles: it holds 2^31 - 1, y and z
+// hold 65,535.
 template <int kDim>
 dim3 attention_grid(const AttentionArgs& args, int heads) {
   constexpr int kRows = Tiling<kDim>::kRows;
