@@ -957,7 +957,7 @@ class AdapterLinear:
     A low-rank adapter of a linear module: scale * dropout(x) A^T B^T.
     """
 
-    __hash__: typing.ClassVar[None] = None
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __eq__(self, arg0: typing.Any) -> typing.Any: ...
     def __init__(
         self,
@@ -982,7 +982,7 @@ class AdapterOptions:
     What is trained next to a frozen model; empty: the whole model, without adapters. Never changes.
     """
 
-    __hash__: typing.ClassVar[None] = None
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __bool__(self) -> bool: ...
     def __eq__(self, arg0: typing.Any) -> typing.Any: ...
     def __init__(

@@ -56,7 +56,10 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
+    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
+
+    adapters: the engine's AdapterOptions; None: the whole model is trained.
+    """
 
     config_json: str
     state: _C.StateOptions = field(default_factory=default_state_options)
@@ -64,6 +67,7 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
+    adapters: Any = None
 
     def with_state(self, **changes: Any) -> Setting:
         """The same with other state options."""
@@ -103,7 +107,7 @@ class MemoryPlan:
         Where they are not there, training waits for saves instead (checkpoint/saver.py).
         """
         setting, dtype = self.setting, self.setting.state.optim_dtype
-        alone = Setting(setting.config_json).with_state(optim_dtype=dtype)
+        alone = Setting(setting.config_json, adapters=setting.adapters).with_state(optim_dtype=dtype)
         width = 4 if dtype == "float32" else 2
         elements = plan_memory(alone, "none", 0, Workload()).parts["optimizer"] // (2 * width)
         return int(elements * (4 + 2 * width)) // setting.world_size
@@ -116,6 +120,7 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
     plan = _C.plan_memory(
         setting.config_json,
         setting.state,
+        adapters=setting.adapters or _C.AdapterOptions(),
         recompute=recompute,
         world_size=setting.world_size,
         node_size=setting.node_size,
