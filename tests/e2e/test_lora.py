@@ -77,7 +77,7 @@ def test_sharded_run_is_the_recorded_one(warm: WarmRanks, strategy: str, tmp_pat
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """FastChat's command, with --flash_attn; peft opens what it leaves, and its logits are the merged model's."""
+    """FastChat's command, with --flash_attn; peft opens what it leaves, with the merged model's logits."""
     flags = {name: value for name, value in flags_of("q_v", flash_attn=False).items() if name != "lora"}
     out = tmp_path / "out"
     start(flags, out, module="fastsft.train_lora")

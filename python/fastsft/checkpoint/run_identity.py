@@ -17,8 +17,8 @@ STATE_NAME = "fastsft_state.json"
 _VERSION = 2
 # `tokenizer` and `labelling` before `data_hash`, which changes with them and says less.
 _FATAL = (
-    "adapters", "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling", "num_conversations",
-    "data_hash", "dataloader_drop_last", "train_sampling_strategy",
+    "adapters", "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling",
+    "num_conversations", "data_hash", "dataloader_drop_last", "train_sampling_strategy",
 )  # fmt: skip
 # Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
 _IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", "data_hash")

@@ -25,19 +25,23 @@ class AdaptedModel(CausalLM):
     """The base model `model` with adapters.
 
     settings: of LoRA. values: tensors that training begins with in place of the base's, by the engine's
-    names; adapters that are not among them are drawn now, from torch's generator of the CPU (initial.py).
+    names; without them adapters are drawn as peft does after torch.manual_seed(seed) (initial.py).
     ValueError where the settings match nothing (targets.py).
     """
 
     def __init__(
-        self, model: CausalLM, settings: LoraSettings, values: Mapping[str, Any] | None = None
+        self,
+        model: CausalLM,
+        settings: LoraSettings,
+        values: Mapping[str, Any] | None = None,
+        seed: int = 42,
     ) -> None:
         super().__init__(model.source_directory, model.config)
         self.generation_settings()
         self.settings, self.targets = settings, resolve(settings, model.engine_config())
         self._values, self._is_drawn = dict(values or {}), values is None
         if self._is_drawn:
-            self._values = initial_values(self.targets, settings.init_lora_weights)
+            self._values = initial_values(self.targets, seed, settings.init_lora_weights)
 
     @classmethod
     def from_adapter(cls, model: CausalLM, adapter: AdapterDirectory) -> AdaptedModel:

@@ -1,34 +1,43 @@
-"""The values that adapters begin with: the draws of peft, from torch's own generator of the CPU."""
+"""The values that adapters begin with: the draws of peft, from a seed."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from fastsft.lora.targets import Targets
+from fastsft.lora.targets import Adapter, Targets
 
 
-def initial_values(targets: Targets, init_lora_weights: bool | str = True) -> dict[str, Any]:
+def initial_values(targets: Targets, seed: int, init_lora_weights: bool | str = True) -> dict[str, Any]:
     """A and B of every adapter by the engine's names, float32.
 
-    They are those that peft's get_peft_model draws from the same state of `torch.manual_seed`: for each
-    adapter, in the order of the modules, the two that nn.Linear makes for itself, then A again
-    (kaiming_uniform with a = sqrt(5); with gaussian, normal with deviation 1 / r), and B is zero. False leaves
-    what nn.Linear made. Source: peft.tuners.lora.layer, update_layer and reset_lora_parameters.
+    They are those that peft's get_peft_model draws after `torch.manual_seed(seed)`: for each adapter,
+    in the order of the modules, the two that nn.Linear makes for itself, then A again
+    (kaiming_uniform with a = sqrt(5); with gaussian, normal with deviation 1 / r), and B is zero. False
+    leaves what nn.Linear made. Source: peft.tuners.lora.layer, update_layer and reset_lora_parameters.
     """
     import torch
 
     values: dict[str, Any] = {}
-    for adapter in targets.adapters:
-        a = torch.empty(adapter.rank, adapter.inputs, dtype=torch.float32)
-        b = torch.empty(adapter.outputs, adapter.rank, dtype=torch.float32)
-        torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
-        torch.nn.init.kaiming_uniform_(b, a=math.sqrt(5))
-        if init_lora_weights == "gaussian":
-            torch.nn.init.normal_(a, std=1 / adapter.rank)
-        elif init_lora_weights:
-            torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
-        if init_lora_weights:
-            torch.nn.init.zeros_(b)
-        values.update(zip(adapter.shapes(), (a, b), strict=True))
+    with torch.random.fork_rng(devices=[]):  # the state of the process stays
+        torch.default_generator.manual_seed(seed)
+        for adapter in targets.adapters:
+            drawn = _draw(adapter, init_lora_weights)
+            values.update(zip(adapter.shapes(), drawn, strict=True))
     return values
+
+
+def _draw(adapter: Adapter, init_lora_weights: bool | str) -> tuple[Any, Any]:
+    import torch
+
+    a = torch.empty(adapter.rank, adapter.inputs, dtype=torch.float32)
+    b = torch.empty(adapter.outputs, adapter.rank, dtype=torch.float32)
+    torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+    torch.nn.init.kaiming_uniform_(b, a=math.sqrt(5))
+    if init_lora_weights == "gaussian":
+        torch.nn.init.normal_(a, std=1 / adapter.rank)
+    elif init_lora_weights:
+        torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+    if init_lora_weights:
+        torch.nn.init.zeros_(b)
+    return a, b

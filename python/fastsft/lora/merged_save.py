@@ -35,7 +35,8 @@ def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model
 def save_merged(trainer: Any) -> None:
     """Merge the adapter that is saved in `output_dir` into its base model; collective.
 
-    The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size. ValueError as `merge_adapter`.
+    The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size.
+    ValueError as `merge_adapter`.
     """
     args, model = trainer.args, trainer.model
     folder = Path(args.output_dir or ".")

@@ -9,15 +9,15 @@ from fastsft.lora.requested import check_same_settings, requested_settings
 from fastsft.model.causal_lm import CausalLM
 
 
-def open_model(name: str, lora: LoraArguments, cache_dir: str | None = None) -> CausalLM:
+def open_model(name: str, lora: LoraArguments, cache_dir: str | None, seed: int) -> CausalLM:
     """The model of a directory or hub name. ValueError as its two parts.
 
-    New adapters are drawn now, from torch's generator of the CPU as the script has left it: FastChat's are.
+    seed: of the run, from which new adapters are drawn. FastChat's depend on how the script has seeded torch.
     """
-    return with_adapters(CausalLM.from_pretrained(name, cache_dir=cache_dir), name, lora)
+    return with_adapters(CausalLM.from_pretrained(name, cache_dir=cache_dir), name, lora, seed)
 
 
-def with_adapters(model: CausalLM, name: str, lora: LoraArguments) -> CausalLM:
+def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:
     """`model`, opened by `name`, with the adapters that the flags ask for. ValueError for LoRA's flags."""
     if not lora.lora:
         return model
@@ -25,4 +25,4 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments) -> CausalLM:
         adapter = AdapterDirectory(lora.lora_weight_path)
         check_same_settings(lora, adapter.settings)
         return AdaptedModel.from_adapter(model, adapter)
-    return AdaptedModel(model, requested_settings(lora, name))
+    return AdaptedModel(model, requested_settings(lora, name), seed=seed)

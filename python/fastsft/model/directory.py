@@ -47,10 +47,10 @@ def save_model_directory(trainer: Any, directory: str | Path, caller: str = "sav
     """Write weights, config, generation config, tokenizer and training_args.json; collective.
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
-    (`--save_mode`), and read back; of a model with adapters these are written instead, whole. All files take their names together, when they are complete and durable;
-    weight files of an earlier save are removed. What a script wrote into a given model is saved. caller: what
-    messages begin with. ValueError when `directory` is the model's own source, and for parameters that the
-    engine does not have.
+    (`--save_mode`), and read back. Of a model with adapters these are written in their place, whole. All
+    files take their names together, when they are complete and durable; weight files of an earlier save are
+    removed. What a script wrote into a given model is saved. caller: what messages begin with. ValueError
+    when `directory` is the model's own source, and for parameters that the engine does not have.
     """
     trainer.model.take_weights_to_save(caller)
     folder, args = Path(directory), trainer.args

@@ -24,7 +24,8 @@ def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[
     tensors = _untied(state_dict, trainer.model.config)
     staging = open_file_set(trainer, folder, form)
     try:
-        files = _write_weights(staging.path, tensors, form) if adapter is None else adapter.write(staging.path)
+        path = staging.path
+        files = _write_weights(path, tensors, form) if adapter is None else adapter.write(path)
         files += write_small_files(trainer, staging.path, form)
         name = _C.file_set_name()
         staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))

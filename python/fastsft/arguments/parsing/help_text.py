@@ -21,7 +21,7 @@ _TITLES = {
     "model": "model",
     "data": "data and labels",
     "training": "training",
-    "lora": "low-rank adapters",
+    "lora": "lora: low-rank adapters",
     "evaluation": "evaluation",
     "saving": "saving and resuming",
     "memory": "memory, device and ranks",
