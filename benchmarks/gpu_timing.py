@@ -87,7 +87,7 @@ class Budget:
 
 
 def write(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], folder: Path) -> Path:
-    """folder/<name>.json: the rows so far, command, versions, hardware. After each row: a run may be cut off."""
+    """folder/<name>.json: rows so far, command, versions, hardware. After each row: a run may be cut off."""
     record = {
         "name": name,
         "rows": [dict(row) for row in rows],

@@ -27,6 +27,10 @@ OPS = {
 }
 
 
+PAGE = build.ROOT / "docs" / "gpu.md"
+NOT_RUN = "not run yet"
+
+
 @dataclass(frozen=True)
 class Mutant:
     """The `number`th barrier or shuffle of a file, taken out: `text` is the file without it."""
@@ -67,6 +71,11 @@ def noticed_by(mutant: Mutant) -> str:
 
 def row(mutant: Mutant, notices: str) -> str:
     return f"| {mutant.name} | {notices} |"
+
+
+def rows_of(mutant: Mutant) -> list[str]:
+    """The rows of the page that name it."""
+    return [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {mutant.name} |")]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cuda_on_cpu import build
 from cuda_on_cpu.emulation import Order, emulation
+from cuda_on_cpu.mutations import mutants, rows_of
 from cuda_on_cpu.sweep import calls
 from device_ops import TWO_ORDERS, kernels_on_cpu
 
@@ -54,6 +55,10 @@ def test_every_instance_of_every_kernel_runs() -> None:
     print(f"{len(launched)} of {len(instances)} instances launched by {cases} calls")
     assert [(i.file, i.name) for i in instances if not i.launches] == []
     assert {(i.file, i.name.partition("<")[0]) for i in launched} == kernels_in_sources()
+
+
+def test_the_page_has_a_row_for_each_barrier_and_shuffle() -> None:
+    assert [mutant.name for mutant in mutants() if len(rows_of(mutant)) != 1] == []
 
 
 @pytest.mark.chaos

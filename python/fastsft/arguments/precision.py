@@ -81,7 +81,7 @@ def state_flag_choices() -> dict[str, tuple[str, ...]]:
 
 
 def state_flags(args: Any) -> dict[str, str]:
-    """The value of each of STATE_FLAGS; a master_dtype of None is "split" with --bf16 True: the same numbers."""
+    """The value of each of STATE_FLAGS; a master_dtype of None is "split" with --bf16 True."""
     flags = {name: getattr(args, name) for name in STATE_FLAGS}
     default = "split" if args.bf16 else "float32"
     return {**flags, "master_dtype": flags["master_dtype"] or default}
