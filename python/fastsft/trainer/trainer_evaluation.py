@@ -155,6 +155,7 @@ class TrainerEvaluation:
         if not self.is_in_train:
             self._take_changes(method)
         elif self.model.engine_leads:
+            self.model.check_unaltered(f"Trainer.{method}")
             self.model.take_written_weights()
         elif not self.model.engine_leads:
             self.model.check_as_given(f"Trainer.{method}", False)
@@ -177,6 +178,7 @@ class TrainerEvaluation:
 
     def _read_now(self, rows: TokenRows, name: str | None) -> TokenRows:
         """The rows as they are now: read, where they are not native. name: as `_evaluation_reader`."""
+        self.evaluated_rows = rows  # which callbacks see
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
