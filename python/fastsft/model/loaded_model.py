@@ -123,7 +123,7 @@ class LoadedModel(CausalLM):
                 )
 
     def unseen_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Where transformers' model has gradients: to ask for one is a ValueError."""
+        """A time in which transformers' model has gradients: to ask for one is a ValueError."""
         return unseen_gradients(list(_parameters(self.module)), event)
 
     def engine_config(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class OptimizerView(ReadOnly):
 
     @property
     def param_groups(self) -> tuple[Group, ...]:
-        """As they are for the next step; each time made anew."""
+        """As they are for the next step; each time another object."""
         trainer: Any = self._trainer
         args = trainer.fixed_arguments.over(trainer.args)
         own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
@@ -109,13 +109,13 @@ class EvaluationLoaderView(ReadOnly):
 
     @property
     def dataset(self) -> Any:
-        """What is evaluated."""
+        """The data that is evaluated."""
         return self._trainer.evaluated_rows.source
 
     def __len__(self) -> int:
         """Batches of this rank."""
-        args = self._trainer.args
-        count = self._trainer.evaluated_rows.num_samples
+        trainer: Any = self._trainer
+        count, args = trainer.evaluated_rows.num_samples, trainer.args
         return int(_C.micro_batch_count(count, args.eval_batch_size, args.world_size))
 
     def __iter__(self) -> NoReturn:

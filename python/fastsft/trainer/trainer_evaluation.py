@@ -20,7 +20,14 @@ from fastsft.trainer.evaluation import evaluation_loss, exact_loss, no_loss
 from fastsft.trainer.evaluation_rows import read_evaluation
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.model_outputs import check_outputs
-from fastsft.trainer.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
+from fastsft.trainer.prediction import (
+    EvalPrediction,
+    Preprocess,
+    as_number,
+    check_predictions,
+    predict_rows,
+    tell_padding,
+)
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
 
@@ -243,6 +250,7 @@ class TrainerEvaluation:
     def _predicted(self, rows: TokenRows) -> EvalPrediction:
         packed = finds_packed(self.model, self.args, training=False)
         hook = self.preprocess_logits_for_metrics
+        tell_padding(rows)
         return predict_rows(self.model.engine, rows, self.args, hook, find_packed=packed)
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:

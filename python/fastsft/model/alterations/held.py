@@ -73,7 +73,7 @@ class HeldSettings:
         self._take("rms_norm_eps", eps, 1e-6)
 
     def _usual_eps(self, values: list[Any]) -> Any:
-        """What most norms have; of several the configuration's, which most scripts leave."""
+        """The value of most norms; of several the configuration's, which most scripts leave."""
         most = [value for value, number in Counter(values).items() if number == max(Counter(values).values())]
         said = self._config.get("rms_norm_eps", 1e-6)
         return said if said in most else most[0]

@@ -1,4 +1,4 @@
-"""What a step reads of a given model's objects, looked at before every step: the full check costs more."""
+"""Marks of a given model's objects, compared before every step: the full check costs more."""
 
 from __future__ import annotations
 
