@@ -23,17 +23,27 @@ SECRET = "hf_" + "kEePmEsEcReT" * 2
 
 def listening(pid: int) -> set[str]:
     """The addresses, in hexadecimal, on which a process accepts TCP connections; as `ss -ltnp` finds them."""
+    return {own for own, _, state in sockets(pid) if state == "0A"}
+
+
+def connected(pid: int) -> set[str]:
+    """The addresses that a process has connected to by TCP or sends to by UDP."""
+    return {other for _, other, state in sockets(pid) if state != "0A" and other.strip("0")}
+
+
+def sockets(pid: int) -> set[tuple[str, str, str]]:
+    """Own address, the other one and the state of each socket of a process."""
     inodes = set()
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 inodes.add(os.readlink(descriptor).removeprefix("socket:[").rstrip("]"))
     found = set()
-    for table in ("tcp", "tcp6"):
+    for table in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                found.add(fields[1].split(":")[0])
+            if fields[9] in inodes:
+                found.add((fields[1].split(":")[0], fields[2].split(":")[0], fields[3]))
     return found
 
 
@@ -48,12 +58,13 @@ def secrets_in(text: str, folder: Path) -> list[str]:
 
 
 def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
-    """And a whole run leaves no token behind."""
+    """And a whole run connects to nobody else, and leaves no token behind."""
     command, env = command_and_environment(TWO_RANKS, tmp_path / "out", 1, "fastsft.train")
     port = HeldPort()
     env |= {
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": socket.gethostname(),
         "MASTER_PORT": str(port.number), "HF_TOKEN": SECRET, "HUGGING_FACE_HUB_TOKEN": SECRET,
+        "WANDB_API_KEY": SECRET,
     }  # fmt: skip
     env.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     ranks = [
@@ -65,11 +76,13 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
         for rank in range(2)
     ]  # fmt: skip
     seen: set[str] = set()
+    met: set[str] = set()
     deadline = time.monotonic() + 120
     try:
         while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
             for rank in ranks:
                 seen |= listening(rank.pid)
+                met |= connected(rank.pid)
             time.sleep(0.05)
     finally:
         for rank in ranks:
@@ -79,6 +92,7 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
     logs = "".join((tmp_path / f"log-{rank}").read_text() for rank in range(2))
     assert [rank.returncode for rank in ranks] == [0, 0], logs
     assert seen and seen <= LOOPBACK, seen
+    assert met and met <= LOOPBACK, met
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert secrets_in(logs, tmp_path) == []
 
@@ -89,6 +103,11 @@ def test_a_listener_for_everybody_is_seen() -> None:
         everywhere.bind(("0.0.0.0", 0))
         everywhere.listen()
         assert "00000000" in listening(os.getpid())
+
+
+def test_a_connection_is_seen() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server, socket.create_connection(server.getsockname()):
+        assert "0200007F" in connected(os.getpid())
 
 
 @pytest.mark.parametrize("crash", ["no data", "disk full"])

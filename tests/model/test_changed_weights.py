@@ -64,7 +64,7 @@ def test_callbacks_of_gradients_are_told(tmp_path: Path, capsys: pytest.CaptureF
     trainer.train()
     told = capsys.readouterr().out
     assert "callbacks (Clipping): the model that was given has no gradients" in told
-    assert "what is done to gradients has no effect" in told
+    assert "to ask for one there is refused" in told
 
 
 def test_the_model_says_that_it_cannot_be_called(tmp_path: Path) -> None:

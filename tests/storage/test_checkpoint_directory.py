@@ -1,10 +1,12 @@
 """A checkpoint is absent, ignored, or complete: commit, damage, deletion, left-overs, rotation."""
 
+import errno
 import json
 import random
 
 import pytest
 
+from denied_calls import RENAMEAT2, with_denied
 from fastsft import _C
 
 FILES = {"model.safetensors": bytes(range(256)) * 5, "state.json": b"{}\n", "empty.bin": b""}
@@ -52,6 +54,26 @@ def test_commit_replaces_an_older_one_of_the_same_step(tmp_path):
     path, _ = commit(tmp_path, 3, {"new": b"2"})
     assert names(tmp_path) == ["checkpoint-3"]
     assert names(path) == ["manifest.json", "new"]
+    assert _C.verify_directory(str(path)) == []
+
+
+@pytest.mark.skipif(RENAMEAT2 is None, reason="the number of renameat2 is known for x86_64 and aarch64")
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM])
+def test_commit_replaces_where_names_cannot_be_exchanged(tmp_path, error):
+    """Other file systems and kernels: the old one is renamed first."""
+    commit(tmp_path, 3, {"old": b"1"})
+    path, _ = with_denied(RENAMEAT2, error, lambda: commit(tmp_path, 3, {"new": b"2"}))
+    assert names(tmp_path) == ["checkpoint-3"]
+    assert names(path) == ["manifest.json", "new"]
+    assert _C.verify_directory(str(path)) == []
+
+
+@pytest.mark.skipif(RENAMEAT2 is None, reason="the number of renameat2 is known for x86_64 and aarch64")
+def test_another_error_of_an_exchange_keeps_the_old_one(tmp_path):
+    path, _ = commit(tmp_path, 3, {"old": b"1"})
+    with pytest.raises(_C.FileError, match="Input/output error"):
+        with_denied(RENAMEAT2, errno.EIO, lambda: commit(tmp_path, 3, {"new": b"2"}))
+    assert names(path) == ["manifest.json", "old"]
     assert _C.verify_directory(str(path)) == []
 
 

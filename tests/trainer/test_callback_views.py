@@ -18,6 +18,7 @@ BASE: dict[str, Any] = {"gradient_accumulation_steps": 2, "warmup_steps": 1}
 class Reader(transformers.TrainerCallback):
     def __init__(self) -> None:
         self.seen: list[Any] = []
+        self.groups: list[Any] = []
 
 
 def _reads(event: str) -> Any:
@@ -29,7 +30,12 @@ def _reads(event: str) -> Any:
             if loader is None
             else (len(loader), loader.batch_size, loader.total_batch_size, len(loader.dataset))
         )
-        self.seen.append((event, state.global_step, rates, shape))
+        evaluated = given["eval_dataloader"]
+        batches = None if evaluated is None else (len(evaluated), len(evaluated.dataset))
+        self.seen.append((event, state.global_step, rates, shape, batches))
+        groups = () if given["optimizer"] is None else given["optimizer"].param_groups
+        names = ("lr", "initial_lr", "eps", "weight_decay")
+        self.groups += [[group.get(name, 0.0), *group["betas"]] for group in groups for name in names]
 
     return read
 
@@ -49,7 +55,7 @@ for name in EVENTS:
     ids=["cosine", "linear", "plateau"],
 )  # fmt: skip
 def test_each_event_shows_what_it_shows_in_the_original(tmp_path: Path, flags: dict[str, Any]) -> None:
-    found = []
+    found, groups = [], []
     for make in (theirs, ours):
         given = {**BASE, "eval_strategy": "steps", "eval_steps": 1, **flags}
         trainer, reader = make(tmp_path / make.__name__, Plain(9), Plain(5), **given), Reader()
@@ -60,9 +66,12 @@ def test_each_event_shows_what_it_shows_in_the_original(tmp_path: Path, flags: d
         if flags["lr_scheduler_type"] != "reduce_lr_on_plateau":
             trainer.train()
         found.append(reader.seen)
+        groups.append(reader.groups)
+    for mine, judge in zip(groups[1], groups[0], strict=True):
+        assert mine == pytest.approx(judge, rel=1e-12)
     assert [entry[:2] for entry in found[1]] == [entry[:2] for entry in found[0]]
     for ours_saw, theirs_saw in zip(found[1], found[0], strict=True):
-        assert ours_saw[3] == theirs_saw[3]
+        assert ours_saw[3:] == theirs_saw[3:], theirs_saw
         assert ours_saw[2] == (theirs_saw[2] and pytest.approx(theirs_saw[2], rel=1e-12)), theirs_saw
 
 
@@ -82,6 +91,15 @@ def read_loader(state: Any, given: Any) -> None:
     next(iter(given["train_dataloader"]))
 
 
+def write_group(state: Any, given: Any) -> None:
+    for group in given["optimizer"].param_groups:
+        group["lr"] = 0.1
+
+
+def zero_gradients(state: Any, given: Any) -> None:
+    given["optimizer"].zero_grad()
+
+
 def count_step(state: Any, given: Any) -> None:
     state.global_step += 1
 
@@ -90,6 +108,8 @@ def count_step(state: Any, given: Any) -> None:
     ("act", "message"),
     [
         (write_rate, r"^lr_scheduler\.base_lrs cannot be set .*lr_scheduler_type"),
+        (write_group, r"^optimizer\.param_groups\[\.\.\.\]\['lr'\] cannot be set .*learning_rate"),
+        (zero_gradients, r"^optimizer\.zero_grad cannot be called .*transformers' Trainer"),
         (step_rate, r"^lr_scheduler\.step cannot be called .*lr_scheduler_type"),
         (write_loader, r"^train_dataloader\.batch_size cannot be set .*get_train_dataloader"),
         (read_loader, r"^train_dataloader cannot be read .*get_train_dataloader"),
@@ -121,6 +141,12 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     trainer = ours(tmp_path, Plain())
     trainer.train()
     schedule = trainer._references()["lr_scheduler"]
+    assert trainer.lr_scheduler.get_last_lr() == schedule.get_last_lr()
+    assert trainer.optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0]
+    with pytest.raises(KeyError, match=r"param_groups of the optimizer have no params here"):
+        trainer.optimizer.param_groups[0].get("params")
+    with pytest.raises(AttributeError, match=r"optimizer has no state here; it has param_groups"):
+        _ = trainer.optimizer.state
     assert not hasattr(schedule, "base_lrs")
     with pytest.raises(AttributeError, match=r"lr_scheduler has no base_lrs here; it has get_last_lr\(\)"):
         _ = schedule.base_lrs

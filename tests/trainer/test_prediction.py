@@ -67,7 +67,12 @@ def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return {"output": output, "evaluated": trainer.evaluate(items)}
 
 
-def test_predictions_are_those_of_transformers(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
+def test_predictions_are_those_of_transformers(
+    model: Path, theirs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for padding, which a line says."""
+    said: list[str] = []
+    monkeypatch.setattr("fastsft.trainer.prediction.warn_once", said.append)
     trainer = make_trainer(model, tmp_path)
     ours, other = trainer.predict(random_items()), theirs["output"]
     assert ours.predictions.shape == (7, LONGEST, 70) and ours.predictions.dtype == np.float32
@@ -79,6 +84,7 @@ def test_predictions_are_those_of_transformers(model: Path, theirs: dict[str, An
         assert error <= 1e-5 * np.linalg.norm(wanted)
         assert (ours.predictions[row, length:] == -100).all()
     assert ours.metrics["test_loss"] == pytest.approx(other.metrics["test_loss"], rel=1e-5)
+    assert ["padded width" in line for line in said] == [True]
 
 
 @pytest.mark.parametrize("hook", [None, choose])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,16 @@ class CausalLM:
         if training:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
         self._places = check_patches(str(self.config.get("model_type")), caller)
+
+    def check_unaltered(self, caller: str) -> None:
+        """Nothing: a directory has no objects. Of a given model: LoadedModel; so are the next two."""
+
+    def check_no_gradients(self, caller: str) -> None:
+        """Nothing."""
+
+    def unseen_gradients(self, event: str) -> AbstractContextManager[None]:
+        """Nothing is hidden."""
+        return nullcontext()
 
     def library_has_changed(self) -> bool:
         """True if a script has patched what models reach of torch and transformers since `check_as_given`."""

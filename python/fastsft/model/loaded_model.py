@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ from fastsft.model.alterations.check import held_settings
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.form import check_parameters
 from fastsft.model.alterations.hooks import hooks_of
+from fastsft.model.alterations.marks import Marks
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM, ModelConfig
 from fastsft.model.live_weights import LiveWeights
 from fastsft.model.live_weights import raw_parameters as _parameters
+from fastsft.model.unseen_gradients import unseen_gradients
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
@@ -56,6 +59,7 @@ class LoadedModel(CausalLM):
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, Any] = {}
         self._live: LiveWeights | None = None
+        self._marks: Marks | None = None  # of the running train()
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -101,6 +105,26 @@ class LoadedModel(CausalLM):
                 "before Trainer(model=...)"
             )
         self._held, self._differing, self._places = now.held, now.values, now.places
+        self._marks = None if self._live is None else Marks(self.module)
+
+    def check_unaltered(self, caller: str) -> None:
+        """While `train` runs: `check_as_given` where something of the module is not as it was; fast."""
+        if self._marks is not None and self._marks.changed():
+            self.check_as_given(caller, training=True)
+
+    def check_no_gradients(self, caller: str) -> None:
+        """ValueError for gradients that a script has left, to which transformers' next step would add."""
+        left = self._marks is not None and next(self._marks.with_gradient(), None)
+        for name, parameter in _parameters(self.module) if left is not None and left is not False else ():
+            if parameter is left:
+                raise ValueError(
+                    f"{caller}: {name} of the model has a gradient that a script has left there, and "
+                    "transformers' next step would add to it; call model.zero_grad() in the same event"
+                )
+
+    def unseen_gradients(self, event: str) -> AbstractContextManager[None]:
+        """A time in which transformers' model has gradients: to ask for one is a ValueError."""
+        return unseen_gradients(list(_parameters(self.module)), event)
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration with what the modules hold, which counts where they differ."""
@@ -172,11 +196,14 @@ class LoadedModel(CausalLM):
         sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
         self._live = LiveWeights(self.module, self.engine, sharded=sharded)
         self._live.begin(self._weights, is_stale=has_moved)
+        for _, parameter in _parameters(self.module):
+            parameter.grad = None  # as transformers begins
 
     def end_training(self) -> None:
         """The module's parameters are as they were given or read last; `give_back` writes the newest."""
         if self._live is not None:
             self._weights, self._live = self._live.end(), None
+            self._marks = None
 
     def weights_moved(self) -> None:
         """The engine has other weights than before: after a step, or a checkpoint that was loaded."""

@@ -9,7 +9,8 @@ from fastsft.originals.classes import LIBRARIES
 from fastsft.originals.functions import is_written_in, plain
 from fastsft.runtime.messages import tell
 
-_OF_GRADIENTS = ("on_pre_optimizer_step", "on_optimizer_step")
+# In which transformers' model has gradients.
+WITH_GRADIENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 
 
 def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
@@ -19,18 +20,17 @@ def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
     """
     if getattr(model, "module", None) is None:
         return
-    names = [type(each).__name__ for each in callbacks if _has_any(each, _OF_GRADIENTS)]
+    names = [
+        type(each).__name__ for each in callbacks if any(is_own(each, event) for event in WITH_GRADIENTS)
+    ]
     if names:
         tell(
-            f"callbacks ({', '.join(names)}): the model that was given has no gradients; what is done to "
-            "gradients has no effect"
+            f"callbacks ({', '.join(names)}): the model that was given has no gradients; to ask for "
+            "one there is refused"
         )
 
 
-def _has_any(callback: Any, events: Iterable[str]) -> bool:
-    """True if a script wrote one of the events."""
-    methods = [plain(getattr(callback, event, None)) for event in events]
-    return any(
-        method is not None and not any(is_written_in(method, library) for library in LIBRARIES)
-        for method in methods
-    )
+def is_own(callback: Any, event: str) -> bool:
+    """True if a script wrote what `callback` does at `event`."""
+    method = plain(getattr(callback, event, None))
+    return method is not None and not any(is_written_in(method, library) for library in LIBRARIES)

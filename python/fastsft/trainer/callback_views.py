@@ -1,11 +1,13 @@
-"""Views that callbacks get for the schedule and the data loader of transformers' Trainer: to read from."""
+"""Views that callbacks get for optimizer, schedule and data loader of transformers' Trainer: to read from."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from fastsft import _C
 
-class _ReadOnly:
+
+class ReadOnly:
     """ValueError for writes, AttributeError for what is not there, each with the way out."""
 
     _NAME = ""
@@ -24,7 +26,7 @@ class _ReadOnly:
         raise ValueError(f"{self._NAME}.{name} cannot be deleted by a callback; {self._INSTEAD}")
 
 
-class ScheduleView(_ReadOnly):
+class ScheduleView(ReadOnly):
     """`lr_scheduler` of callbacks: the rates of the running or last `train`."""
 
     _NAME = "lr_scheduler"
@@ -44,7 +46,83 @@ class ScheduleView(_ReadOnly):
         raise ValueError(f"lr_scheduler.step cannot be called by a callback; {self._INSTEAD}")
 
 
-class LoaderView(_ReadOnly):
+class OptimizerView(ReadOnly):
+    """`optimizer` of callbacks: the settings of both groups, of weights with and without weight decay."""
+
+    _NAME = "optimizer"
+    _INSTEAD = (
+        "it has param_groups with lr, initial_lr, betas, eps and weight_decay, to read: the optimizer is the "
+        "engine's, chosen by learning_rate, weight_decay and the adam arguments; or train with "
+        "transformers' Trainer"
+    )
+
+    @property
+    def param_groups(self) -> tuple[Group, ...]:
+        """As they are for the next step; each time another object."""
+        trainer: Any = self._trainer
+        args = trainer.fixed_arguments.over(trainer.args)
+        own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+        if args.lr_scheduler_type != "reduce_lr_on_plateau":
+            own["initial_lr"] = args.learning_rate
+        (rate, other), decay = ScheduleView(trainer).get_last_lr(), args.weight_decay
+        return Group(own, lr=rate, weight_decay=decay), Group(own, lr=other, weight_decay=0.0)
+
+
+def _refuse_call(name: str) -> Any:
+    def refuse(self: OptimizerView, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError(f"optimizer.{name} cannot be called by a callback; {self._INSTEAD}")
+
+    return refuse
+
+
+for _name in ("step", "zero_grad", "state_dict", "load_state_dict", "add_param_group"):
+    setattr(OptimizerView, _name, _refuse_call(_name))
+
+
+class Group(dict[str, Any]):
+    """Settings of a group of weights. ValueError for writes, KeyError for what is not there."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(f"param_groups of the optimizer have no {name} here; {OptimizerView._INSTEAD}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict. KeyError for the parameters, which no group has here."""
+        return self[name] if name in self or name == "params" else default
+
+    def _refuse(self, *given: Any, **_: Any) -> NoReturn:
+        name = repr(given[0]) if given and isinstance(given[0], str) else "..."
+        raise ValueError(
+            f"optimizer.param_groups[...][{name}] cannot be set by a callback; {OptimizerView._INSTEAD}"
+        )
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse
+
+
+class EvaluationLoaderView(ReadOnly):
+    """`eval_dataloader` of callbacks: this rank's batches of the running or last evaluation."""
+
+    _NAME = "eval_dataloader"
+    _INSTEAD = (
+        "it has len() and dataset: the engine reads the rows itself; trainer.get_eval_dataloader() makes a "
+        "loader for a script"
+    )
+
+    @property
+    def dataset(self) -> Any:
+        """The data that is evaluated."""
+        return self._trainer.evaluated_rows.source
+
+    def __len__(self) -> int:
+        """Batches of this rank."""
+        trainer: Any = self._trainer
+        count, args = trainer.evaluated_rows.num_samples, trainer.args
+        return int(_C.micro_batch_count(count, args.eval_batch_size, args.world_size))
+
+    def __iter__(self) -> NoReturn:
+        raise ValueError(f"eval_dataloader cannot be read by a callback; {self._INSTEAD}")
+
+
+class LoaderView(ReadOnly):
     """`train_dataloader` of callbacks: this rank's micro-batches of an epoch, not to be read."""
 
     _NAME = "train_dataloader"

@@ -18,6 +18,8 @@ _WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
 # ... and functions of libraries: before the passes, before the update, and before what follows them.
 _WITH_LIBRARIES = (*_WITH_CLASSES, "on_pre_optimizer_step", "on_step_end")
 _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
+# Events before which passes or an evaluation may have gone through the modules, and after which they may.
+_WITH_MODULES = ("on_step_begin", "on_substep_end", "on_prediction_step")
 _WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
 _STOPS = ("should_training_stop", "should_epoch_stop")
 
@@ -37,6 +39,10 @@ class EventChecks:
             return
         trainer = self._trainer
         self._check_rows(event)
+        if event in _WITH_MODULES:
+            trainer.model.check_unaltered(f"Trainer.train, after {event}")
+        if event == "on_step_begin":
+            trainer.model.check_no_gradients("Trainer.train")
         if event == "on_substep_end":
             _check_stops(trainer.control)
         if event in _WITHIN_A_STEP:

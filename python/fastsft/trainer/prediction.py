@@ -19,6 +19,7 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.planning.device_memory import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.messages import warn_once
 
 PADDING = -100
 # The hook of `preprocess_logits_for_metrics`: (logits, labels) of a batch to what is kept of it.
@@ -67,6 +68,17 @@ def predict_rows(
             collector.put(batches[rank][step], part)
             labels[batches[rank][step]] = their_labels
     return EvalPrediction(collector.whole(), labels if has_labels else None)
+
+
+def tell_padding(rows: TokenRows) -> None:
+    """A line where transformers has outputs at padding, which a metric may see."""
+    widths = np.unique(rows.item_lengths())
+    if len(rows) and (len(widths) > 1 or bool((rows.lengths != widths[0]).any())):
+        warn_once(
+            "predictions are as wide as the longest row without its padding, and -100 where a row has no "
+            "token; transformers has the padded width, and the model's outputs at padding: look where labels "
+            "are not -100"
+        )
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:

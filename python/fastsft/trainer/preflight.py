@@ -12,6 +12,7 @@ from fastsft.arguments.evaluation import OF_METRICS
 from fastsft.arguments.support import default_of
 from fastsft.originals.functions import is_written_in, plain
 from fastsft.runtime.messages import warn_once
+from fastsft.trainer.callback_views import ReadOnly
 
 # Methods of transformers' Trainer that a subclass may override there, and that nothing calls here.
 _OF_THE_ENGINE = (
@@ -115,7 +116,7 @@ def check_own_step(trainer: Any, **given: Any) -> None:
                 "remove_unused_columns) and the key labels of the rows"
             )
     for name, value in given.items():
-        if value is not None and value != (None, None):
+        if value is not None and not isinstance(value, ReadOnly) and value != (None, None):
             raise ValueError(
                 f"Trainer: {name} has no place here: the step is the engine's; leave it out (the model is "
                 "given itself or as its directory; loss, optimizer and schedule by the arguments)"

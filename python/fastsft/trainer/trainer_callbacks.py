@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
@@ -9,7 +10,8 @@ from fastsft.arguments.from_transformers import take_changes_of_source
 from fastsft.callbacks.callback import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.trainer.callback_handler import CallbackHandler
-from fastsft.trainer.callback_views import LoaderView, ScheduleView
+from fastsft.trainer.callback_notices import WITH_GRADIENTS, is_own
+from fastsft.trainer.callback_views import EvaluationLoaderView, LoaderView, OptimizerView, ScheduleView
 from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.schedule import Schedule
 
@@ -23,6 +25,7 @@ class TrainerCallbacks:
     tokenizer: Any
     processing_class: Any
     args: TrainingArguments
+    evaluated_rows: Any = None  # of the running or last evaluation
     schedule: Schedule | None = None  # of the running or last train()
     event_checks: EventChecks | None = None  # of the running train()
 
@@ -50,18 +53,26 @@ class TrainerCallbacks:
 
     def fire(self, event: str, **kwargs: Any) -> None:
         """Tell the callbacks of `event`. ValueError for changes of theirs that cannot be followed."""
-        self.callbacks.fire(event, self.state, **self._references(), **kwargs)
+        with self._gradients_hidden(event):
+            self.callbacks.fire(event, self.state, **self._references(), **kwargs)
         take_changes_of_source(self.args)
         if self.event_checks is not None:
             self.event_checks.after(event)
+
+    def _gradients_hidden(self, event: str) -> AbstractContextManager[None]:
+        """In events in which transformers' model has gradients, where a script's callback hears of them."""
+        if event not in WITH_GRADIENTS or not any(is_own(each, event) for each in self.callbacks.callbacks):
+            return nullcontext()
+        hidden: AbstractContextManager[None] = self.model.unseen_gradients(event)
+        return hidden
 
     def _references(self) -> dict[str, Any]:
         return {
             "model": self.model,
             "processing_class": self.processing_class,
             "tokenizer": self.tokenizer,
-            "optimizer": None,
+            "optimizer": OptimizerView(self) if self.schedule is not None else None,
             "lr_scheduler": ScheduleView(self) if self.schedule is not None else None,
             "train_dataloader": LoaderView(self) if self.schedule is not None else None,
-            "eval_dataloader": None,
+            "eval_dataloader": None if self.evaluated_rows is None else EvaluationLoaderView(self),
         }

@@ -20,7 +20,14 @@ from fastsft.trainer.evaluation import evaluation_loss, exact_loss, no_loss
 from fastsft.trainer.evaluation_rows import read_evaluation
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.model_outputs import check_outputs
-from fastsft.trainer.prediction import EvalPrediction, Preprocess, as_number, check_predictions, predict_rows
+from fastsft.trainer.prediction import (
+    EvalPrediction,
+    Preprocess,
+    as_number,
+    check_predictions,
+    predict_rows,
+    tell_padding,
+)
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
 
@@ -155,6 +162,7 @@ class TrainerEvaluation:
         if not self.is_in_train:
             self._take_changes(method)
         elif self.model.engine_leads:
+            self.model.check_unaltered(f"Trainer.{method}")
             self.model.take_written_weights()
         elif not self.model.engine_leads:
             self.model.check_as_given(f"Trainer.{method}", False)
@@ -177,6 +185,7 @@ class TrainerEvaluation:
 
     def _read_now(self, rows: TokenRows, name: str | None) -> TokenRows:
         """The rows as they are now: read, where they are not native. name: as `_evaluation_reader`."""
+        self.evaluated_rows = rows  # which callbacks see
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
@@ -241,6 +250,7 @@ class TrainerEvaluation:
     def _predicted(self, rows: TokenRows) -> EvalPrediction:
         packed = finds_packed(self.model, self.args, training=False)
         hook = self.preprocess_logits_for_metrics
+        tell_padding(rows)
         return predict_rows(self.model.engine, rows, self.args, hook, find_packed=packed)
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.model.card import write_model_card
+from fastsft.trainer.callback_views import OptimizerView, ReadOnly, ScheduleView
 
 _STEP = "the step is the engine's; loss, optimizer and schedule are chosen by the arguments"
 _INSTEAD = {
@@ -24,13 +25,25 @@ _INSTEAD = {
 }
 
 
+class _View:
+    """An attribute of a Trainer: None until the first `train`, then a view to read from; may be hidden."""
+
+    def __init__(self, kind: type[ReadOnly]) -> None:
+        self._kind = kind
+
+    def __get__(self, trainer: Any, _: type) -> Any:
+        if trainer is None or trainer.schedule is None:
+            return None
+        return self._kind(trainer)
+
+
 class TrainerNames:
-    """No optimizer, no scheduler, no DeepSpeed engine; a part of Trainer."""
+    """No optimizer and no scheduler but views of them, no DeepSpeed engine; a part of Trainer."""
 
     args: TrainingArguments
     is_world_process_zero: Callable[[], bool]
-    optimizer: Any = None
-    lr_scheduler: Any = None
+    optimizer: Any = _View(OptimizerView)
+    lr_scheduler: Any = _View(ScheduleView)
     model_init: Any = None
     compute_loss_func: Any = None
 

@@ -6,6 +6,7 @@ Where they differ from the configuration of today, the modules' count: that is w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,13 +64,19 @@ class HeldSettings:
 
     def _norms(self) -> None:
         held = [(node, vars(node.module).get("variance_epsilon")) for node in self._tree.of("RMSNorm")]
-        eps = next(value for node, value in held if node.path == "model.model.norm")
+        eps = self._usual_eps([value for _, value in held])
         for node, value in held:
             if value != eps:
                 self._different(f"{node.path}.variance_epsilon", value, eps)
             if vars(node.module).get("offset"):  # a fused kernel's own setting
                 self._different(f"{node.path}.offset", node.module.offset, 0.0)
         self._take("rms_norm_eps", eps, 1e-6)
+
+    def _usual_eps(self, values: list[Any]) -> Any:
+        """The value of most norms; of several the configuration's, which most scripts leave."""
+        most = [value for value, number in Counter(values).items() if number == max(Counter(values).values())]
+        said = self._config.get("rms_norm_eps", 1e-6)
+        return said if said in most else most[0]
 
     def _head_dim(self) -> int:
         return int(next(self._tree.of("Attention")).module.head_dim)
