@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
+
+from fastsft import _C
 
 NamedTensor = tuple[str, Any, Sequence[int]]
 
@@ -22,7 +23,6 @@ class SyncPlan:
     """
 
     def __init__(self, tensors: Iterable[NamedTensor], tied: Mapping[str, str] | None = None) -> None:
-        from fastsft import _C
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
         self.native: Any = _C.SyncPlan(given, sorted((tied or {}).items()))
@@ -99,21 +99,15 @@ class SyncPlan:
     @functools.cached_property
     def dtypes(self) -> list[torch.dtype]:
         """Of each tensor."""
-        import torch
-
         return [getattr(torch, dtype) for dtype in self.dtype_names]
 
     @functools.cached_property
     def torch_shapes(self) -> list[torch.Size]:
         """Of each tensor, to compare with its `shape`."""
-        import torch
-
         return [torch.Size(shape) for shape in self.shapes]
 
     def empty(self, index: int, device: Any = "cpu") -> torch.Tensor:
         """Room for tensor number `index`."""
-        import torch
-
         return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
 
     def buckets(self, cut: str, size: int) -> list[Any]:
@@ -125,6 +119,14 @@ class SyncPlan:
 
 def check_same_plan(hashes: Sequence[str]) -> None:
     """ValueError that names the ranks whose plan is not rank 0's; `hashes` in order of rank."""
-    from fastsft import _C
-
     _C.check_same_plan(list(hashes))
+
+
+def parameter_dtype(name: str | None) -> torch.dtype | None:
+    """The dtype of `save_dtype`. ValueError for another name."""
+    if name is None:
+        return None
+    if name not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f"save_dtype: expected float32, bfloat16, float16 or None, got {name!r}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype

@@ -1,7 +1,8 @@
-"""Messages of ranks to each other during training: through a store, never through a process group.
+"""Before and after a transfer the trainer ranks meet in their store: do all mean the same one, can all begin,
+and have all succeeded?
 
-A writer thread may not enqueue collectives during the training thread's, and a rank that stays away from a
-collective cannot be named.
+Never through a process group: a writer thread may not enqueue collectives during the training thread's, and
+a rank that stays away from a collective cannot be named, and leaves the others in it.
 """
 
 from __future__ import annotations
@@ -11,20 +12,22 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import Any, TypeVar
 
 from fastsft.ranks.store import exchange_number, own_store
 from fastsft.ranks.timed_store import SilentStoreError
-from fastsft.weight_sync.validation import seconds
+from fastsft.weight_sync.errors import seconds
+from fastsft.weight_sync.plan import SyncPlan
 
-_SHORTEST_NAP, _LONGEST_NAP, _LONGEST_PATIENT_NAP = 0.0002, 0.02, 0.2
+_SHORTEST_DELAY, _LONGEST_DELAY, _LONGEST_PATIENT_DELAY = 0.0002, 0.02, 0.2
 _BEATS, _BEAT_S = "beats", 1.0
 _LEAVING_S = 5.0
 
 T = TypeVar("T")
 
 
-class Verdicts:
+class StoreExchange:
     """The posts of one exchange. Every rank makes one for every exchange of an `occasion`, in the same order.
 
     kinds: of all posts that there may be, and what a rank does that waits for them, for messages. deadline_s:
@@ -53,7 +56,7 @@ class Verdicts:
 
     def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
         """The posts of `ranks`. RuntimeError as soon as one posts an error, or when one is silent."""
-        end, naps = self._end(), _naps()
+        end, delays = self._end(), _poll_delays()
         found: dict[int, dict[str, Any]] = {}
         missing = list(ranks)
         while True:
@@ -67,25 +70,25 @@ class Verdicts:
                 return found
             if time.monotonic() > end:
                 raise RuntimeError(self._silent(kind, missing))
-            time.sleep(next(naps))
+            time.sleep(next(delays))
 
     def collect_all(self, kind: str) -> list[dict[str, Any]]:
         """Everybody's post, in order of rank, whatever it says. RuntimeError when a rank is silent.
 
         One question a look, where `collect` asks for each rank: all ranks do this.
         """
-        end, naps = self._end(), _naps()
+        end, delays = self._end(), _poll_delays()
         keys = [self._key(kind, rank) for rank in range(self._world_size)]
         while not self._ask(kind, lambda store: store.check(keys), end):
             if time.monotonic() > end:
                 there = self._ask(kind, functools.partial(self._posted, kind, range(self._world_size)), end)
                 raise RuntimeError(self._silent(kind, [r for r in range(self._world_size) if r not in there]))
-            time.sleep(next(naps))
+            time.sleep(next(delays))
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
     def collect_patiently(self, kind: str) -> list[dict[str, Any]]:
         """`collect_all`, where ranks may take any time that give signs of life (`alive`) meanwhile."""
-        first, heard, naps = 0, 0, _naps(_LONGEST_PATIENT_NAP, 1.25)
+        first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
         while first < self._world_size:
             found = self._ask(kind, functools.partial(self._look, kind, first), end)
@@ -93,7 +96,7 @@ class Verdicts:
                 (first, heard), end = found, self._end()
             elif time.monotonic() > end:
                 raise RuntimeError(self._silent(kind, [first]))
-            time.sleep(next(naps) if first < self._world_size else 0)
+            time.sleep(next(delays) if first < self._world_size else 0)
         return self.collect_all(kind)
 
     def alive(self) -> contextlib.AbstractContextManager[None]:
@@ -207,9 +210,142 @@ class _Memory:
         self._content.pop(key, None)
 
 
-def _naps(longest: float = _LONGEST_NAP, growth: float = 2.0) -> Iterator[float]:
+def _poll_delays(longest: float = _LONGEST_DELAY, growth: float = 2.0) -> Iterator[float]:
     """Seconds to sleep between looks: short while the others may be at the same place."""
-    nap = _SHORTEST_NAP
+    delay = _SHORTEST_DELAY
     while True:
-        yield nap
-        nap = min(growth * nap, longest)
+        yield delay
+        delay = min(growth * delay, longest)
+
+
+_KINDS = {
+    "facts": "agreeing on the call", "hash": "agreeing on the plan", "plan": "comparing plans",
+    "outcome": "ending together",
+}  # fmt: skip
+
+
+class TransferAgreement:
+    """A `with` block around everything that a rank does for a transfer, from `agree` to `settle`.
+
+    occasion: which function it is, the same on every rank. what: for messages. deadline_s: how long ranks
+    that do not come are waited for, and the store. Collective over all ranks.
+    """
+
+    def __init__(self, engine: Any, occasion: str, what: str, deadline_s: float) -> None:
+        self._rank, self._world_size = ranks_of(engine)
+        self._what = what
+        self._expected = ["facts", "hash", "outcome"]  # what the others wait for from this rank
+        self._posts = StoreExchange(occasion, _KINDS, self._rank, self._world_size, deadline_s)
+
+    def __enter__(self) -> TransferAgreement:
+        return self
+
+    def agree(self, facts: Mapping[str, Any], **own: Any) -> list[dict[str, Any]]:
+        """Before the first collective: what every rank gave as `own`, in order of rank.
+
+        ValueError, on every rank, when the facts of two ranks differ, naming both. RuntimeError, or a
+        ValueError again, when a rank failed before it came here, or did not come.
+        """
+        if self._world_size == 1:
+            return [own]
+        posts = self._exchange("facts", facts=dict(facts), **own)
+        self._check_facts(posts)
+        return posts
+
+    def agree_on_plan(self, plan: SyncPlan) -> None:
+        """ValueError, on every rank, when plans differ; it names the rank and the first difference."""
+        if self._world_size == 1:
+            return
+        hashes = [post["hash"] for post in self._exchange("hash", hash=plan.hash)]
+        other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
+        if other is not None:
+            self._expected = ["plan"]
+            posts = self._exchange("plan", plan=plan.to_json() if self._rank in (0, other) else None)
+            first, second = (SyncPlan.from_json(posts[rank]["plan"]) for rank in (0, other))
+            raise ValueError(f"{self._what}: {other_model(first, second, other)}")
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Around what may take any time: the others wait for this rank at the end while its process lives."""
+        with self._posts.alive() if self._world_size > 1 else contextlib.nullcontext():
+            yield
+
+    def settle(self, what: str, error: BaseException | None) -> None:
+        """After the transfer, `what`, which failed here with `error`, and a barrier.
+
+        All ranks return, or all raise the first failing rank's reason, whose own error stays the cause.
+        """
+        self._what = what
+        outcome = {} if error is None else {"failed": _failure(error)}
+        if self._world_size > 1:
+            self._exchange("outcome", error, **outcome)
+        else:
+            self._check_failures([outcome], error)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            with contextlib.suppress(RuntimeError):  # of a store that is gone: the error itself says more
+                for expected in self._expected:
+                    self._posts.post(expected, failed=_failure(error))
+        self._posts.leave()
+
+    def _exchange(self, kind: str, own: BaseException | None = None, **content: Any) -> list[dict[str, Any]]:
+        """Everybody's post, when none of them failed. own: why this rank did."""
+        try:
+            self._posts.post(kind, **content)
+            collect = self._posts.collect_patiently if kind == "outcome" else self._posts.collect_all
+            posts = collect(kind)
+        except RuntimeError as error:
+            # A late rank finds that this one has gone, not what it posted.
+            before = "" if own is None else f"; before that, rank {self._rank} failed: {own}"
+            raise RuntimeError(f"{self._what}: {error}{before}") from (own or error)
+        self._expected = self._expected[1:]
+        self._check_failures(posts, own)
+        return posts
+
+    def _check_failures(self, posts: list[dict[str, Any]], own: BaseException | None = None) -> None:
+        for rank, post in enumerate(posts):
+            if "failed" in post:
+                is_value, why = post["failed"]
+                kind = ValueError if is_value else RuntimeError
+                raise kind(f"{self._what}: rank {rank} failed: {why}") from own
+
+    def _check_facts(self, posts: list[dict[str, Any]]) -> None:
+        for rank, post in enumerate(posts):
+            for name, value in posts[0]["facts"].items():
+                other = post["facts"].get(name)
+                if other != value:
+                    raise ValueError(
+                        f"{self._what}: {name}: rank 0 has {value}, rank {rank} {other}; all ranks make the "
+                        "same calls with the same arguments"
+                    )
+
+
+def _failure(error: BaseException) -> tuple[bool, str]:
+    return isinstance(error, ValueError), f"{type(error).__name__}: {error}"
+
+
+def check_grows(what: str, version: int, before: int) -> None:
+    """ValueError, the same on every rank, when a version does not grow."""
+    if version <= before:
+        raise ValueError(f"{what}: version {version} is not newer than {before}, which receivers have")
+
+
+def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
+    """The difference of the plan of `rank` from rank 0's, `first`."""
+    difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
+    return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
+
+
+def ranks_of(engine: Any) -> tuple[int, int]:
+    """(rank, number of ranks) of the trainer, also of an engine that is not built yet."""
+    import torch.distributed as dist
+
+    joined = dist.is_available() and dist.is_initialized()
+    found = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+    if hasattr(type(engine), "native_engine"):
+        native = getattr(getattr(engine.trainer, "model", None), "engine", None)
+        found = found if native is None else (int(native.rank), int(native.world_size))
+    return found

@@ -1,17 +1,18 @@
-"""Interface of every source of weights, and the rules that hold for all of them."""
+"""Sources of weights: their interface, the rules that hold for all of them, and fastsft's own engine."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from fastsft import _C
 from fastsft.weight_sync.plan import SyncPlan
-
-if TYPE_CHECKING:
-    import torch
 
 Named = tuple[str, "torch.Tensor"]
 Load = Callable[[list[Named]], None]
@@ -100,8 +101,6 @@ class BroadcastSource(ABC):
 
     def wire_device(self, group: Any) -> Any:
         """The device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
-        import torch
-
         name = getattr(getattr(group, "group", group), "name", lambda: "gloo")()
         return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
 
@@ -220,8 +219,6 @@ class TieCheck:
 
 def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """A NaN is no other value than itself here."""
-    import torch
-
     if torch.equal(first, second):
         return True
     if (first.shape, first.dtype) != (second.shape, second.dtype):
@@ -234,3 +231,35 @@ def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
     if dtype is None or described.is_buffer or not described.dtype.is_floating_point:
         return described.dtype
     return dtype
+
+
+class EngineSource(WeightSource):
+    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
+
+    `master` of the engine adapter: float32 masters instead.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self._native, self._master = engine.native_engine, engine.send_master
+        self.rank, self.world_size = self._native.rank, self._native.world_size
+        self.config = json.loads(self._native.config_json)
+        self._dtype = torch.float32 if self._master else engine.compute_dtype
+
+    def describe(self) -> list[Described]:
+
+        tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
+        return [
+            Described(name, tuple(shape), self._dtype, False, number)
+            for number, (name, shape) in enumerate(tensors)
+        ]
+
+    def whole(self) -> Iterator[list[Named]]:
+
+        for unit in range(len(self._native.unit_names)):
+            yield _C.gather_unit(self._native, unit, master=self._master)
+
+    def rows(self) -> Iterator[Rows]:
+        for unit in self.whole():
+            for name, tensor in unit:
+                yield rows_of_whole(name, tensor, False, self.rank, self.world_size)
