@@ -59,7 +59,7 @@ def mixed(generator: random.Random, saves: int) -> Iterator[Event]:
 @pytest.fixture
 def all_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed save of the published step is looked for on the disk: here everything is there."""
-    monkeypatch.setattr("fastsft.weight_sync.monitor._recover", lambda job: tuple(
+    monkeypatch.setattr("fastsft.weight_sync.layout.published_steps", lambda job: tuple(
         layout.read_iteration(job / name) or 0 for name in (layout.CHECKPOINT_FILE, layout.STATE_DICT_FILE)
     ))  # fmt: skip
 

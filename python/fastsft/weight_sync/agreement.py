@@ -13,11 +13,12 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from fastsft.ranks.store import exchange_number, own_store
-from fastsft.ranks.timed_store import SilentStoreError
+from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
 from fastsft.weight_sync.errors import seconds
+from fastsft.weight_sync.interfaces import Engine, Message, Store
 from fastsft.weight_sync.plan import SyncPlan
 
 _SHORTEST_DELAY, _LONGEST_DELAY, _LONGEST_PATIENT_DELAY = 0.0002, 0.02, 0.2
@@ -44,9 +45,9 @@ class StoreExchange:
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._deadline_s = seconds("deadline_s", deadline_s)
-        self._store: Any = own_store() if world_size > 1 else _Memory()
+        self._store = own_store() if world_size > 1 else cast(BoundedStore, _Memory())
 
-    def post(self, kind: str, **content: Any) -> None:
+    def post(self, kind: str, **content: object) -> None:
         """Tell the others; `error` in the content says that this rank failed."""
         key, text = self._key(kind, self._rank), json.dumps(content)
         if self._silence is not None:
@@ -54,10 +55,10 @@ class StoreExchange:
         else:
             self._ask(kind, lambda store: store.set(key, text), self._end())
 
-    def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
+    def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, Message]:
         """The posts of `ranks`. RuntimeError as soon as one posts an error, or when one is silent."""
         end, delays = self._end(), _poll_delays()
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[int, Message] = {}
         missing = list(ranks)
         while True:
             found |= self._ask(kind, functools.partial(self._posted, kind, missing), end)
@@ -72,7 +73,7 @@ class StoreExchange:
                 raise RuntimeError(self._silent(kind, missing))
             time.sleep(next(delays))
 
-    def collect_all(self, kind: str) -> list[dict[str, Any]]:
+    def collect_all(self, kind: str) -> list[Message]:
         """Everybody's post, in order of rank, whatever it says. RuntimeError when a rank is silent.
 
         One question a look, where `collect` asks for each rank: all ranks do this.
@@ -86,7 +87,7 @@ class StoreExchange:
             time.sleep(next(delays))
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
-    def collect_patiently(self, kind: str) -> list[dict[str, Any]]:
+    def collect_patiently(self, kind: str) -> list[Message]:
         """`collect_all`, where ranks may take any time that give signs of life (`alive`) meanwhile."""
         first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
@@ -101,12 +102,9 @@ class StoreExchange:
 
     def alive(self) -> contextlib.AbstractContextManager[None]:
         """Inside, the others hear that this process lives."""
-        beating: contextlib.AbstractContextManager[None] = self._store.beating(
-            self._key(_BEATS, self._rank), min(_BEAT_S, self._deadline_s / 4)
-        )
-        return beating
+        return self._store.beating(self._key(_BEATS, self._rank), min(_BEAT_S, self._deadline_s / 4))
 
-    def _look(self, kind: str, first: int, store: Any) -> tuple[int, int]:
+    def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
         """The first rank from `first` on whose post is missing, and its signs of life."""
         ranks = range(first, self._world_size)
         if store.check([self._key(kind, first)]) and store.check([self._key(kind, rank) for rank in ranks]):
@@ -130,7 +128,7 @@ class StoreExchange:
         with contextlib.suppress(RuntimeError):  # of a store that has gone meanwhile: nothing is lost
             self._store.run(self._tidy, _LEAVING_S)
 
-    def _tidy(self, store: Any) -> None:
+    def _tidy(self, store: Store) -> None:
         counter = f"{self._prefix}/left"
         if store.add(counter, 1) < self._world_size:
             return
@@ -139,12 +137,12 @@ class StoreExchange:
                 store.delete_key(self._key(kind, rank))
         store.delete_key(counter)
 
-    def _posted(self, kind: str, ranks: Iterable[int], store: Any) -> dict[int, dict[str, Any]]:
+    def _posted(self, kind: str, ranks: Iterable[int], store: Store) -> dict[int, Message]:
         """The posts that are there."""
         keys = {rank: self._key(kind, rank) for rank in ranks}
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
-    def _ask(self, kind: str, work: Callable[[Any], T], end: float) -> T:
+    def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
         """The answer of the store. SilentStoreError, once and for all, when it does not by `end`."""
         if self._silence is not None:
             raise self._silence
@@ -231,7 +229,7 @@ class TransferAgreement:
     that do not come are waited for, and the store. Collective over all ranks.
     """
 
-    def __init__(self, engine: Any, occasion: str, what: str, deadline_s: float) -> None:
+    def __init__(self, engine: Engine, occasion: str, what: str, deadline_s: float) -> None:
         self._rank, self._world_size = ranks_of(engine)
         self._what = what
         self._expected = ["facts", "hash", "outcome"]  # what the others wait for from this rank
@@ -240,7 +238,7 @@ class TransferAgreement:
     def __enter__(self) -> TransferAgreement:
         return self
 
-    def agree(self, facts: Mapping[str, Any], **own: Any) -> list[dict[str, Any]]:
+    def agree(self, facts: Mapping[str, object], **own: object) -> list[Message]:
         """Before the first collective: what every rank gave as `own`, in order of rank.
 
         ValueError, on every rank, when the facts of two ranks differ, naming both. RuntimeError, or a
@@ -248,7 +246,7 @@ class TransferAgreement:
         """
         if self._world_size == 1:
             return [own]
-        posts = self._exchange("facts", facts=dict(facts), **own)
+        posts = self._exchange("facts", {"facts": dict(facts), **own})
         self._check_facts(posts)
         return posts
 
@@ -256,11 +254,11 @@ class TransferAgreement:
         """ValueError, on every rank, when plans differ; it names the rank and the first difference."""
         if self._world_size == 1:
             return
-        hashes = [post["hash"] for post in self._exchange("hash", hash=plan.hash)]
+        hashes = [post["hash"] for post in self._exchange("hash", {"hash": plan.hash})]
         other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
         if other is not None:
             self._expected = ["plan"]
-            posts = self._exchange("plan", plan=plan.to_json() if self._rank in (0, other) else None)
+            posts = self._exchange("plan", {"plan": plan.to_json() if self._rank in (0, other) else None})
             first, second = (SyncPlan.from_json(posts[rank]["plan"]) for rank in (0, other))
             raise ValueError(f"{self._what}: {other_model(first, second, other)}")
 
@@ -278,7 +276,7 @@ class TransferAgreement:
         self._what = what
         outcome = {} if error is None else {"failed": _failure(error)}
         if self._world_size > 1:
-            self._exchange("outcome", error, **outcome)
+            self._exchange("outcome", outcome, error)
         else:
             self._check_failures([outcome], error)
 
@@ -291,7 +289,7 @@ class TransferAgreement:
                     self._posts.post(expected, failed=_failure(error))
         self._posts.leave()
 
-    def _exchange(self, kind: str, own: BaseException | None = None, **content: Any) -> list[dict[str, Any]]:
+    def _exchange(self, kind: str, content: Message, own: BaseException | None = None) -> list[Message]:
         """Everybody's post, when none of them failed. own: why this rank did."""
         try:
             self._posts.post(kind, **content)
@@ -305,14 +303,14 @@ class TransferAgreement:
         self._check_failures(posts, own)
         return posts
 
-    def _check_failures(self, posts: list[dict[str, Any]], own: BaseException | None = None) -> None:
+    def _check_failures(self, posts: list[Message], own: BaseException | None = None) -> None:
         for rank, post in enumerate(posts):
             if "failed" in post:
                 is_value, why = post["failed"]
                 kind = ValueError if is_value else RuntimeError
                 raise kind(f"{self._what}: rank {rank} failed: {why}") from own
 
-    def _check_facts(self, posts: list[dict[str, Any]]) -> None:
+    def _check_facts(self, posts: list[Message]) -> None:
         for rank, post in enumerate(posts):
             for name, value in posts[0]["facts"].items():
                 other = post["facts"].get(name)
@@ -339,13 +337,14 @@ def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
 
 
-def ranks_of(engine: Any) -> tuple[int, int]:
+def ranks_of(engine: Engine) -> tuple[int, int]:
     """(rank, number of ranks) of the trainer, also of an engine that is not built yet."""
     import torch.distributed as dist
 
     joined = dist.is_available() and dist.is_initialized()
     found = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
     if hasattr(type(engine), "native_engine"):
-        native = getattr(getattr(engine.trainer, "model", None), "engine", None)
+        trainer = getattr(engine, "trainer", None)
+        native = getattr(getattr(trainer, "model", None), "engine", None)
         found = found if native is None else (int(native.rank), int(native.world_size))
     return found

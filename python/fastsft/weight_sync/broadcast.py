@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TypeVar
 
 import torch
 
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import EngineState, broadcast_source, exclusive
 from fastsft.weight_sync.errors import seconds, whole_number
+from fastsft.weight_sync.interfaces import Engine, Message
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
+from fastsft.weight_sync.plan import NamedTensor, SyncPlan, parameter_dtype
 from fastsft.weight_sync.source import BroadcastSource, Load
 from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream, drained
 from fastsft.weight_sync.transport import AgreedError, Transport
@@ -21,7 +22,7 @@ from fastsft.weight_sync.transport import AgreedError, Transport
 _WHAT = "the handshake"
 
 
-def offer(transport: Transport, plan: SyncPlan, header: dict[str, Any]) -> None:
+def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
     """The sender's side. RuntimeError when a receiver refuses, in its words."""
     transport.announce({**header, "hash": plan.hash, "generation": transport.generation})
     answers = transport.vote({}, _WHAT)
@@ -29,16 +30,14 @@ def offer(transport: Transport, plan: SyncPlan, header: dict[str, Any]) -> None:
         _exchange_plans(transport, plan, None)
 
 
-def accept(
-    transport: Transport, plan: SyncPlan, check: Callable[[dict[str, Any]], str | None]
-) -> dict[str, Any]:
+def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str | None]) -> Message:
     """The receiver's side: the header. RuntimeError when this or another receiver refuses.
 
     check: why the header is refused, or None.
     """
     header = transport.announce({})
     why = check(header)
-    answer: dict[str, Any] = {"error": why} if why else {"other_plan": header["hash"] != plan.hash}
+    answer: Message = {"error": why} if why else {"other_plan": header["hash"] != plan.hash}
     answers = transport.vote(answer, _WHAT)
     if any(answer.get("other_plan") for answer in answers):
         _exchange_plans(transport, plan, plan)
@@ -56,7 +55,7 @@ def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) 
     )
     data = data.to(transport.device)
     transport.wait(transport.broadcast(data), "the broadcast of the plan")
-    answer: dict[str, Any] = {}
+    answer: Message = {}
     if own is not None:
         sent = SyncPlan.from_json(bytes(data.cpu().numpy()).decode())
         difference = own.difference(sent, "the receiver's plan", "the sender's plan")
@@ -66,11 +65,12 @@ def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) 
 
 
 DEFAULT_BUCKET_BYTES = 1 << 28
+T = TypeVar("T")
 
 
 def fsdp_sync_weight_nccl(
-    engine: Any,
-    model_update_group: Any,
+    engine: Engine,
+    model_update_group: object,
     *,
     mode: str = "trinity",
     save_dtype: str | None = None,
@@ -80,7 +80,7 @@ def fsdp_sync_weight_nccl(
     version: int | None = None,
     handshakes: bool = False,
     checksum: bool = True,
-    announce: Callable[[dict[str, Any]], Any] | None = None,
+    announce: Callable[[Message], object] | None = None,
 ) -> int:
     """Broadcast the whole weights of `engine.module`; collective over the trainer ranks. Returns the version.
 
@@ -131,7 +131,7 @@ def fsdp_sync_weight_nccl(
 
 
 def _agreed_version(
-    opening: TransferAgreement, state: EngineState, version: int | None, facts: dict[str, Any]
+    opening: TransferAgreement, state: EngineState, version: int | None, facts: Message
 ) -> int:
     """The one given, or one that is new to all ranks and receivers, also after a sync that failed late."""
     if version is not None:
@@ -141,7 +141,7 @@ def _agreed_version(
     return version if version is not None else 1 + max(post["known"] for post in posts)
 
 
-def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[str, Any]:
+def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message:
     """Facts that receivers compare with what they expect; with the root only where there are several."""
     header = {"mode": mode, "version": options.version, "bucket_bytes": options.bucket_bytes}
     if sync_mode(mode).every_rank:
@@ -150,7 +150,7 @@ def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[st
 
 
 def sync_plan(
-    engine: Any, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
+    engine: Engine, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
 ) -> SyncPlan:
     """The plan of what `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
 
@@ -169,7 +169,7 @@ def sync_plan(
         return plan
 
 
-def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transport:
+def _transport(group: object, deadline_s: float, source: BroadcastSource) -> Transport:
     if group is None:
         raise ValueError(f"model_update_group: expected a group on trainer rank {source.rank}, got None")
     transport = Transport(group, deadline_s, source.wire_device(group))
@@ -192,8 +192,8 @@ class WeightReceiver:
 
     def __init__(
         self,
-        group: Any,
-        plan: SyncPlan | Sequence[tuple[str, Any, Sequence[int]]],
+        group: object,
+        plan: SyncPlan | Sequence[NamedTensor],
         load: Load,
         *,
         mode: str = "trinity",
@@ -201,14 +201,14 @@ class WeightReceiver:
         deadline_s: float = 600.0,
         handshakes: bool = False,
         checksum: bool = True,
-        device: Any = "cpu",
+        device: torch.device | str = "cpu",
     ) -> None:
         self._mode, self._device = sync_mode(mode), device
         self._deadline_s = seconds("deadline_s", deadline_s)
         if self._mode.every_rank != isinstance(group, (list, tuple)):
             expected = "a list of groups, one a trainer rank" if self._mode.every_rank else "one group"
             raise ValueError(f"group: expected {expected} for mode {mode!r}, got {type(group).__name__}")
-        self._groups, self._load = list(group) if self._mode.every_rank else [group], load
+        self._groups, self._load = list(group) if isinstance(group, (list, tuple)) else [group], load
         self.plan = plan if isinstance(plan, SyncPlan) else SyncPlan(plan)
         self._handshakes = handshakes or self._mode.handshakes
         self._bucket_bytes, self._checksum = whole_number("bucket_bytes", bucket_bytes), checksum
@@ -259,8 +259,8 @@ class WeightReceiver:
 
         return accepted
 
-    def _refusal(self, root: int, header: dict[str, Any]) -> str | None:
-        expected: dict[str, Any] = {"mode": self._mode.name, "bucket_bytes": self._bucket_bytes}
+    def _refusal(self, root: int, header: Message) -> str | None:
+        expected: Message = {"mode": self._mode.name, "bucket_bytes": self._bucket_bytes}
         if self._mode.every_rank:
             expected |= {"root": root, "roots": len(self._groups)}
         for key, value in expected.items():
@@ -271,7 +271,7 @@ class WeightReceiver:
         return None
 
 
-def _together(works: list[Callable[[], Any]]) -> list[Any]:
+def _together(works: list[Callable[[], T]]) -> list[T]:
     """The result of each, on a thread each; the first failure, when all have ended. Each wait of theirs has
     a deadline."""
     if len(works) == 1:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -15,9 +15,11 @@ from fastsft import _C
 from fastsft.checkpoint.checkpoint import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
+from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, is_fsdp1
 from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
 
+S = TypeVar("S", bound=BroadcastSource)
 _ATTRIBUTE = "_fastsft_weight_sync"
 
 
@@ -30,12 +32,12 @@ class EngineState:
     uploaded: int = 0
     broadcast: int = 0
     sent: int = 0
-    sources: dict[str, Any] = field(default_factory=dict)
-    saves: Any = None
-    huggingface_files: tuple[Any, dict[str, bytes]] | None = None
+    sources: dict[str, BroadcastSource] = field(default_factory=dict)
+    saves: Any = None  # a SaveQueue of save.py
+    huggingface_files: tuple[object, dict[str, bytes]] | None = None
 
 
-def state_of(engine: Any) -> EngineState:
+def state_of(engine: Engine) -> EngineState:
     """The state of the engine, made at the first call."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
@@ -45,7 +47,7 @@ def state_of(engine: Any) -> EngineState:
 
 
 @contextmanager
-def exclusive(engine: Any, deadline_s: float | None = None) -> Iterator[EngineState]:
+def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[EngineState]:
     """Transfers and training steps exclude each other: hold this around a step of an engine that is not ours.
 
     The same thread may hold it twice. RuntimeError when another one holds it for more than `deadline_s`
@@ -81,9 +83,9 @@ class FastsftEngine:
         return self.trainer.model
 
     @property
-    def native_engine(self) -> Any:
+    def native_engine(self) -> _C.Engine:
         """The core's engine. ValueError before the model is built."""
-        engine = self.trainer.model.engine
+        engine: _C.Engine | None = self.trainer.model.engine
         if engine is None:
             raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
         return engine
@@ -103,7 +105,7 @@ class FastsftEngine:
         hdfs_path: str | None = None,
         global_step: int = 0,
         max_ckpt_to_keep: int | None = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         """A full checkpoint of the trainer in `local_path`; collective. The trainer's own limit prunes."""
         if hdfs_path is not None:
@@ -113,22 +115,22 @@ class FastsftEngine:
         with exclusive(self):
             save_checkpoint(self.trainer, local_path)
 
-    def load_checkpoint(self, local_path: str, *_: Any, **__: Any) -> dict[str, Any]:
+    def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
         """Weights, optimizer and random states of `save_checkpoint`; collective."""
         with exclusive(self):
             return load_checkpoint(self.trainer, local_path)
 
 
-def source_of(engine: Any) -> WeightSource:
+def source_of(engine: Engine) -> WeightSource:
     """The source for `engine.module`, or for fastsft's own engine."""
     if hasattr(engine, "native_engine"):
-        return EngineSource(engine)
+        return EngineSource(cast(NativeEngine, engine))
     if is_fsdp1(engine.module):
         return Fsdp1Source(engine)
     return TensorSource(engine)
 
 
-def broadcast_source_of(engine: Any) -> BroadcastSource:
+def broadcast_source_of(engine: Engine) -> BroadcastSource:
     """The source of a broadcast: an engine that yields its tensors itself decides their names and order."""
     foreign = not hasattr(engine, "native_engine")
     if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
@@ -136,21 +138,19 @@ def broadcast_source_of(engine: Any) -> BroadcastSource:
     return source_of(engine)
 
 
-def state_source(engine: Any, state: EngineState) -> WeightSource:
+def state_source(engine: Engine, state: EngineState) -> WeightSource:
     """`source_of`, made once as long as the engine keeps its module. `refresh` notices what changed in it."""
-    source: WeightSource = _kept(engine, state, "state", source_of)
-    return source
+    return _kept(engine, state, "state", source_of)
 
 
-def broadcast_source(engine: Any, state: EngineState) -> BroadcastSource:
+def broadcast_source(engine: Engine, state: EngineState) -> BroadcastSource:
     """`broadcast_source_of`, made once as long as the engine keeps its module. Its plan stays, because
     receivers have it, until somebody calls `refresh`."""
-    source: BroadcastSource = _kept(engine, state, "broadcast", broadcast_source_of)
-    return source
+    return _kept(engine, state, "broadcast", broadcast_source_of)
 
 
-def _kept(engine: Any, state: EngineState, key: str, make: Callable[[Any], BroadcastSource]) -> Any:
+def _kept(engine: Engine, state: EngineState, key: str, make: Callable[[Engine], S]) -> S:
     source = state.sources.get(key)
     if source is None or source.weights is not weights_of(engine):
         source = state.sources[key] = make(engine)
-    return source
+    return cast(S, source)

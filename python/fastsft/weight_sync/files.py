@@ -17,6 +17,7 @@ import torch
 from fastsft import _C
 from fastsft.model.config import json_text
 from fastsft.weight_sync.engine import state_of
+from fastsft.weight_sync.interfaces import Engine, Message
 
 if TYPE_CHECKING:
     pass
@@ -61,7 +62,7 @@ def header(
             f"a tensor is called {_METADATA}, which safetensors keeps for itself; rename it, or save with "
             'format="verl_pt"'
         )
-    entries: dict[str, Any] = {_METADATA: {"format": "pt", **metadata}}
+    entries: Message = {_METADATA: {"format": "pt", **metadata}}
     begin = 0
     begins = []
     for (name, dtype, shape), size in zip(tensors, sizes, strict=True):
@@ -89,7 +90,8 @@ class RangeFile:
     def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
         """The memory of a contiguous tensor on the host, without a copy."""
         data = tensor.reshape(-1).view(torch.uint8)
-        self._write(offset, memoryview(data.numpy()), _C.buffer_checksum(data, data.numel()))
+        array: Any = data.numpy()
+        self._write(offset, memoryview(array), _C.buffer_checksum(data, data.numel()))
 
     def write_at(self, offset: int, data: bytes) -> None:
         """All of `data`."""
@@ -181,7 +183,7 @@ def _open(directory: Path, name: str, part: str, folder: int) -> int:
 _HUGGINGFACE = "huggingface"
 
 
-def huggingface_files(engine: Any, config: Any) -> dict[str, bytes]:
+def huggingface_files(engine: Engine, config: Any) -> dict[str, bytes]:
     """relative path -> content. Made once while configuration and tokenizer stay the same objects.
 
     On the calling thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose

@@ -13,6 +13,7 @@ from fastsft import _C
 from fastsft.runtime.regular_files import check_regular
 from fastsft.weight_sync import layout
 from fastsft.weight_sync.files import RangeFile, Written, header, temporary_name, written_file
+from fastsft.weight_sync.interfaces import Message
 from fastsft.weight_sync.tensor_stream import Snapshot
 from fastsft.weight_sync.verl_pt import VerlPt
 
@@ -111,7 +112,7 @@ class Native:
         return whole
 
 
-def _places(metadata: dict[str, str] | None, path: Path) -> dict[str, Any]:
+def _places(metadata: dict[str, str] | None, path: Path) -> Message:
     try:
         places = json.loads((metadata or {})["fastsft_rows"])
         if isinstance(places, dict):
@@ -123,12 +124,14 @@ def _places(metadata: dict[str, str] | None, path: Path) -> dict[str, Any]:
     )
 
 
-def _put(whole: dict[str, Any], name: str, part: torch.Tensor, place: Any, expected: int, where: str) -> int:
+def _put(
+    whole: dict[str, torch.Tensor], name: str, part: torch.Tensor, place: object, expected: int, where: str
+) -> int:
     """Copy rows to their place, which must follow the rows before it; the number of the next row.
 
     The whole tensor is made with the first of them: without all others it would hold memory as it was found.
     """
-    if not _is_place(place):
+    if not isinstance(place, list) or not _is_place(place):
         raise ValueError(f"{where}: expected [first row, shape] as its place, got {str(place)[:80]}")
     begin, shape = place
     count = int(part.shape[0]) if part.ndim else 0
@@ -144,8 +147,8 @@ def _put(whole: dict[str, Any], name: str, part: torch.Tensor, place: Any, expec
     return expected + count
 
 
-def _is_place(place: Any) -> bool:
-    if not isinstance(place, list) or len(place) != 2 or not isinstance(place[1], list) or not place[1]:
+def _is_place(place: list[Any]) -> bool:
+    if len(place) != 2 or not isinstance(place[1], list) or not place[1]:
         return False
     return all(type(number) is int and 0 <= number < 1 << 48 for number in [place[0], *place[1]])
 

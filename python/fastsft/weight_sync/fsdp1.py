@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
 
+from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.modules import (
     check_is_tensor,
     clean_name,
@@ -29,7 +29,7 @@ class Fsdp1Source(WeightSource):
 
     lends_memory = True
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._module = engine.module
         self._inner = unwrapped(engine.module)

@@ -8,23 +8,28 @@ import importlib
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, cast
 
 import torch
 
 from fastsft import _C
 from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
+from fastsft.weight_sync.interfaces import Group, Work
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+P = ParamSpec("P")
 _HELD_SLACK_S = 10.0
 
 
 class _Held(NamedTuple):
-    works: list[Any]
-    tensors: Any  # _C.HeldTensors
-    group: Any
+    works: list[Work]
+    tensors: _C.HeldTensors
+    group: Group
     until: float  # of time.monotonic()
 
 
@@ -35,7 +40,7 @@ _holding = threading.Lock()
 
 
 def keep_until_done(
-    group: Any, flying: Sequence[tuple[Any, Sequence[torch.Tensor]]], deadline_s: float
+    group: Group, flying: Sequence[tuple[Work, Sequence[torch.Tensor]]], deadline_s: float
 ) -> None:
     """Keep `group` and, in C++, the tensors of each (operation, tensors) until all of them are over.
 
@@ -70,7 +75,7 @@ def _is_over(held: _Held) -> bool:
     return time.monotonic() > held.until or all(map(_is_done, held.works))
 
 
-def _is_done(work: Any) -> bool:
+def _is_done(work: Work) -> bool:
     try:
         return bool(work.is_completed())
     except Exception:  # what cannot be asked, or is of a device that has failed
@@ -87,7 +92,7 @@ class SharedMemoryGroup:
     when not all of them came within `timeout`, or live on another host.
     """
 
-    def __init__(self, store: Any, rank: int, world_size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Store, rank: int, world_size: int, timeout: timedelta) -> None:
 
         self._rank, self._world_size, self._timeout = rank, world_size, timeout
         if rank == 0:
@@ -110,13 +115,13 @@ class SharedMemoryGroup:
     def name(self) -> str:
         return "shared_memory"
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> SharedMemoryWork:
+    def broadcast(self, tensors: list[torch.Tensor], options: object) -> SharedMemoryWork:
         """Rank 0's bytes in the contiguous tensor of all. options: torch's, of which `timeout` counts."""
         (tensor,) = tensors
         return self._do(self._memory.broadcast, tensor, self._seconds(options))
 
     def allgather(
-        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: Any
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: object
     ) -> SharedMemoryWork:
         """Everybody's message, of at most 4096 bytes, in order of rank."""
         (notes,), (mine,) = outputs, inputs
@@ -133,10 +138,10 @@ class SharedMemoryGroup:
         for note, found in zip(notes, everything, strict=True):
             note.copy_(found)
 
-    def _do(self, operation: Any, *args: Any) -> SharedMemoryWork:
-        return SharedMemoryWork(self._thread.submit(operation, *args))
+    def _do(self, operation: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> SharedMemoryWork:
+        return SharedMemoryWork(self._thread.submit(operation, *args, **kwargs))
 
-    def _seconds(self, options: Any) -> float:
+    def _seconds(self, options: object) -> float:
         given: timedelta | None = getattr(options, "timeout", None)
         chosen = given if given is not None and given > timedelta(0) else self._timeout
         return chosen.total_seconds()
@@ -174,7 +179,7 @@ class WeightGroup:
     """
 
     def __init__(
-        self, store: Any, rank: int, world_size: int, *, backend: str = "gloo", timeout_s: float = 600.0
+        self, store: Store, rank: int, world_size: int, *, backend: str = "gloo", timeout_s: float = 600.0
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend: expected one of {', '.join(_BACKENDS)}, got {backend!r}")
@@ -191,7 +196,7 @@ class WeightGroup:
         self.generation += 1
         self.group = self._make()
 
-    def _make(self) -> Any:
+    def _make(self) -> Group:
         release_done()
         dist: Any = importlib.import_module("torch.distributed")
         if self._backend == "gloo":
@@ -220,7 +225,7 @@ class WeightGroup:
         finally:
             calls.close()
 
-    def _join(self, store: Any) -> None:
+    def _join(self, store: Store) -> None:
         ours = f"{self._world_size} members over {self._backend}"
         first = store.compare_set("group", "", ours).decode()
         if first != ours:
@@ -235,19 +240,19 @@ class WeightGroup:
                 "rebuild it on every member"
             )
 
-    def _missing(self, store: Any) -> list[int]:
+    def _missing(self, store: Store) -> list[int]:
         return [rank for rank in range(self._world_size) if not store.check([f"joined/{rank}"])]
 
-    def _connect(self, dist: Any, store: Any) -> Any:
+    def _connect(self, dist: Any, store: Store) -> Group:
         if self._backend == "shared_memory":
             return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout)
         if self._backend == "gloo":
-            return dist.ProcessGroupGloo(store, self._rank, self._world_size, self._timeout)
+            return cast(Group, dist.ProcessGroupGloo(store, self._rank, self._world_size, self._timeout))
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = self._timeout
-        return dist.ProcessGroupNCCL(store, self._rank, self._world_size, options)
+        return cast(Group, dist.ProcessGroupNCCL(store, self._rank, self._world_size, options))
 
 
-def abort(group: Any) -> None:
+def abort(group: Group) -> None:
     with contextlib.suppress(Exception):  # a group that cannot be aborted ends with its last reference
         group.abort()

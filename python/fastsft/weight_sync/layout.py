@@ -190,3 +190,33 @@ def _discard(trash: Path, written: list[str]) -> None:
     _LOGGER.warning(
         "%s: the step was removed, but not what fastsft did not write: %s", trash, ", ".join(left[:5])
     )
+
+
+def published_steps(job: Path) -> tuple[int, int]:
+    """(checkpoint, state dict) from the iteration files and, where those say less, from manifests."""
+    steps = step_directories(job)
+    complete = [step for step, path in steps.items() if is_complete(path)]
+    full = [step for step in complete if (steps[step] / FULL_MARKER).exists()]
+    checkpoint = _usable(read_iteration(job / CHECKPOINT_FILE), steps)
+    # A manifest vouches for weights; only the file, or a marker with optimizer state, for a checkpoint.
+    checkpoint = max([checkpoint, *(s for s in full if has_optimizer(steps[s]))])
+    weights = _usable(read_iteration(job / STATE_DICT_FILE), steps)
+    weights = max([weights, checkpoint, *complete])
+    for name, step in ((CHECKPOINT_FILE, checkpoint), (STATE_DICT_FILE, weights)):
+        named = read_iteration(job / name)
+        if step and named != step:
+            write_iteration(job / name, step)
+        elif not step and named in steps:  # it names a step that does not verify
+            (job / name).unlink()
+    return checkpoint, weights
+
+
+def _usable(step: int | None, steps: dict[int, Path]) -> int:
+    """The step, unless its directory is gone, half replaced or has a manifest that does not fit; 0 then."""
+    if step is None or step not in steps:
+        return 0
+    parts = components(steps[step])
+    if any(is_half_replaced(part) for part in parts):
+        return 0
+    with_manifest = [part for part in parts if (part / MANIFEST).exists()]
+    return 0 if any(problems(part) for part in with_manifest) else step

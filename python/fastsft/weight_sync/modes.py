@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from fastsft import _C
+from fastsft.weight_sync.interfaces import Message, Work
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import Load
 from fastsft.weight_sync.tensor_stream import TensorStream
@@ -24,7 +25,7 @@ class SyncOptions:
 
     bucket_bytes: int
     version: int
-    announce: Callable[[dict[str, Any]], Any] | None = None
+    announce: Callable[[Message], object] | None = None
     checksum: bool = True
 
 
@@ -53,7 +54,7 @@ class Trinity(Mode):
     name = "trinity"
 
     def send(self, stream: TensorStream, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
-        under_way: deque[tuple[Any, str]] = deque()
+        under_way: deque[tuple[Work, str]] = deque()
         for number, name in enumerate(plan.names):
             (tensor,) = stream.take(number, number)
             under_way.append((transport.broadcast(on_wire(tensor, plan, number, transport)), name))
@@ -120,7 +121,7 @@ class SGLang(Mode):
             load(tensors)
 
 
-def _request(plan: SyncPlan, numbers: list[int], version: int, is_last: bool) -> dict[str, Any]:
+def _request(plan: SyncPlan, numbers: list[int], version: int, is_last: bool) -> Message:
     return {
         "names": [plan.names[number] for number in numbers],
         "dtypes": [plan.dtype_names[number] for number in numbers],
@@ -137,7 +138,7 @@ class VllmPacked(Mode):
 
     def send(self, stream: TensorStream, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
 
-        before: tuple[Any, str, torch.Tensor] | None = None
+        before: tuple[Work, str, torch.Tensor] | None = None
         for index, chunk in enumerate(plan.buckets("vllm_chunks", options.bucket_bytes)):
             tensors = stream.take(chunk.first, chunk.last)
             buffer = torch.empty(chunk.bytes, dtype=torch.uint8, device=transport.device)
@@ -168,7 +169,7 @@ class Native(Mode):
     def send(self, stream: TensorStream, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
         buckets = plan.buckets("native_buckets", options.bucket_bytes)
         buffers = _buffers(buckets, transport)
-        before: tuple[str, Any, dict[str, Any]] | None = None
+        before: tuple[str, Work, Message] | None = None
         for index, bucket in enumerate(buckets):
             buffer = buffers[index % 2][: bucket.bytes]
             note = _pack(stream, plan, bucket, buffer, options)
@@ -196,15 +197,15 @@ class Native(Mode):
         transport.vote(note, f"version {options.version}")
 
 
-def _buffers(buckets: list[Any], transport: Transport) -> list[torch.Tensor]:
+def _buffers(buckets: list[_C.SyncBucket], transport: Transport) -> list[torch.Tensor]:
 
     size = max((bucket.bytes for bucket in buckets), default=0)
     return [torch.empty(size, dtype=torch.uint8, device=transport.device) for _ in range(2)]
 
 
 def _pack(
-    stream: TensorStream, plan: SyncPlan, bucket: Any, buffer: torch.Tensor, options: SyncOptions
-) -> dict[str, Any]:
+    stream: TensorStream, plan: SyncPlan, bucket: _C.SyncBucket, buffer: torch.Tensor, options: SyncOptions
+) -> Message:
     """Message about the bucket. Its failure goes the same way as the bytes, so that none waits."""
     try:
         tensors = stream.take(bucket.first, bucket.last)
@@ -214,7 +215,7 @@ def _pack(
     return _checksum(buffer, options)
 
 
-def _final_vote(stream: TensorStream) -> dict[str, Any]:
+def _final_vote(stream: TensorStream) -> Message:
     try:
         stream.drain()
     except Exception as error:
@@ -222,7 +223,7 @@ def _final_vote(stream: TensorStream) -> dict[str, Any]:
     return {}
 
 
-def _checksum(buffer: torch.Tensor, options: SyncOptions) -> dict[str, Any]:
+def _checksum(buffer: torch.Tensor, options: SyncOptions) -> Message:
 
     if not options.checksum or not buffer.is_cpu:
         return {}
@@ -232,8 +233,8 @@ def _checksum(buffer: torch.Tensor, options: SyncOptions) -> dict[str, Any]:
 def _settle(
     transport: Transport,
     what: str,
-    work: Any,
-    note: dict[str, Any],
+    work: Work,
+    note: Message,
     received: torch.Tensor | None = None,
     options: SyncOptions | None = None,
 ) -> None:
@@ -248,7 +249,11 @@ def _settle(
 
 
 def _unpack(
-    plan: SyncPlan, bucket: Any, buffer: torch.Tensor, arriving: dict[int, torch.Tensor], device: Any
+    plan: SyncPlan,
+    bucket: _C.SyncBucket,
+    buffer: torch.Tensor,
+    arriving: dict[int, torch.Tensor],
+    device: torch.device | str,
 ) -> list[tuple[str, torch.Tensor]]:
     """The tensors that this bucket completes; a sliced one waits in `arriving`."""
     numbers = range(bucket.first, bucket.last + 1)
@@ -262,7 +267,7 @@ def _unpack(
     return [(plan.names[number], arriving.pop(number)) for number in complete]
 
 
-def _loaded(load: Load, tensors: list[tuple[str, torch.Tensor]]) -> dict[str, Any]:
+def _loaded(load: Load, tensors: list[tuple[str, torch.Tensor]]) -> Message:
     try:
         if tensors:
             load(tensors)

@@ -11,12 +11,13 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 
 from fastsft import _C
+from fastsft.weight_sync.interfaces import Engine, YieldingEngine
 from fastsft.weight_sync.source import (
     BroadcastSource,
     Described,
@@ -26,6 +27,11 @@ from fastsft.weight_sync.source import (
     chunk_of,
     rows_of_whole,
 )
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+    from typing_extensions import TypeIs
 
 # Of whole tensors; what passes it is the last one of its batch. Small: a processor's cache holds it, and
 # malloc hands the same memory out again instead of new pages.
@@ -41,23 +47,23 @@ class Batch:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._mesh: Any = None
+        self._mesh: DeviceMesh | None = None
         self._named: list[tuple[str, torch.Tensor | None]] = []  # None: of `_rows`
         self._rows: list[torch.Tensor] = []
         self._shapes: list[torch.Size] = []
 
-    def takes(self, mesh: Any) -> bool:
+    def takes(self, mesh: DeviceMesh | None) -> bool:
         """True if a tensor of `mesh` (None: a plain one) may join those that are here."""
         return self.bytes < BATCH_BYTES and (mesh is None or self._mesh is None or mesh is self._mesh)
 
-    def add(self, name: str, tensor: Any, mesh: Any) -> None:
+    def add(self, name: str, tensor: torch.Tensor, mesh: DeviceMesh | None) -> None:
         self.bytes += tensor.shape.numel() * tensor.dtype.itemsize
         if mesh is None:
             self._named.append((name, tensor.detach() if tensor.requires_grad else tensor))
             return
         self._mesh = mesh
         self._named.append((name, None))
-        self._rows.append(tensor._local_tensor)
+        self._rows.append(cast("DTensor", tensor)._local_tensor)
         self._shapes.append(tensor.shape)
 
     def whole(self) -> list[Named]:
@@ -68,11 +74,13 @@ class Batch:
     def _gather(self) -> list[torch.Tensor]:
         import torch.distributed as dist
 
-        rank, size = self._mesh.get_local_rank(), self._mesh.size()
-        rows = [_on_mesh(tensor, self._mesh) for tensor in self._rows]
+        mesh = self._mesh
+        assert mesh is not None
+        rank, size = mesh.get_local_rank(), mesh.size()
+        rows = [_on_mesh(tensor, mesh) for tensor in self._rows]
         packed = _C.pack_rows(rows, self._shapes, rank, size)
         gathered = torch.empty(size * packed.numel(), dtype=torch.uint8, device=packed.device)
-        dist.all_gather_into_tensor(gathered, packed, group=self._mesh.get_group())
+        dist.all_gather_into_tensor(gathered, packed, group=mesh.get_group())
         return _C.join_rows(gathered, rows, self._shapes, size)
 
 
@@ -94,17 +102,18 @@ def whole_tensors(tensors: Iterable[Named]) -> Iterator[list[Named]]:
     yield batch.whole()
 
 
-def _is_direct(tensor: Any, mesh: Any) -> bool:
+def _is_direct(tensor: torch.Tensor, mesh: DeviceMesh) -> bool:
     shape: torch.Size = tensor.shape
     large = shape.numel() * tensor.dtype.itemsize >= DIRECT_BYTES
     return large and shape[0] % int(mesh.size()) == 0
 
 
-def _gather_rows(tensor: Any) -> torch.Tensor:
+def _gather_rows(tensor: torch.Tensor) -> torch.Tensor:
     import torch.distributed as dist
 
-    mesh = tensor._spec.mesh
-    rows = _on_mesh(tensor._local_tensor, mesh).contiguous()
+    sharded = cast("DTensor", tensor)
+    mesh = sharded._spec.mesh
+    rows = _on_mesh(sharded._local_tensor, mesh).contiguous()
     whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=rows.device)
     dist.all_gather_into_tensor(_bytes(whole), _bytes(rows), group=mesh.get_group())
     return whole
@@ -115,13 +124,13 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _on_mesh(tensor: torch.Tensor, mesh: Any) -> torch.Tensor:
+def _on_mesh(tensor: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     """Offloaded tensors go back to the device that their group communicates on."""
     device: str = mesh.device_type
     return tensor if tensor.device.type == device else tensor.to(device)
 
 
-def row_mesh(tensor: Any) -> Any:
+def row_mesh(tensor: DTensor) -> DeviceMesh | None:
     """The mesh over whose one dimension a DTensor is cut into rows; None for any other layout."""
     from torch.distributed.tensor import Shard
 
@@ -129,21 +138,21 @@ def row_mesh(tensor: Any) -> Any:
     return spec.mesh if tuple(spec.placements) == (Shard(0),) else None
 
 
-def is_dtensor(tensor: Any) -> bool:
+def is_dtensor(tensor: object) -> TypeIs[DTensor]:
     """Without importing torch.distributed.tensor, which nobody needed if it is not there."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and bool(isinstance(tensor, module.DTensor))
 
 
-def full_tensor(tensor: Any) -> torch.Tensor:
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """The whole values; collective for a DTensor."""
     tensor = tensor.detach()
     if not is_dtensor(tensor):
-        return cast(torch.Tensor, tensor)
+        return tensor
     mesh_device = tensor.device_mesh.device_type
     if tensor.device.type != mesh_device:  # offloaded, while its group communicates on the device
         tensor = tensor.to(mesh_device)
-    whole: torch.Tensor = tensor.full_tensor()
+    whole: torch.Tensor = cast("DTensor", tensor).full_tensor()
     return whole
 
 
@@ -167,7 +176,7 @@ def clean_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-def unwrapped(module: Any) -> Any:
+def unwrapped(module: nn.Module) -> nn.Module:
     """The module inside DDP, FSDP1, torch.compile and activation checkpointing."""
     while True:
         inner = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else None
@@ -183,7 +192,7 @@ def declared_ties(module: nn.Module) -> dict[str, str]:
     keys = getattr(module, "_tied_weights_keys", None) or {}
     if isinstance(keys, dict):
         return {str(name): str(owner) for name, owner in keys.items()}
-    find: Any = getattr(module, "get_input_embeddings", None)
+    find = getattr(module, "get_input_embeddings", None)
     embedding = None if find is None else find()
     owners = [clean_name(name) for name, part in module.named_modules() if unwrapped(part) is embedding]
     if embedding is not None and not owners:
@@ -194,7 +203,7 @@ def declared_ties(module: nn.Module) -> dict[str, str]:
 class TensorSource(WeightSource):
     """A module that is not wrapped by FSDP1. `gathered` tensors of DTensors cost one all-gather each."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._module = unwrapped(engine.module)
         self._held: tuple[list[Named], set[int]] | None = None
@@ -247,7 +256,7 @@ class NamedTensorSource(BroadcastSource):
 
     chooses_tensors = True
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._module = unwrapped(engine.module)
         self.config = getattr(self._module, "config", None)
@@ -271,13 +280,13 @@ class NamedTensorSource(BroadcastSource):
         return declared_ties(self._module)
 
     def _named(self) -> Iterator[Named]:
-        named, _ = self.engine.get_per_tensor_param()
+        named, _ = cast(YieldingEngine, self.engine).get_per_tensor_param()
         for name, tensor in named:
             check_is_tensor(name, tensor)
             yield str(name), tensor
 
 
-def check_is_tensor(name: str, value: Any) -> None:
+def check_is_tensor(name: str, value: object) -> None:
     """ValueError for state that cannot be sent as a tensor."""
     if not isinstance(value, torch.Tensor):
         raise ValueError(
@@ -289,7 +298,7 @@ def check_is_tensor(name: str, value: Any) -> None:
 
 
 def rows_of(
-    name: str, tensor: Any, is_buffer: bool, rank: int, world_size: int, meshes: dict[int, bool]
+    name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int, meshes: dict[int, bool]
 ) -> Rows:
     """This rank's rows, without a gather where it holds them; collective where it does not."""
     local = own_rows(tensor, rank, world_size, meshes)
@@ -298,7 +307,7 @@ def rows_of(
     return rows_of_whole(name, full_tensor(tensor), is_buffer, rank, world_size)
 
 
-def is_cut_over_all(tensor: Any, world_size: int, meshes: dict[int, bool]) -> bool:
+def is_cut_over_all(tensor: DTensor, world_size: int, meshes: dict[int, bool]) -> bool:
     """True if a DTensor is cut into rows over all ranks, in their order."""
     mesh = row_mesh(tensor)
     if mesh is None:
@@ -308,7 +317,9 @@ def is_cut_over_all(tensor: Any, world_size: int, meshes: dict[int, bool]) -> bo
     return meshes[id(mesh)]
 
 
-def own_rows(tensor: Any, rank: int, world_size: int, meshes: dict[int, bool]) -> torch.Tensor | None:
+def own_rows(
+    tensor: torch.Tensor, rank: int, world_size: int, meshes: dict[int, bool]
+) -> torch.Tensor | None:
     """The local part of a DTensor that is cut into rows over all ranks; None where a gather is needed.
 
     meshes: by identity, whether a mesh is all ranks in order, which takes a mesh a while to say.

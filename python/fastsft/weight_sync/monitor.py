@@ -76,7 +76,7 @@ class Writers:
     deadline_s: how long `enter` waits for writers that have no lease, or renew it for ever.
     """
 
-    def __init__(self, strategy: Any, deadline_s: float = 3600.0) -> None:
+    def __init__(self, strategy: object, deadline_s: float = 3600.0) -> None:
         name = str(getattr(strategy, "value", strategy)).lower()
         if name not in STRATEGIES:
             raise ValueError(f"save_strategy: expected one of {', '.join(STRATEGIES)}, got {strategy}")
@@ -147,7 +147,7 @@ class CheckpointMonitor:
 
     def __init__(
         self,
-        save_strategy: Any = "unrestricted",
+        save_strategy: object = "unrestricted",
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
         deadline_s: float = 3600.0,
@@ -162,7 +162,7 @@ class CheckpointMonitor:
         self._writers = Writers(save_strategy, deadline_s)
         self._saves = Saves()
         self._readers: dict[tuple[str, int], float] = {}
-        self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
+        self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
 
     def register_thread_count(
         self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
@@ -218,7 +218,7 @@ class CheckpointMonitor:
             saves.failure = why
             if step in (self.latest_checkpoint_step, self.latest_state_dict_step):
                 # Saved again, and half replaced perhaps: what is published must be complete.
-                self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
+                self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
             self._forget_past()
 
     def failures(self) -> dict[int, str]:
@@ -310,7 +310,7 @@ class CheckpointMonitor:
     def get_actor(
         cls,
         namespace: str,
-        save_strategy: Any = "unrestricted",
+        save_strategy: object = "unrestricted",
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
     ) -> Any:
@@ -323,33 +323,3 @@ class CheckpointMonitor:
         return actor.remote(
             getattr(save_strategy, "value", save_strategy), default_local_dir, default_hdfs_dir
         )
-
-
-def _recover(job: Path) -> tuple[int, int]:
-    """(checkpoint, state dict) from the iteration files and, where those say less, from manifests."""
-    steps = layout.step_directories(job)
-    complete = [step for step, path in steps.items() if layout.is_complete(path)]
-    full = [step for step in complete if (steps[step] / layout.FULL_MARKER).exists()]
-    checkpoint = _usable(layout.read_iteration(job / layout.CHECKPOINT_FILE), steps)
-    # A manifest vouches for weights; only the file, or a marker with optimizer state, for a checkpoint.
-    checkpoint = max([checkpoint, *(s for s in full if layout.has_optimizer(steps[s]))])
-    weights = _usable(layout.read_iteration(job / layout.STATE_DICT_FILE), steps)
-    weights = max([weights, checkpoint, *complete])
-    for name, step in ((layout.CHECKPOINT_FILE, checkpoint), (layout.STATE_DICT_FILE, weights)):
-        named = layout.read_iteration(job / name)
-        if step and named != step:
-            layout.write_iteration(job / name, step)
-        elif not step and named in steps:  # it names a step that does not verify
-            (job / name).unlink()
-    return checkpoint, weights
-
-
-def _usable(step: int | None, steps: dict[int, Path]) -> int:
-    """The step, unless its directory is gone, half replaced or has a manifest that does not fit; 0 then."""
-    if step is None or step not in steps:
-        return 0
-    parts = layout.components(steps[step])
-    if any(layout.is_half_replaced(part) for part in parts):
-        return 0
-    with_manifest = [part for part in parts if (part / layout.MANIFEST).exists()]
-    return 0 if any(layout.problems(part) for part in with_manifest) else step

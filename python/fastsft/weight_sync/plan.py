@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 
 from fastsft import _C
+from fastsft.weight_sync.interfaces import Message
 
-NamedTensor = tuple[str, Any, Sequence[int]]
+NamedTensor = tuple[str, object, Sequence[int]]
 
 
 class SyncPlan:
@@ -25,10 +25,10 @@ class SyncPlan:
     def __init__(self, tensors: Iterable[NamedTensor], tied: Mapping[str, str] | None = None) -> None:
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
-        self.native: Any = _C.SyncPlan(given, sorted((tied or {}).items()))
+        self.native = _C.SyncPlan(given, sorted((tied or {}).items()))
         # Lists, made once: what a sync looks up for every tensor may not cost a list of all.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
-        self._cuts: dict[tuple[str, int], list[Any]] = {}
+        self._cuts: dict[tuple[str, int], list[_C.SyncBucket]] = {}
 
     def __len__(self) -> int:
         return len(self.tensors)
@@ -76,7 +76,7 @@ class SyncPlan:
         """Metadata that Trinity's Synchronizer sends to receivers: (name, "torch.bfloat16", shape)."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
-    def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> dict[str, Any]:
+    def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> Message:
         """The update call of vLLM's packed engine (docs/spec/weight_sync.md, section 2.5)."""
         return {
             "names": self.names, "dtype_names": self.dtype_names, "shapes": self.shapes, "packed": True,
@@ -106,11 +106,11 @@ class SyncPlan:
         """Of each tensor, to compare with its `shape`."""
         return [torch.Size(shape) for shape in self.shapes]
 
-    def empty(self, index: int, device: Any = "cpu") -> torch.Tensor:
+    def empty(self, index: int, device: torch.device | str = "cpu") -> torch.Tensor:
         """Room for tensor number `index`."""
         return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
 
-    def buckets(self, cut: str, size: int) -> list[Any]:
+    def buckets(self, cut: str, size: int) -> list[_C.SyncBucket]:
         """`native.<cut>(size)`, made once: "native_buckets", "vllm_chunks" or "tensor_batches"."""
         if (cut, size) not in self._cuts:
             self._cuts[cut, size] = getattr(self.native, cut)(size)

@@ -8,13 +8,13 @@ from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fastsft.weight_sync.agreement import StoreExchange, TransferAgreement, ranks_of, skip
 from fastsft.weight_sync.engine import EngineState, exclusive, state_source
 from fastsft.weight_sync.errors import ReplacedError, raise_once, whole_number
 from fastsft.weight_sync.files import huggingface_files
 from fastsft.weight_sync.formats import save_format
+from fastsft.weight_sync.interfaces import Coordinator, Engine, Logger
 from fastsft.weight_sync.modules import is_fsdp1
 from fastsft.weight_sync.plan import parameter_dtype
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
@@ -144,11 +144,11 @@ class SaveTicket:
 
 
 def fsdp_save_state_dict(
-    engine: Any,
+    engine: Engine,
     local_path: str | None,
     global_step: int,
-    coordinator: Any,
-    logger: Any,
+    coordinator: Coordinator,
+    logger: Logger,
     *,
     format: str = "verl_pt",
     save_dtype: str | None = None,
@@ -217,7 +217,7 @@ def _made(local_path: str) -> Path:
     return directory
 
 
-def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQueue:
+def _queue(state: EngineState, coordinator: Coordinator, replace_pending: bool) -> SaveQueue:
     if replace_pending and not hasattr(coordinator, "attach"):
         raise ValueError(
             "replace_pending: expected fastsft's CheckpointCoordinator, which waits for the save that waits; "
@@ -229,11 +229,11 @@ def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQ
     return queue
 
 
-def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
+def _small_files(engine: Engine, source: WeightSource) -> dict[str, bytes]:
     return huggingface_files(engine, source.config) if source.rank == 0 else {}
 
 
-def _dispatch(run: SaveRun, name: str, coordinator: Any, rank: int, step: int) -> None:
+def _dispatch(run: SaveRun, name: str, coordinator: Coordinator, rank: int, step: int) -> None:
     if rank == 0:
         try:
             coordinator.save_async(name, run, step, is_state_dict=True)
@@ -248,11 +248,11 @@ def _dispatch(run: SaveRun, name: str, coordinator: Any, rank: int, step: int) -
         threading.Thread(target=_quietly, args=(run,), name=f"save-{name}").start()
 
 
-def _quietly(run: Any) -> None:
+def _quietly(run: SaveRun) -> None:
 
     with contextlib.suppress(Exception):  # kept in the ticket and raised by the next save
         run()
 
 
-def _fsdp_version(engine: Any) -> int:
+def _fsdp_version(engine: Engine) -> int:
     return 1 if not hasattr(engine, "native_engine") and is_fsdp1(engine.module) else 2

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C
 from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
@@ -25,6 +24,7 @@ from fastsft.weight_sync.files import (
     written_file,
 )
 from fastsft.weight_sync.formats import FORMATS, SaveFormat
+from fastsft.weight_sync.interfaces import Message
 from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
@@ -197,7 +197,7 @@ class SaveJob:
         self._rename(self._names)
         self._posts.collect("done", [0])
 
-    def _check_plans(self, reports: dict[int, dict[str, Any]]) -> None:
+    def _check_plans(self, reports: dict[int, Message]) -> None:
         for rank, report in sorted(reports.items()):
             if "plan" in report:
                 plan = SyncPlan.from_json(report["plan"])

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fastsft import _C
+from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.plan import SyncPlan
 
 Named = tuple[str, "torch.Tensor"]
@@ -47,7 +48,7 @@ class BroadcastSource(ABC):
     chooses_tensors = False  # the engine says what is sent, buffers too
     lends_memory = False  # a unit's tensors end when the next unit is asked for
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         import torch.distributed as dist
 
         joined = dist.is_available() and dist.is_initialized()
@@ -56,7 +57,7 @@ class BroadcastSource(ABC):
         self._described: list[Described] = []
         self._resolution: tuple[list[Described], dict[str, str]] | None = None
         self._ties: dict[str, str] = {}
-        self._plans: dict[tuple[Any, bool], SyncPlan] = {}
+        self._plans: dict[tuple[torch.dtype | None, bool], SyncPlan] = {}
 
     @abstractmethod
     def describe(self) -> list[Described]:
@@ -99,7 +100,7 @@ class BroadcastSource(ABC):
         self._resolved()
         return {each.name for each in self._described}
 
-    def wire_device(self, group: Any) -> Any:
+    def wire_device(self, group: object) -> torch.device | str:
         """The device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
         name = getattr(getattr(group, "group", group), "name", lambda: "gloo")()
         return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
@@ -156,12 +157,12 @@ class WeightSource(BroadcastSource):
         return self.world_size > 1
 
 
-def weights_of(engine: Any) -> Any:
+def weights_of(engine: Engine) -> object:
     """The module whose weights an engine has now, or the core's engine."""
     return engine.native_engine if hasattr(engine, "native_engine") else engine.module
 
 
-def ties_words(config: Any) -> bool | None:
+def ties_words(config: object) -> bool | None:
     """`tie_word_embeddings` of a configuration; None when nothing says."""
     value = config.get("tie_word_embeddings") if isinstance(config, dict) else None
     value = getattr(config, "tie_word_embeddings", value)
@@ -191,7 +192,7 @@ class TieCheck:
         for tied, owner in pairs.items():
             for name in (tied, owner):
                 self._partners.setdefault(name, []).append((tied, owner))
-        self._held: dict[str, Any] = {}
+        self._held: dict[str, torch.Tensor] = {}
         self.error: str | None = None
 
     @property
@@ -239,7 +240,7 @@ class EngineSource(WeightSource):
     `master` of the engine adapter: float32 masters instead.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: NativeEngine) -> None:
         super().__init__(engine)
         self._native, self._master = engine.native_engine, engine.send_master
         self.rank, self.world_size = self._native.rank, self._native.world_size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -72,7 +71,7 @@ class ShardAssembler:
 
         return load
 
-    def _join(self, name: str, part: torch.Tensor, begin: int | None) -> tuple[str, Any] | None:
+    def _join(self, name: str, part: torch.Tensor, begin: int | None) -> Named | None:
         number = self._numbers[name]
         shape = self._plan.shapes[number]
         if begin is None or part.shape[0] == shape[0]:

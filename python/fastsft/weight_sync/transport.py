@@ -10,17 +10,18 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from fastsft.weight_sync.groups import abort, keep_until_done, release_done
+from fastsft.weight_sync.interfaces import Group, Message, Work
 
 MESSAGE_BYTES = 2048
 # torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
 # fault). Enqueuing never waits.
 _ENQUEUING = threading.Lock()
-_BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # groups in which an operation failed
+_BROKEN: weakref.WeakSet[Group] = weakref.WeakSet()  # groups in which an operation failed
 
 
 class AgreedError(RuntimeError):
@@ -33,18 +34,20 @@ class Transport:
     device: where buffers and messages live; the CPU for gloo.
     """
 
-    def __init__(self, group: Any, deadline_s: float, device: Any = "cpu") -> None:
+    def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
         self.generation = getattr(group, "generation", 0)
-        self._group = getattr(group, "group", group)
+        self._group = cast(Group, getattr(group, "group", group))
         self._deadline_s, self.device = deadline_s, device
         # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
         self._deadline = timedelta(seconds=deadline_s)
         self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
         # NCCL's first operation waits for the other members, which may be threads of this process.
-        self._enqueuing: Any = _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
+        self._enqueuing: contextlib.AbstractContextManager[object] = (
+            _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
+        )
         self._in_flight: dict[
-            int, tuple[Any, Sequence[torch.Tensor]]
+            int, tuple[Work, Sequence[torch.Tensor]]
         ] = {}  # by id: works may not be hashable
         release_done()
         if self._group in _BROKEN:
@@ -61,7 +64,7 @@ class Transport:
     def size(self) -> int:
         return int(self._group.size())
 
-    def broadcast(self, tensor: torch.Tensor) -> Any:
+    def broadcast(self, tensor: torch.Tensor) -> Work:
         """Enqueues the broadcast of a contiguous tensor from rank 0; for `wait`."""
         if tensor.dtype in self._as_bytes:
             tensor = _bytes_of(tensor)
@@ -73,7 +76,7 @@ class Transport:
         self._in_flight[id(work)] = work, (tensor,)
         return work
 
-    def wait(self, work: Any, what: str) -> None:
+    def wait(self, work: Work, what: str) -> None:
         """RuntimeError naming `what` when it is not done within the deadline."""
         try:
             work.wait(self._deadline)
@@ -102,14 +105,14 @@ class Transport:
             self._in_flight = {}
             abort(self._group)
 
-    def announce(self, content: dict[str, Any]) -> dict[str, Any]:
+    def announce(self, content: Message) -> Message:
         """Rank 0's content, on every rank."""
         message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
         message = message.to(self.device)
         self.wait(self.broadcast(message), "the announcement of a sync")
         return _decode(message)
 
-    def vote(self, content: dict[str, Any], what: str) -> list[dict[str, Any]]:
+    def vote(self, content: Message, what: str) -> list[Message]:
         """Every member's content, in order of rank. AgreedError on all when one says `error`."""
         c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
         options = c10d.AllgatherOptions()
@@ -164,7 +167,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _encode(content: dict[str, Any]) -> torch.Tensor:
+def _encode(content: Message) -> torch.Tensor:
 
     data = json.dumps(content).encode()
     while "error" in content and len(data) > MESSAGE_BYTES:  # whatever its characters escape to
@@ -175,6 +178,6 @@ def _encode(content: dict[str, Any]) -> torch.Tensor:
     return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
 
 
-def _decode(message: torch.Tensor) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(bytes(message.cpu().numpy()).decode())
+def _decode(message: torch.Tensor) -> Message:
+    content: Message = json.loads(bytes(message.cpu().numpy()).decode())
     return content

@@ -16,6 +16,7 @@ from fastsft.weight_sync import remote
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows, skip
 from fastsft.weight_sync.engine import exclusive, state_source
 from fastsft.weight_sync.errors import whole_number
+from fastsft.weight_sync.interfaces import Engine, Logger
 from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
 from fastsft.weight_sync.tensor_stream import TensorStream, drained
 
@@ -23,10 +24,10 @@ PACKED_CALL = "set_packed_model_state_dict"
 
 
 def fsdp_upload_state_dict(
-    engine: Any,
-    synchronizer: Any,
+    engine: Engine,
+    synchronizer: object,
     global_step: int,
-    logger: Any,
+    logger: Logger,
     *,
     save_dtype: str | None = None,
     bucket_bytes: int = 1 << 28,
@@ -82,18 +83,18 @@ def fsdp_upload_state_dict(
 class _Receiving:
     """The synchronizer, and the version that it gets."""
 
-    synchronizer: Any
+    synchronizer: object
     step: int
     deadline_s: float
 
-    def call(self, name: str, *weights: Any) -> None:
+    def call(self, name: str, *weights: object) -> None:
         remote.call(self.synchronizer, name, *weights, self.step, deadline_s=self.deadline_s)
 
 
 def _send(stream: TensorStream, plan: SyncPlan, receiving: _Receiving, bucket_bytes: int) -> None:
     _check_capacity(receiving.synchronizer, plan.total_bytes)
     name = "set_model_state_dict"
-    weights: tuple[Any, ...]
+    weights: tuple[object, ...]
     if hasattr(receiving.synchronizer, PACKED_CALL):
         name, weights = PACKED_CALL, (plan.to_json(), bucket_bytes, _packed(stream, plan, bucket_bytes))
     else:
@@ -121,7 +122,7 @@ def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[Any
     return buffers
 
 
-def _check_capacity(synchronizer: Any, needed: int) -> None:
+def _check_capacity(synchronizer: object, needed: int) -> None:
     """RuntimeError when Ray's object store cannot hold the weights; it would spill, or hang."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized() or not remote.is_actor(synchronizer):

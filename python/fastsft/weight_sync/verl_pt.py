@@ -21,10 +21,16 @@ import torch
 from fastsft import _C
 from fastsft.runtime.named_entries import check_named
 from fastsft.weight_sync.files import Written, temporary_name, written_file
+from fastsft.weight_sync.interfaces import Message
 
 if TYPE_CHECKING:
     from fastsft.weight_sync.source import Rows
     from fastsft.weight_sync.tensor_stream import Snapshot
+
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
 
 
 class Inert:
@@ -193,7 +199,7 @@ class _Writer:
         self._file.flush()
 
 
-def _save(state: dict[str, Any], path: Path) -> None:
+def _save(state: Message, path: Path) -> None:
     """torch.save. OSError names the path where it cannot be written."""
     with open(path, "wb", buffering=0) as file:
         writer = _Writer(file)
@@ -206,7 +212,7 @@ def _save(state: dict[str, Any], path: Path) -> None:
             raise OSError(reason.errno, f"cannot write: {reason.strerror}", str(path)) from error
 
 
-def _mesh(rank: int, world_size: int) -> Any:
+def _mesh(rank: int, world_size: int) -> DeviceMesh:
     from torch.distributed.device_mesh import DeviceMesh
 
     # Without a backend: nothing communicates, and the reader needs no process group either.
@@ -215,7 +221,7 @@ def _mesh(rank: int, world_size: int) -> Any:
     )
 
 
-def _dtensor(part: Rows, shape: list[int], mesh: Any) -> Any:
+def _dtensor(part: Rows, shape: list[int], mesh: DeviceMesh) -> DTensor:
     from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
