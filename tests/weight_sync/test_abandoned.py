@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fastsft.weight_sync import inflight as abandoned
-from fastsft.weight_sync.inflight import hold, let_go
+from fastsft.weight_sync import groups as groups_of_sync
+from fastsft.weight_sync.groups import keep_until_done, release_done
 from fastsft.weight_sync.transport import Transport
 
 
@@ -32,24 +32,24 @@ def test_they_are_let_go_when_all_operations_of_a_transfer_are_over(state: str) 
     alive = [weakref.ref(tensor) for tensor in tensors]
     group = Work()  # whatever can be referred to weakly
     alive_group = weakref.ref(group)
-    hold(group, [(first, (tensors[0],)), (second, (tensors[1],))], 60.0)
+    keep_until_done(group, [(first, (tensors[0],)), (second, (tensors[1],))], 60.0)
     del tensors, group
     first.state = state
-    let_go()
+    release_done()
     assert alive_group() is not None
     kept = alive[1]()
     assert alive[0]() is not None and kept is not None and kept.tolist() == [1, 1, 1]
     del kept
     second.state = state
-    let_go()
+    release_done()
     assert [each() for each in alive] == [None, None] and alive_group() is None
 
 
 def test_what_is_never_over_is_held_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abandoned, "_SLACK_S", 0.0)
+    monkeypatch.setattr(groups_of_sync, "_HELD_SLACK_S", 0.0)
     tensor = torch.zeros(3)
     alive = weakref.ref(tensor)
-    hold(Work(), [(Work(), (tensor,))], 0.2)
+    keep_until_done(Work(), [(Work(), (tensor,))], 0.2)
     del tensor
     end = time.monotonic() + 60.0
     while alive() is not None:  # a thread sees to it, whatever else goes on
@@ -91,4 +91,4 @@ def test_operations_that_cannot_be_asked_spoil_nothing() -> None:
     after = Transport(BareGroup(), 10.0)
     after._group.broadcast = lambda *_: good
     after.wait(after.broadcast(torch.zeros(2)), "a tensor")
-    assert not after._flying
+    assert not after._in_flight

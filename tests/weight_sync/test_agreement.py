@@ -12,9 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from fastsft.ranks.timed_store import BoundedStore
-from fastsft.weight_sync import exchange as verdicts
-from fastsft.weight_sync import read_state_dict
-from fastsft.weight_sync import transfer_agreement as opening
+from fastsft.weight_sync import agreement, read_state_dict
 from ranks import run_ranks
 from weight_sync_parts import agreement_world
 
@@ -55,19 +53,19 @@ def test_ranks_that_differ_are_told_and_can_go_on(tmp_path: Path) -> None:
 def test_a_rank_late_with_its_plan_does_not_go_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds that the other has gone, not the hash that the other had posted before."""
     gone, store = threading.Event(), BoundedStore(dist.HashStore, 30.0)
-    monkeypatch.setattr(verdicts, "own_store", lambda: store)
-    monkeypatch.setattr(verdicts, "exchange_number", lambda occasion: 0)
-    monkeypatch.setattr(opening, "ranks_of", lambda engine: (engine, 2))
+    monkeypatch.setattr(agreement, "own_store", lambda: store)
+    monkeypatch.setattr(agreement, "exchange_number", lambda occasion: 0)
+    monkeypatch.setattr(agreement, "ranks_of", lambda engine: (engine, 2))
     plan: Any = SimpleNamespace(hash="the same")
 
     def late() -> None:
-        with opening.Opening(1, "test", "sync", 30.0) as own:
+        with agreement.TransferAgreement(1, "test", "sync", 30.0) as own:
             own.agree({"version": 1})
             assert gone.wait(30)
             own.agree_on_plan(plan)
 
     def early() -> None:
-        with opening.Opening(0, "test", "sync", 1.0) as own:
+        with agreement.TransferAgreement(0, "test", "sync", 1.0) as own:
             own.agree({"version": 1})
             own.agree_on_plan(plan)
 

@@ -13,8 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from fastsft.weight_sync import SyncPlan, WeightReceiver, fsdp_sync_weight_nccl, sync_plan
-from fastsft.weight_sync.modes import native, sync_modes
+from fastsft.weight_sync import SyncPlan, WeightReceiver, fsdp_sync_weight_nccl, modes, sync_plan
 from ranks import run_ranks
 from weight_sync_parts import broadcast_world
 from weight_sync_parts.modules import make_engine, make_model, state_of_model
@@ -29,7 +28,7 @@ CASES = [
 
 
 def test_every_mode_is_tested() -> None:
-    assert {name for name, mode in sync_modes().items() if not mode.every_rank} == set(MODES)
+    assert {name for name, mode in modes.MODES.items() if not mode.every_rank} == set(MODES)
 
 
 @pytest.fixture(scope="module")
@@ -274,14 +273,14 @@ def test_a_receiver_that_cannot_load_stops_all(engine: Any) -> None:
 
 
 def test_changed_bytes_are_noticed(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    checksum = native._checksum
+    checksum = modes._checksum
 
     def spoiled(buffer: torch.Tensor, options: Any) -> Any:
         if threading.current_thread().name == "member-1":
             buffer[0] += 1
         return checksum(buffer, options)
 
-    monkeypatch.setattr(native, "_checksum", spoiled)
+    monkeypatch.setattr(modes, "_checksum", spoiled)
     error, ends = sync(sender(engine, mode="native"), sync_plan(engine), mode="native", deadline_s=PATIENCE_S)
     for outcome in (error, *[outcome for _, outcome, _ in ends]):
         assert "bucket 0: checksums differ" in str(outcome)

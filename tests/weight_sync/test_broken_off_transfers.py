@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fastsft.weight_sync import WeightReceiver, fsdp_sync_weight_nccl, sync_plan
-from fastsft.weight_sync.inflight import let_go
-from fastsft.weight_sync.tensor_stream import Feed
+from fastsft.weight_sync.groups import release_done
+from fastsft.weight_sync.tensor_stream import TensorStream
 from weight_sync_parts.modules import make_engine
 from weight_sync_parts.receivers import Loaded, in_threads, join, make_groups, start
 
@@ -44,15 +44,15 @@ class Case:
 
 
 def fail_at_third(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    take, calls = Feed.take, []
+    take, calls = TensorStream.take, []
 
-    def failing(feed: Feed, first: int, last: int) -> list[torch.Tensor]:
+    def failing(feed: TensorStream, first: int, last: int) -> list[torch.Tensor]:
         calls.append(first)
         if len(calls) == 3:
             raise type(error)(*error.args)
         return take(feed, first, last)
 
-    monkeypatch.setattr(Feed, "take", failing)
+    monkeypatch.setattr(TensorStream, "take", failing)
 
 
 @pytest.mark.parametrize("mode", FOREIGN)
@@ -135,7 +135,7 @@ def test_a_group_that_failed_ends_with_its_last_reference(mode: str, monkeypatch
         while alive() is not None:  # gloo works on what is under way until its deadline
             assert time.monotonic() < end
             time.sleep(0.01)
-            let_go()
+            release_done()
     finally:
         gc.enable()
     join([thread], 30)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from fastsft.weight_sync.transport import WeightGroup
+from fastsft.weight_sync.groups import WeightGroup
 from weight_sync_parts.receivers import in_threads
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fastsft import _C
 from fastsft.weight_sync import CheckpointMonitor, layout
-from fastsft.weight_sync.write_leases import STRATEGIES, Writers
+from fastsft.weight_sync.monitor import STRATEGIES, Writers
 
 CHECKPOINT, WEIGHTS = "latest_checkpointed_iteration.txt", "latest_state_dict_iteration.txt"
 

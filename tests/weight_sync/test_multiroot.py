@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fastsft.weight_sync import SyncPlan, WeightReceiver
-from fastsft.weight_sync.row_shards import Joining, Share
+from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler
 from ranks import run_ranks
 from weight_sync_parts import multiroot_world
 
@@ -61,9 +61,9 @@ def test_shares_cover_every_row_once(world_size: int) -> None:
     values = [torch.arange(14.0).view(7, 2), torch.tensor(3), torch.empty(0, 3, dtype=torch.uint8)]
     values.append(torch.tensor([1.0, 2.0], dtype=torch.bfloat16))
     loaded: list[Any] = []
-    joining, sent = Joining(plan, loaded.extend), 0
+    joining, sent = ShardAssembler(plan, loaded.extend), 0
     for rank in reversed(range(world_size)):
-        share = Share(plan, rank, world_size)
+        share = RowShard(plan, rank, world_size)
         rows = dict(zip(plan.names, values, strict=True))
         for name, begin in share.begins.items():
             count = share.plan.shapes[share.plan.names.index(name)][:1]

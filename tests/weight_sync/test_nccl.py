@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 
 from fastsft.weight_sync import WeightGroup, fsdp_sync_weight_nccl
-from fastsft.weight_sync.modes import sync_modes
+from fastsft.weight_sync.modes import MODES as ALL_MODES
 from weight_sync_parts.modules import make_engine, make_model
 
-MODES = sorted(name for name, mode in sync_modes().items() if not mode.every_rank)
+MODES = sorted(name for name, mode in ALL_MODES.items() if not mode.every_rank)
 
 
 @pytest.mark.cuda

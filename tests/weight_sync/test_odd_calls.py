@@ -19,7 +19,7 @@ from fastsft.weight_sync import (
     fsdp_upload_state_dict,
     sync_plan,
 )
-from fastsft.weight_sync.transfer_agreement import Opening
+from fastsft.weight_sync.agreement import TransferAgreement
 from weight_sync_parts.modules import make_engine, make_model
 from weight_sync_parts.receivers import Loaded, in_threads, make_groups
 from weight_sync_parts.save_world import LOGGER
@@ -76,9 +76,11 @@ def test_the_version_after_a_late_failure_is_one_that_no_receiver_has(
     options: dict[str, Any] = {"mode": "native", "deadline_s": LIMIT_S}
     receiver = WeightReceiver(groups[1], sync_plan(engine), Loaded(), **options)
     works = [lambda: fsdp_sync_weight_nccl(engine, groups[0], **options), receiver.receive]
-    settle = Opening.settle
+    settle = TransferAgreement.settle
     with monkeypatch.context() as patch:
-        patch.setattr(Opening, "settle", lambda self, what, _: settle(self, what, OSError("too late")))
+        patch.setattr(
+            TransferAgreement, "settle", lambda self, what, _: settle(self, what, OSError("too late"))
+        )
         first, second = in_threads(works, LIMIT_S)
     assert "too late" in str(first) and second == 1
     assert in_threads(works, LIMIT_S) == [2, 2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C
-from fastsft.weight_sync import CheckpointMonitor, layout, retention, written_steps
+from fastsft.weight_sync import CheckpointMonitor, layout
 
 WEIGHTS = "model.safetensors"
 CONFIG = "huggingface/config.json"
@@ -190,6 +190,6 @@ def test_a_damaged_manifest_vouches_for_nothing(tmp_path: Path) -> None:
     monitor = write_job(tmp_path)
     manifest = tmp_path / "global_step_1" / "actor" / layout.MANIFEST
     manifest.write_text(manifest.read_text().replace(WEIGHTS, "weights.safetensor"))
-    assert monitor.prune(1) == [] and retention.prune(tmp_path, 1, []) == []
-    assert written_steps.what_was_written(manifest.parents[1]) is None
+    assert monitor.prune(1) == [] and layout.prune(tmp_path, 1, []) == []
+    assert layout.what_was_written(manifest.parents[1]) is None
     assert len(tree(tmp_path / "global_step_1")) == 3

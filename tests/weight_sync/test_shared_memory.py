@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from fastsft import _C
-from fastsft.weight_sync import WeightGroup, WeightReceiver, fsdp_sync_weight_nccl, shared_memory, sync_plan
-from fastsft.weight_sync.modes import sync_modes
+from fastsft.weight_sync import WeightGroup, WeightReceiver, fsdp_sync_weight_nccl, sync_plan
+from fastsft.weight_sync import groups as groups_of_sync
+from fastsft.weight_sync.modes import MODES as ALL_MODES
 from weight_sync_parts.modules import make_engine, make_model, state_of_model
 from weight_sync_parts.receivers import Loaded, in_threads, make_groups, sync
 
@@ -40,12 +41,12 @@ def engine() -> Any:
     return make_engine(make_model(False), "plain")
 
 
-@pytest.mark.parametrize("mode", sorted(name for name, mode in sync_modes().items() if not mode.every_rank))
-@pytest.mark.parametrize("slot_bytes", [64, shared_memory.SLOT_BYTES])
+@pytest.mark.parametrize("mode", sorted(name for name, mode in ALL_MODES.items() if not mode.every_rank))
+@pytest.mark.parametrize("slot_bytes", [64, groups_of_sync.SLOT_BYTES])
 def test_receivers_have_the_models_weights(
     engine: Any, mode: str, slot_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_memory, "SLOT_BYTES", slot_bytes)
+    monkeypatch.setattr(groups_of_sync, "SLOT_BYTES", slot_bytes)
     options: dict[str, Any] = {"mode": mode, "bucket_bytes": 96, "deadline_s": 30.0, "handshakes": True}
     plan = sync_plan(engine)
     version, ends = sync(
@@ -177,4 +178,4 @@ def test_work_that_is_not_done_is_an_error() -> None:
     from concurrent.futures import Future
 
     with pytest.raises(RuntimeError, match="not done in time"):
-        shared_memory.SharedMemoryWork(Future()).wait(timedelta(seconds=0.01))
+        groups_of_sync.SharedMemoryWork(Future()).wait(timedelta(seconds=0.01))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastsft.weight_sync import CheckpointMonitor, layout
-from fastsft.weight_sync import save_registry as step_saves
+from fastsft.weight_sync import monitor as monitors
 
 Event = Callable[[CheckpointMonitor], Any]
 
@@ -59,7 +59,7 @@ def mixed(generator: random.Random, saves: int) -> Iterator[Event]:
 @pytest.fixture
 def all_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed save of the published step is looked for on the disk: here everything is there."""
-    monkeypatch.setattr("fastsft.weight_sync.monitor._recover", lambda job: tuple(
+    monkeypatch.setattr("fastsft.weight_sync.layout.published_steps", lambda job: tuple(
         layout.read_iteration(job / name) or 0 for name in (layout.CHECKPOINT_FILE, layout.STATE_DICT_FILE)
     ))  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_two_hundred_steps_leave_one(tmp_path: Path) -> None:
 
 
 def test_of_failures_the_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_saves, "KEPT_FAILURES", 3)
+    monkeypatch.setattr(monitors, "KEPT_FAILURES", 3)
     monitor = CheckpointMonitor(default_local_dir=str(tmp_path))
     for step in range(1, 8):
         monitor.register_thread_count(step, state_dict_thread_count=1)

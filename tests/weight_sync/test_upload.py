@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fastsft.weight_sync import Synchronizer, SyncPlan, fsdp_upload_state_dict
-from fastsft.weight_sync.synchronizer import unpacked
+from fastsft.weight_sync.upload import unpacked
 from ranks import run_ranks
 from weight_sync_parts import upload_world
 from weight_sync_parts.modules import make_engine, make_model, state_of_model

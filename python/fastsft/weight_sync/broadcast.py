@@ -1,28 +1,76 @@
-"""fsdp_sync_weight_nccl: whole weights to rollout engines, bucket by bucket, with deadlines."""
+"""fsdp_sync_weight_nccl: whole weights to rollout engines, bucket by bucket, and its other end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from fastsft.weight_sync import handshake
-from fastsft.weight_sync.engine_state import EngineState, exclusive
+import torch
+
+from fastsft.weight_sync.agreement import TransferAgreement, check_grows
+from fastsft.weight_sync.engine import EngineState, broadcast_source, exclusive
+from fastsft.weight_sync.errors import seconds, whole_number
+from fastsft.weight_sync.interfaces import Engine, Message
 from fastsft.weight_sync.modes import SyncOptions, sync_mode
-from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.row_shards import Share
-from fastsft.weight_sync.save import parameter_dtype
-from fastsft.weight_sync.sources import BroadcastSource, broadcast_source
-from fastsft.weight_sync.tensor_stream import Feed, drained
-from fastsft.weight_sync.transfer_agreement import Opening, check_grows
-from fastsft.weight_sync.transport import Transport
-from fastsft.weight_sync.validation import whole_number
+from fastsft.weight_sync.plan import NamedTensor, SyncPlan, parameter_dtype
+from fastsft.weight_sync.source import BroadcastSource, Load
+from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream, drained
+from fastsft.weight_sync.transport import AgreedError, Transport
+
+_WHAT = "the handshake"
+
+
+def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
+    """The sender's side. RuntimeError when a receiver refuses, in its words."""
+    transport.announce({**header, "hash": plan.hash, "generation": transport.generation})
+    answers = transport.vote({}, _WHAT)
+    if any(answer.get("other_plan") for answer in answers):
+        _exchange_plans(transport, plan, None)
+
+
+def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str | None]) -> Message:
+    """The receiver's side: the header. RuntimeError when this or another receiver refuses.
+
+    check: why the header is refused, or None.
+    """
+    header = transport.announce({})
+    why = check(header)
+    answer: Message = {"error": why} if why else {"other_plan": header["hash"] != plan.hash}
+    answers = transport.vote(answer, _WHAT)
+    if any(answer.get("other_plan") for answer in answers):
+        _exchange_plans(transport, plan, plan)
+    return header
+
+
+def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) -> None:
+    """The sender's plan goes to all, so that whoever has another one can say where; always raises."""
+    text = plan.to_json().encode() if own is None else b""
+    length = int(transport.announce({"bytes": len(text)})["bytes"])
+    data = (
+        torch.frombuffer(bytearray(text), dtype=torch.uint8).clone()
+        if text
+        else torch.empty(length, dtype=torch.uint8)
+    )
+    data = data.to(transport.device)
+    transport.wait(transport.broadcast(data), "the broadcast of the plan")
+    answer: Message = {}
+    if own is not None:
+        sent = SyncPlan.from_json(bytes(data.cpu().numpy()).decode())
+        difference = own.difference(sent, "the receiver's plan", "the sender's plan")
+        answer = {"error": difference} if difference else {}
+    transport.vote(answer, _WHAT)
+    raise AgreedError(f"{_WHAT}: plans differ")
+
 
 DEFAULT_BUCKET_BYTES = 1 << 28
+T = TypeVar("T")
 
 
 def fsdp_sync_weight_nccl(
-    engine: Any,
-    model_update_group: Any,
+    engine: Engine,
+    model_update_group: object,
     *,
     mode: str = "trinity",
     save_dtype: str | None = None,
@@ -32,7 +80,7 @@ def fsdp_sync_weight_nccl(
     version: int | None = None,
     handshakes: bool = False,
     checksum: bool = True,
-    announce: Callable[[dict[str, Any]], Any] | None = None,
+    announce: Callable[[Message], object] | None = None,
 ) -> int:
     """Broadcast the whole weights of `engine.module`; collective over the trainer ranks. Returns the version.
 
@@ -48,7 +96,7 @@ def fsdp_sync_weight_nccl(
     Contract: docs/spec/weight_sync.md, sections 1.3 and 4.4.
     """
     with (
-        Opening(engine, "broadcast", "sending weights", deadline_s) as opening,
+        TransferAgreement(engine, "broadcast", "sending weights", deadline_s) as opening,
         exclusive(engine, deadline_s) as state,
     ):
         wire = sync_mode(mode)
@@ -57,8 +105,8 @@ def fsdp_sync_weight_nccl(
         source = broadcast_source(engine, state)
         plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
         opening.agree_on_plan(plan)
-        share = Share(plan, source.rank, source.world_size) if wire.every_rank else None
-        feed = Feed(source, plan, share)
+        share = RowShard(plan, source.rank, source.world_size) if wire.every_rank else None
+        stream = TensorStream(source, plan, share)
         error: BaseException | None = None
         with opening.transfer():
             try:
@@ -68,12 +116,12 @@ def fsdp_sync_weight_nccl(
                     header = _header(mode, options, source) if wire.handshakes or handshakes else None
                     with transport.transfer():
                         if header is not None:
-                            handshake.offer(transport, plan, header)
-                        wire.send(feed, plan if share is None else share.plan, transport, options)
+                            offer(transport, plan, header)
+                        wire.send(stream, plan if share is None else share.plan, transport, options)
                     state.sent = version
             except Exception as failure:
                 error = failure
-            error = drained(feed, error)
+            error = drained(stream, error)
         try:
             opening.settle(f"sending version {version}", error)
         finally:
@@ -82,7 +130,9 @@ def fsdp_sync_weight_nccl(
     return version
 
 
-def _agreed_version(opening: Opening, state: EngineState, version: int | None, facts: dict[str, Any]) -> int:
+def _agreed_version(
+    opening: TransferAgreement, state: EngineState, version: int | None, facts: Message
+) -> int:
     """The one given, or one that is new to all ranks and receivers, also after a sync that failed late."""
     if version is not None:
         version = whole_number("version", version)
@@ -91,7 +141,7 @@ def _agreed_version(opening: Opening, state: EngineState, version: int | None, f
     return version if version is not None else 1 + max(post["known"] for post in posts)
 
 
-def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[str, Any]:
+def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message:
     """Facts that receivers compare with what they expect; with the root only where there are several."""
     header = {"mode": mode, "version": options.version, "bucket_bytes": options.bucket_bytes}
     if sync_mode(mode).every_rank:
@@ -100,7 +150,7 @@ def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> dict[st
 
 
 def sync_plan(
-    engine: Any, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
+    engine: Engine, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
 ) -> SyncPlan:
     """The plan of what `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
 
@@ -108,7 +158,7 @@ def sync_plan(
     deadline_s: how long ranks wait for each other.
     """
     with (
-        Opening(engine, "plan", "planning", deadline_s) as opening,
+        TransferAgreement(engine, "plan", "planning", deadline_s) as opening,
         exclusive(engine, deadline_s) as state,
     ):
         opening.agree({"save_dtype": save_dtype, "send_buffers": send_buffers})
@@ -119,7 +169,7 @@ def sync_plan(
         return plan
 
 
-def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transport:
+def _transport(group: object, deadline_s: float, source: BroadcastSource) -> Transport:
     if group is None:
         raise ValueError(f"model_update_group: expected a group on trainer rank {source.rank}, got None")
     transport = Transport(group, deadline_s, source.wire_device(group))
@@ -128,3 +178,104 @@ def _transport(group: Any, deadline_s: float, source: BroadcastSource) -> Transp
             f"model_update_group: expected trainer rank {source.rank} as its rank 0, got {transport.rank}"
         )
     return transport
+
+
+class WeightReceiver:
+    """Takes part in syncs as a rank above 0 of `group`, a process group or a `WeightGroup`.
+
+    For mode "native_multiroot" `group` is a list: one with each trainer rank, in their order. plan: a
+    `SyncPlan`, or metadata as Trinity's Synchronizer gives it. load: called with lists of (name, tensor) as
+    they arrive. mode, bucket_bytes and handshakes: the sender's. deadline_s: of every single wait.
+    `dirty` is true from the first byte of a sync until its end: what was loaded may be a mixture of two
+    versions, and must not serve before a sync has succeeded.
+    """
+
+    def __init__(
+        self,
+        group: object,
+        plan: SyncPlan | Sequence[NamedTensor],
+        load: Load,
+        *,
+        mode: str = "trinity",
+        bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+        deadline_s: float = 600.0,
+        handshakes: bool = False,
+        checksum: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._mode, self._device = sync_mode(mode), device
+        self._deadline_s = seconds("deadline_s", deadline_s)
+        if self._mode.every_rank != isinstance(group, (list, tuple)):
+            expected = "a list of groups, one a trainer rank" if self._mode.every_rank else "one group"
+            raise ValueError(f"group: expected {expected} for mode {mode!r}, got {type(group).__name__}")
+        self._groups, self._load = list(group) if isinstance(group, (list, tuple)) else [group], load
+        self.plan = plan if isinstance(plan, SyncPlan) else SyncPlan(plan)
+        self._handshakes = handshakes or self._mode.handshakes
+        self._bucket_bytes, self._checksum = whole_number("bucket_bytes", bucket_bytes), checksum
+        self.version, self.dirty = 0, False
+        self._shares: list[RowShard] = []
+
+    def receive(self) -> int:
+        """Take part in one sync; the version that is loaded now, counted here where the mode sends none.
+
+        RuntimeError when it failed, was refused, or a wait took longer than the deadline.
+        """
+        transports = [Transport(group, self._deadline_s, self._device) for group in self._groups]
+        versions = {self.version + 1}
+        if self._handshakes:
+            versions = set(_together([self._accepting(root, each) for root, each in enumerate(transports)]))
+        if len(versions) > 1:
+            for transport in transports:
+                transport.end()
+            raise RuntimeError(f"the trainer ranks send versions {sorted(versions)}; expected one")
+        (version,) = versions
+        self.dirty = True
+        options = SyncOptions(self._bucket_bytes, version, checksum=self._checksum)
+        if self._mode.every_rank:
+            self._receive_shares(transports, options)
+        else:
+            self._receive_from(transports[0], self.plan, options, self._load)
+        self.version, self.dirty = version, False
+        return version
+
+    def _receive_shares(self, transports: list[Transport], options: SyncOptions) -> None:
+        size = len(transports)
+        self._shares = self._shares or [RowShard(self.plan, root, size) for root in range(size)]
+        joining = ShardAssembler(self.plan, self._load)
+        _together([
+            functools.partial(self._receive_from, transport, share.plan, options, joining.loader(share))
+            for share, transport in zip(self._shares, transports, strict=True)
+        ])  # fmt: skip
+
+    def _receive_from(self, transport: Transport, plan: SyncPlan, options: SyncOptions, load: Load) -> None:
+        with transport.transfer():
+            self._mode.receive(plan, transport, options, load)
+
+    def _accepting(self, root: int, transport: Transport) -> Callable[[], int]:
+        def accepted() -> int:
+            with transport.transfer():
+                header = accept(transport, self.plan, functools.partial(self._refusal, root))
+                return int(header["version"])
+
+        return accepted
+
+    def _refusal(self, root: int, header: Message) -> str | None:
+        expected: Message = {"mode": self._mode.name, "bucket_bytes": self._bucket_bytes}
+        if self._mode.every_rank:
+            expected |= {"root": root, "roots": len(self._groups)}
+        for key, value in expected.items():
+            if header.get(key) != value:
+                return f"{key}: expected {value}, the sender has {header.get(key)}"
+        if int(header["version"]) <= self.version:
+            return f"version {header['version']} is not newer than {self.version}"
+        return None
+
+
+def _together(works: list[Callable[[], T]]) -> list[T]:
+    """The result of each, on a thread each; the first failure, when all have ended. Each wait of theirs has
+    a deadline."""
+    if len(works) == 1:
+        return [works[0]()]
+    with ThreadPoolExecutor(len(works), thread_name_prefix="weights-from-root") as threads:
+        futures = [threads.submit(work) for work in works]
+    return [future.result() for future in futures]

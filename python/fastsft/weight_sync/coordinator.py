@@ -7,10 +7,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.errors import ReplacedError, raise_once
+from fastsft.weight_sync.interfaces import Message
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0
@@ -27,7 +27,7 @@ class CheckpointCoordinator:
     """
 
     def __init__(
-        self, checkpoint_monitor: Any = None, *, heartbeat_s: float = 5.0, deadline_s: float = 7200.0
+        self, checkpoint_monitor: object = None, *, heartbeat_s: float = 5.0, deadline_s: float = 7200.0
     ) -> None:
         self._monitor = checkpoint_monitor
         self._heartbeat_s, self._deadline_s = heartbeat_s, deadline_s
@@ -35,7 +35,7 @@ class CheckpointCoordinator:
         self._failures: list[BaseException] = []
 
     def save_async(
-        self, name: str, save_fn: Callable[[], Any], global_step: int, is_state_dict: bool = False
+        self, name: str, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False
     ) -> None:
         """Run `save_fn` on a thread, after the earlier save of this name has ended.
 
@@ -44,12 +44,12 @@ class CheckpointCoordinator:
         """
         self._begin(name, lambda: self._save(save_fn, global_step, is_state_dict), save_fn)
 
-    def save_sync(self, save_fn: Callable[[], Any], global_step: int, is_state_dict: bool = False) -> None:
+    def save_sync(self, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False) -> None:
         """Run `save_fn` here, between the same calls of the monitor; raises what it raises."""
         self._save(save_fn, global_step, is_state_dict)
         self._raise_failure()
 
-    def attach(self, name: str, work: Callable[[], Any]) -> None:
+    def attach(self, name: str, work: Callable[[], object]) -> None:
         """`save_async` that tells no monitor: failure and end of `work` belong to this coordinator."""
         self._begin(name, work, work)
 
@@ -87,7 +87,7 @@ class CheckpointCoordinator:
             self._monitor, "monitor_step", global_step, deadline_s=_ANSWER_S, is_state_dict=is_state_dict
         )
 
-    def _begin(self, name: str, work: Callable[[], Any], told: Any) -> None:
+    def _begin(self, name: str, work: Callable[[], object], told: object) -> None:
         try:
             self._join(name, time.monotonic() + self._deadline_s)
             earlier = len(self._failures)  # a failure of the save that begins here belongs to the next call
@@ -108,7 +108,7 @@ class CheckpointCoordinator:
         if thread.is_alive():
             raise RuntimeError(f"save {name} is still running after {max(0.0, end - began):.3g} seconds")
 
-    def _keep_failure(self, name: str, work: Callable[[], Any]) -> None:
+    def _keep_failure(self, name: str, work: Callable[[], object]) -> None:
         try:
             work()
         except ReplacedError as replaced:
@@ -126,15 +126,15 @@ class CheckpointCoordinator:
                 _FAILED.discard(self)
             raise_once(failure)
 
-    def _save(self, save_fn: Callable[[], Any], step: int, is_state_dict: bool) -> None:
+    def _save(self, save_fn: Callable[[], object], step: int, is_state_dict: bool) -> None:
         if self._monitor is None:
             save_fn()
             return
         node_id, job_id = remote.runtime_ids()
         # An unmodified monitor knows neither leases nor failures, and its calls stay as they are.
         extended = remote.has_method(self._monitor, "notify_failed")
-        who: dict[str, Any] = {"node_id": node_id, "job_id": job_id}
-        lease: dict[str, Any] = {"lease_s": self._heartbeat_s * _LEASE_PER_HEARTBEAT} if extended else {}
+        who: Message = {"node_id": node_id, "job_id": job_id}
+        lease: Message = {"lease_s": self._heartbeat_s * _LEASE_PER_HEARTBEAT} if extended else {}
         try:
             remote.call(self._monitor, "notify_started", deadline_s=self._deadline_s, **who, **lease)
         except BaseException as error:
@@ -157,7 +157,7 @@ class CheckpointCoordinator:
 class _Heartbeat:
     """Signs of life while a save runs."""
 
-    def __init__(self, monitor: Any, who: dict[str, Any], lease: dict[str, Any], every: float) -> None:
+    def __init__(self, monitor: object, who: Message, lease: Message, every: float) -> None:
         self._monitor, self._who, self._lease, self._every = monitor, who, lease, every
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="save-heartbeat", daemon=True)
@@ -179,7 +179,7 @@ class _Heartbeat:
                 _LOGGER.warning("the checkpoint monitor does not answer", exc_info=True)
 
 
-def _abandon(work: Any, error: BaseException) -> None:
+def _abandon(work: object, error: BaseException) -> None:
     tell = getattr(work, "abandon", None)
     if tell is not None:
         tell(error)

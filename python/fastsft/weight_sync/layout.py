@@ -1,13 +1,18 @@
-"""The directories of a job as Trinity lays them out (docs/spec/weight_sync.md, section 2.1)."""
+"""Directories of a job as Trinity lays them out (docs/spec/weight_sync.md, section 2.1); pruning."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import stat
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO
+
+from fastsft import _C
+from fastsft.weight_sync.files import TEMPORARY, temporary_name
 
 CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 STATE_DICT_FILE = "latest_state_dict_iteration.txt"
@@ -30,8 +35,6 @@ def step_directories(job: Path) -> dict[int, Path]:
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
     """Faults of a saved directory, by its manifest; empty when a reader may take it."""
-    from fastsft import _C
-
     return list(_C.verify_directory(str(directory), checksums))
 
 
@@ -72,6 +75,148 @@ def _is_regular(file: BinaryIO) -> bool:
 
 def write_iteration(path: Path, step: int) -> None:
     """Durable on return; a reader sees the old or the new number, never a half."""
-    from fastsft import _C
-
     _C.replace_file(str(path), str(step))
+
+
+_MANIFESTS = (MANIFEST, REPLACED_MANIFEST)
+_LOCK = ".fastsft-lock"
+
+
+def what_was_written(step_directory: Path, half_removed: bool = False) -> list[str] | None:
+    """Paths below a step directory; None unless each of its parts has, or had until a save replaced it, a
+    manifest of fastsft. Links are somebody else's, whether one is in place of the step, a part or a manifest.
+
+    half_removed: the directory may be what `remove_written` had not finished: empty, or with empty parts.
+    """
+    if step_directory.is_symlink() or not step_directory.is_dir():
+        return None
+    names: list[str] = []
+    parts = components(step_directory)
+    for part in parts:
+        listed = None if part.is_symlink() else _listed(part)
+        if half_removed and listed is None and not part.is_symlink() and not os.listdir(part):
+            listed = [MANIFEST]  # what it had, so that its folder counts as ours
+        if listed is None:
+            return None
+        names += [f"{part.name}/{name}" for name in listed]
+    return names if parts or (half_removed and not os.listdir(step_directory)) else None
+
+
+def remove_written(step_directory: Path, written: Sequence[str], with_manifests: bool = False) -> list[str]:
+    """Remove `written`, and the directory unless something else is in it; returns what does.
+
+    Manifests go last, when nothing else is left, or `with_manifests`: until then a prune that comes later
+    knows whose the directory is. No link is followed.
+    """
+    manifests = [name for name in written if name.rpartition("/")[2] in _MANIFESTS]
+    files = written if with_manifests else sorted({*written} - {*manifests})
+    left = _C.remove_named(str(step_directory), list(files))
+    others = [name for name in left if name not in manifests]
+    if not others:
+        _C.remove_named(str(step_directory), manifests)
+        step_directory.rmdir()
+    return others
+
+
+def _listed(part: Path) -> list[str] | None:
+    """Names below the part; None where no manifest of fastsft can be read."""
+    found: list[str] = []
+    inside = os.listdir(part)
+    for name in inside:
+        staged = name.startswith(temporary_name(MANIFEST, ""))  # of a save that was killed
+        if (name in _MANIFESTS or staged) and not (part / name).is_symlink():
+            with contextlib.suppress(ValueError, RuntimeError):  # damaged: it says nothing
+                found += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
+    if not any(name in found for name in _MANIFESTS):
+        return None
+    return found + [name for name in inside if name == _LOCK or name.startswith(TEMPORARY)]
+
+
+_TRASH = ".fastsft-trash-"
+_OPTIMIZER = ("optim", "training_state")
+
+
+def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
+    """See `CheckpointMonitor.prune`. ValueError when `keep` is less than 1: one complete step stays."""
+    if keep < 1:
+        raise ValueError(f"keep: expected 1 or more, got {keep}")
+    for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # of a prune that was killed
+        if (written := what_was_written(trash, half_removed=True)) is not None:
+            _discard(trash, written)
+    steps = step_directories(job)
+    complete = [step for step, path in steps.items() if is_complete(path)]
+    if not complete:
+        return []
+    kept = set(complete[-keep:]) | set(leased)
+    old = [
+        step
+        for step, path in steps.items()
+        if step < complete[-1] and step not in kept and not (path / FULL_MARKER).exists()
+    ]
+    return [step for step in old if _remove(steps[step])]
+
+
+def has_optimizer(step_directory: Path) -> bool:
+    """True if the manifests of a complete step list optimizer state: more than weights."""
+    return all(
+        any(file.name.startswith(_OPTIMIZER) for file in _C.read_manifest(str(part)).files)
+        for part in components(step_directory)
+    )
+
+
+def _remove(directory: Path) -> bool:
+    """Gone at once for readers, whatever happens while its files are removed. False where it is not ours."""
+    written = what_was_written(directory)
+    if written is None:
+        return False
+    trash = directory.with_name(f"{_TRASH}{directory.name}")
+    if trash.is_symlink() or trash.exists():  # of somebody else: ours are gone by now
+        _LOGGER.warning("%s: expected nothing of this name; move it away: %s stays", trash, directory.name)
+        return False
+    directory.rename(trash)
+    _discard(trash, written)
+    return True
+
+
+def _discard(trash: Path, written: list[str]) -> None:
+    """Files of others stay, in a step directory that has no manifest any more."""
+    left = remove_written(trash, written)
+    if not left:
+        return
+    directory = trash.with_name(trash.name.removeprefix(_TRASH))
+    if not (directory.is_symlink() or directory.exists()):
+        trash = trash.rename(directory)
+    remove_written(trash, written, with_manifests=True)
+    _LOGGER.warning(
+        "%s: the step was removed, but not what fastsft did not write: %s", trash, ", ".join(left[:5])
+    )
+
+
+def published_steps(job: Path) -> tuple[int, int]:
+    """(checkpoint, state dict) from the iteration files and, where those say less, from manifests."""
+    steps = step_directories(job)
+    complete = [step for step, path in steps.items() if is_complete(path)]
+    full = [step for step in complete if (steps[step] / FULL_MARKER).exists()]
+    checkpoint = _usable(read_iteration(job / CHECKPOINT_FILE), steps)
+    # A manifest vouches for weights; only the file, or a marker with optimizer state, for a checkpoint.
+    checkpoint = max([checkpoint, *(s for s in full if has_optimizer(steps[s]))])
+    weights = _usable(read_iteration(job / STATE_DICT_FILE), steps)
+    weights = max([weights, checkpoint, *complete])
+    for name, step in ((CHECKPOINT_FILE, checkpoint), (STATE_DICT_FILE, weights)):
+        named = read_iteration(job / name)
+        if step and named != step:
+            write_iteration(job / name, step)
+        elif not step and named in steps:  # it names a step that does not verify
+            (job / name).unlink()
+    return checkpoint, weights
+
+
+def _usable(step: int | None, steps: dict[int, Path]) -> int:
+    """The step, unless its directory is gone, half replaced or has a manifest that does not fit; 0 then."""
+    if step is None or step not in steps:
+        return 0
+    parts = components(steps[step])
+    if any(is_half_replaced(part) for part in parts):
+        return 0
+    with_manifest = [part for part in parts if (part / MANIFEST).exists()]
+    return 0 if any(problems(part) for part in with_manifest) else step

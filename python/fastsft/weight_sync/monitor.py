@@ -1,16 +1,136 @@
-"""CheckpointMonitor: which step a reader may use, with the calls of Trinity's monitor."""
+"""Record of the saves of each step in a monitor, for as long as that can matter."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastsft.weight_sync import layout, retention
-from fastsft.weight_sync.save_registry import Saves, StepSaves
-from fastsft.weight_sync.write_leases import Writers
+from fastsft.weight_sync import layout
+
+KEPT_FAILURES = 1000
+
+
+@dataclass
+class StepSaves:
+    """Of one step. pending: saves registered and not ended, below zero while their registration is awaited;
+    announced: the step has no further saves to register. True means weights, False for a full
+    checkpoint."""
+
+    pending: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
+    announced: set[bool] = field(default_factory=set)
+    weights_finished: bool = False
+    failure: str | None = None
+
+    @property
+    def even(self) -> bool:
+        """True if every save that was registered has ended, and the reverse."""
+        return not self.pending[True] and not self.pending[False]
+
+
+class Saves:
+    """Of all steps that may still be published, or that wait for a report; of failures the newest 1000.
+
+    A step is forgotten when it is announced, its counts are even, and a newer one is published: what is
+    reported of it then belongs to another save of the step, which is registered and announced again.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[int, StepSaves] = {}
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def of(self, step: int) -> StepSaves:
+        """The record of the step, to be changed."""
+        return self._steps.setdefault(step, StepSaves())
+
+    def failures(self) -> dict[int, str]:
+        """step -> why its last save failed."""
+        return {step: saves.failure for step, saves in self._steps.items() if saves.failure is not None}
+
+    def forget_past(self, checkpoint: int, weights: int) -> None:
+        """Given the newest steps that are published."""
+        over = [(step, saves) for step, saves in self._steps.items() if saves.announced and saves.even]
+        failed = sorted(step for step, saves in over if saves.failure is not None)
+        gone = failed[: max(0, len(failed) - KEPT_FAILURES)]
+        for step, saves in over:
+            newest = checkpoint if False in saves.announced else weights
+            if saves.failure is None and step < weights and step <= newest:
+                gone.append(step)
+        for step in gone:
+            del self._steps[step]
+
+
+STRATEGIES = ("single_thread", "single_process", "single_node", "unrestricted")
+_LONGEST_WAIT = 1.0  # seconds between looks at leases that end
+
+
+class Writers:
+    """Admits writers of one identity at a time; which identity, the strategy says.
+
+    deadline_s: how long `enter` waits for writers that have no lease, or renew it for ever.
+    """
+
+    def __init__(self, strategy: object, deadline_s: float = 3600.0) -> None:
+        name = str(getattr(strategy, "value", strategy)).lower()
+        if name not in STRATEGIES:
+            raise ValueError(f"save_strategy: expected one of {', '.join(STRATEGIES)}, got {strategy}")
+        self._strategy, self._deadline_s = name, deadline_s
+        self._condition = threading.Condition()
+        self._current = ""
+        self._leases: list[tuple[str, str, float]] = []  # node, job, when it ends
+        self._number = itertools.count()
+
+    def enter(self, node_id: str, job_id: str, lease_s: float | None) -> None:
+        """RuntimeError when others write for longer than the deadline."""
+        identity = self._identity(node_id, job_id)
+        give_up = time.monotonic() + self._deadline_s
+        with self._condition:
+            while self._strategy != "unrestricted" and self._active() and identity != self._current:
+                if time.monotonic() > give_up:
+                    raise RuntimeError(
+                        f"{self._strategy}: others have been writing for {self._deadline_s:g} seconds: "
+                        f"{', '.join(f'{job} on {node}' for node, job, _ in self._leases)}"
+                    )
+                self._condition.wait(min(_LONGEST_WAIT, self._deadline_s))
+            self._current = identity
+            end = float("inf") if lease_s is None else time.monotonic() + lease_s
+            self._leases.append((node_id, job_id, end))
+
+    def renew(self, node_id: str, job_id: str, lease_s: float) -> None:
+        end = time.monotonic() + lease_s
+        with self._condition:
+            self._leases = [
+                (node, job, max(end, before) if (node, job) == (node_id, job_id) else before)
+                for node, job, before in self._leases
+            ]
+
+    def leave(self, node_id: str | None, job_id: str | None) -> None:
+        """One writer is done: the one named, or, for callers that do not say, the one that entered first."""
+        with self._condition:
+            mine = [entry for entry in self._leases if entry[:2] == (node_id, job_id)]
+            gone = mine[:1] or ([] if node_id is not None else self._leases[:1])
+            for entry in gone:
+                self._leases.remove(entry)
+            self._condition.notify_all()
+
+    def _active(self) -> bool:
+        now = time.monotonic()
+        self._leases = [entry for entry in self._leases if entry[2] > now]
+        return bool(self._leases)
+
+    def _identity(self, node_id: str, job_id: str) -> str:
+        if self._strategy == "single_node":
+            return node_id
+        if self._strategy == "single_process":
+            return f"{node_id}_{job_id}"
+        return str(next(self._number))
+
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -27,7 +147,7 @@ class CheckpointMonitor:
 
     def __init__(
         self,
-        save_strategy: Any = "unrestricted",
+        save_strategy: object = "unrestricted",
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
         deadline_s: float = 3600.0,
@@ -42,7 +162,7 @@ class CheckpointMonitor:
         self._writers = Writers(save_strategy, deadline_s)
         self._saves = Saves()
         self._readers: dict[tuple[str, int], float] = {}
-        self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
+        self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
 
     def register_thread_count(
         self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
@@ -98,7 +218,7 @@ class CheckpointMonitor:
             saves.failure = why
             if step in (self.latest_checkpoint_step, self.latest_state_dict_step):
                 # Saved again, and half replaced perhaps: what is published must be complete.
-                self.latest_checkpoint_step, self.latest_state_dict_step = _recover(self._job)
+                self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
             self._forget_past()
 
     def failures(self) -> dict[int, str]:
@@ -134,7 +254,7 @@ class CheckpointMonitor:
         checkpoints. Returns the steps removed.
         """
         with self._lock:
-            return retention.prune(self._job, keep, {step for _, step in self._leased()})
+            return layout.prune(self._job, keep, {step for _, step in self._leased()})
 
     def _leased(self) -> dict[tuple[str, int], float]:
         """End times of the leases that have not ended."""
@@ -190,7 +310,7 @@ class CheckpointMonitor:
     def get_actor(
         cls,
         namespace: str,
-        save_strategy: Any = "unrestricted",
+        save_strategy: object = "unrestricted",
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
     ) -> Any:
@@ -203,33 +323,3 @@ class CheckpointMonitor:
         return actor.remote(
             getattr(save_strategy, "value", save_strategy), default_local_dir, default_hdfs_dir
         )
-
-
-def _recover(job: Path) -> tuple[int, int]:
-    """(checkpoint, state dict) from the iteration files and, where those say less, from manifests."""
-    steps = layout.step_directories(job)
-    complete = [step for step, path in steps.items() if layout.is_complete(path)]
-    full = [step for step in complete if (steps[step] / layout.FULL_MARKER).exists()]
-    checkpoint = _usable(layout.read_iteration(job / layout.CHECKPOINT_FILE), steps)
-    # A manifest vouches for weights; only the file, or a marker with optimizer state, for a checkpoint.
-    checkpoint = max([checkpoint, *(s for s in full if retention.has_optimizer(steps[s]))])
-    weights = _usable(layout.read_iteration(job / layout.STATE_DICT_FILE), steps)
-    weights = max([weights, checkpoint, *complete])
-    for name, step in ((layout.CHECKPOINT_FILE, checkpoint), (layout.STATE_DICT_FILE, weights)):
-        named = layout.read_iteration(job / name)
-        if step and named != step:
-            layout.write_iteration(job / name, step)
-        elif not step and named in steps:  # it names a step that does not verify
-            (job / name).unlink()
-    return checkpoint, weights
-
-
-def _usable(step: int | None, steps: dict[int, Path]) -> int:
-    """The step, unless its directory is gone, half replaced or has a manifest that does not fit; 0 then."""
-    if step is None or step not in steps:
-        return 0
-    parts = layout.components(steps[step])
-    if any(layout.is_half_replaced(part) for part in parts):
-        return 0
-    with_manifest = [part for part in parts if (part / layout.MANIFEST).exists()]
-    return 0 if any(layout.problems(part) for part in with_manifest) else step

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-NamedTensor = tuple[str, Any, Sequence[int]]
+from fastsft import _C
+from fastsft.weight_sync.interfaces import Message
+
+NamedTensor = tuple[str, object, Sequence[int]]
 
 
 class SyncPlan:
@@ -22,13 +23,12 @@ class SyncPlan:
     """
 
     def __init__(self, tensors: Iterable[NamedTensor], tied: Mapping[str, str] | None = None) -> None:
-        from fastsft import _C
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
-        self.native: Any = _C.SyncPlan(given, sorted((tied or {}).items()))
+        self.native = _C.SyncPlan(given, sorted((tied or {}).items()))
         # Lists, made once: what a sync looks up for every tensor may not cost a list of all.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
-        self._cuts: dict[tuple[str, int], list[Any]] = {}
+        self._cuts: dict[tuple[str, int], list[_C.SyncBucket]] = {}
 
     def __len__(self) -> int:
         return len(self.tensors)
@@ -76,7 +76,7 @@ class SyncPlan:
         """Metadata that Trinity's Synchronizer sends to receivers: (name, "torch.bfloat16", shape)."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
-    def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> dict[str, Any]:
+    def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> Message:
         """The update call of vLLM's packed engine (docs/spec/weight_sync.md, section 2.5)."""
         return {
             "names": self.names, "dtype_names": self.dtype_names, "shapes": self.shapes, "packed": True,
@@ -99,24 +99,18 @@ class SyncPlan:
     @functools.cached_property
     def dtypes(self) -> list[torch.dtype]:
         """Of each tensor."""
-        import torch
-
         return [getattr(torch, dtype) for dtype in self.dtype_names]
 
     @functools.cached_property
     def torch_shapes(self) -> list[torch.Size]:
         """Of each tensor, to compare with its `shape`."""
-        import torch
-
         return [torch.Size(shape) for shape in self.shapes]
 
-    def empty(self, index: int, device: Any = "cpu") -> torch.Tensor:
+    def empty(self, index: int, device: torch.device | str = "cpu") -> torch.Tensor:
         """Room for tensor number `index`."""
-        import torch
-
         return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
 
-    def buckets(self, cut: str, size: int) -> list[Any]:
+    def buckets(self, cut: str, size: int) -> list[_C.SyncBucket]:
         """`native.<cut>(size)`, made once: "native_buckets", "vllm_chunks" or "tensor_batches"."""
         if (cut, size) not in self._cuts:
             self._cuts[cut, size] = getattr(self.native, cut)(size)
@@ -125,6 +119,14 @@ class SyncPlan:
 
 def check_same_plan(hashes: Sequence[str]) -> None:
     """ValueError that names the ranks whose plan is not rank 0's; `hashes` in order of rank."""
-    from fastsft import _C
-
     _C.check_same_plan(list(hashes))
+
+
+def parameter_dtype(name: str | None) -> torch.dtype | None:
+    """The dtype of `save_dtype`. ValueError for another name."""
+    if name is None:
+        return None
+    if name not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f"save_dtype: expected float32, bfloat16, float16 or None, got {name!r}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype

@@ -7,21 +7,22 @@ import inspect
 import os
 import socket
 import sys
+from collections.abc import Awaitable
 from typing import Any
 
 
-def has_method(target: Any, name: str) -> bool:
+def has_method(target: object, name: str) -> bool:
     """True if `target`, an actor handle or an object, offers the method."""
     return callable(getattr(target, name, None)) or hasattr(getattr(target, name, None), "remote")
 
 
-def is_actor(target: Any) -> bool:
+def is_actor(target: object) -> bool:
     """True if calls go through Ray."""
     ray = sys.modules.get("ray")
     return ray is not None and isinstance(target, ray.actor.ActorHandle)
 
 
-def call(target: Any, name: str, *args: Any, deadline_s: float, **kwargs: Any) -> Any:
+def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
     """The result of a method, waited for. What it raises, or Ray's error, is raised here.
 
     RuntimeError when an actor or a coroutine gives none within `deadline_s` seconds; a plain method of this
@@ -41,7 +42,7 @@ def call(target: Any, name: str, *args: Any, deadline_s: float, **kwargs: Any) -
     return result
 
 
-async def call_async(target: Any, name: str, *args: Any, deadline_s: float, **kwargs: Any) -> Any:
+async def call_async(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
     """`call` inside a coroutine."""
     method = getattr(target, name)
     result = method.remote(*args, **kwargs) if hasattr(method, "remote") else method(*args, **kwargs)
@@ -57,7 +58,7 @@ def runtime_ids() -> tuple[str, str]:
     return socket.gethostname(), str(os.getpid())
 
 
-async def _within(name: str, awaitable: Any, deadline_s: float) -> Any:
+async def _within(name: str, awaitable: Awaitable[Any], deadline_s: float) -> Any:
     try:
         return await asyncio.wait_for(awaitable, deadline_s)
     except TimeoutError as error:

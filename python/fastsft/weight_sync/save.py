@@ -1,26 +1,126 @@
-"""fsdp_save_state_dict: sharded weights to disk, written by all ranks while training goes on."""
+"""The saves of one engine that have not ended: at most one running and one queued."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from concurrent.futures import Future
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from fastsft.weight_sync.engine_state import EngineState, exclusive
-from fastsft.weight_sync.errors import raise_once
-from fastsft.weight_sync.exchange import Verdicts, skip
+from fastsft.weight_sync.agreement import StoreExchange, TransferAgreement, ranks_of, skip
+from fastsft.weight_sync.engine import EngineState, exclusive, state_source
+from fastsft.weight_sync.errors import ReplacedError, raise_once, whole_number
+from fastsft.weight_sync.files import huggingface_files
 from fastsft.weight_sync.formats import save_format
-from fastsft.weight_sync.huggingface_files import huggingface_files
+from fastsft.weight_sync.interfaces import Coordinator, Engine, Logger
+from fastsft.weight_sync.modules import is_fsdp1
+from fastsft.weight_sync.plan import parameter_dtype
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
-from fastsft.weight_sync.save_queue import SaveQueue, SaveRun
-from fastsft.weight_sync.sources import WeightSource, state_source
-from fastsft.weight_sync.transfer_agreement import Opening, ranks_of
-from fastsft.weight_sync.validation import whole_number
+from fastsft.weight_sync.source import WeightSource
+from fastsft.weight_sync.tensor_stream import Staging
 
-if TYPE_CHECKING:
-    import torch
+
+class SaveRun:
+    """A job that a coordinator calls once on a thread, or abandons: either way `done` gets an outcome.
+
+    after: a save that must end first on rank 0, which may replace this one until then. The others wait for
+    rank 0's word in any case.
+    """
+
+    def __init__(self, job: SaveJob, deadline_s: float, after: Future[None] | None) -> None:
+        self.done: Future[None] = Future()
+        self._job, self._deadline_s, self._after = job, deadline_s, after
+        self._lock, self._began = threading.Lock(), False
+
+    def __call__(self) -> None:
+        if self._job.leads and self._after is not None:
+            wait_for([self._after, self.done], self._deadline_s, FIRST_COMPLETED)
+        with self._lock:
+            if self.done.done():
+                self.done.result()  # raises: it was replaced
+            self._began = True
+        try:
+            self._job.run()
+        except BaseException as error:
+            self.done.set_exception(error)
+            raise
+        self.done.set_result(None)
+
+    def abandon(self, error: BaseException) -> None:
+        """In place of a call, or before it: a later one raises `error`. Nothing, when it has begun."""
+        with self._lock:
+            if self._began or self.done.done():
+                return
+            self.done.set_exception(error)
+        self._job.abandon(f"{type(error).__name__}: {error}")
+
+    def replace(self, step: int) -> bool:
+        """Take it back for a save of `step`, unless it has begun. Rank 0 decides, and the others hear of it
+        here: True on all ranks or on none."""
+        if not self._job.leads:
+            return self._job.was_replaced(self._deadline_s)
+        with self._lock:
+            if not self._began and not self.done.done():
+                self.done.set_exception(self._job.replace(step))
+        return isinstance(self.done.exception(0) if self.done.done() else None, ReplacedError)
+
+
+@dataclass
+class Slot:
+    """Host buffers, and the save that reads them. name: under which a coordinator runs it."""
+
+    name: str
+    staging: Staging = field(default_factory=Staging)
+    run: SaveRun | None = None
+
+    def busy(self) -> bool:
+        return self.run is not None and not self.run.done.done()
+
+    def finish(self, deadline_s: float) -> BaseException | None:
+        """Wait for its save; why that failed, if it did. One that does not end keeps its buffers, and blocks
+        no later save."""
+        try:
+            failure = None if self.run is None else self.run.done.exception(deadline_s)
+        except TimeoutError:
+            self.run, self.staging = None, Staging()
+            return RuntimeError(
+                f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, "
+                "or its disk is stuck"
+            )
+        self.run = None  # not before: an interrupt in the wait must leave its buffers alone
+        return None if isinstance(failure, ReplacedError) else failure
+
+
+class SaveQueue:
+    """Two slots, of which the second is used by saves that do not wait only."""
+
+    def __init__(self) -> None:
+        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # the older one first
+
+    def free(self, deadline_s: float) -> tuple[Slot, BaseException | None]:
+        """A slot when no save is in flight any more; why an earlier one failed."""
+        failures = [slot.finish(deadline_s) for slot in self._slots]
+        return self._slots[0], next((failure for failure in failures if failure is not None), None)
+
+    def replacing(self, step: int, deadline_s: float) -> tuple[Slot, BaseException | None]:
+        """A slot at once where the save that waits can be replaced, or none does."""
+        older, newer = self._slots
+        if older.busy() and newer.busy():
+            assert newer.run is not None
+            reused = newer if newer.run.replace(step) else older
+        else:
+            reused = newer if older.busy() else older
+        failure = reused.finish(deadline_s)
+        self._slots = [slot for slot in self._slots if slot is not reused] + [reused]
+        return reused, failure
+
+    def other(self, slot: Slot) -> Future[None] | None:
+        """The end of the other save, for one in `slot` to wait for."""
+        (other,) = (each for each in self._slots if each is not slot)
+        return other.run.done if other.run is not None and other.busy() else None
+
 
 _GATHERING = "gathering a save"
 
@@ -44,11 +144,11 @@ class SaveTicket:
 
 
 def fsdp_save_state_dict(
-    engine: Any,
+    engine: Engine,
     local_path: str | None,
     global_step: int,
-    coordinator: Any,
-    logger: Any,
+    coordinator: Coordinator,
+    logger: Logger,
     *,
     format: str = "verl_pt",
     save_dtype: str | None = None,
@@ -77,9 +177,9 @@ def fsdp_save_state_dict(
         return None
     rank, world_size = ranks_of(engine)
     # Before anything that can fail on one rank alone: the others must hear of it, and count alike.
-    verdicts = Verdicts("save", KINDS, rank, world_size, deadline_s)
+    exchange = StoreExchange("save", KINDS, rank, world_size, deadline_s)
     try:
-        with Opening(engine, _GATHERING, f"saving step {global_step}", deadline_s) as opening:
+        with TransferAgreement(engine, _GATHERING, f"saving step {global_step}", deadline_s) as opening:
             step = whole_number("global_step", global_step)
             writer, dtype = save_format(format), parameter_dtype(save_dtype)
             directory = _made(local_path)
@@ -95,10 +195,10 @@ def fsdp_save_state_dict(
                         opening.agree({"step": step, "format": format})
                     snapshot, error = slot.staging.take(source, dtype, step)
                 files = _small_files(engine, source)
-                job = SaveJob(directory, snapshot, writer, verdicts, error, files, _fsdp_version(engine))
+                job = SaveJob(directory, snapshot, writer, exchange, error, files, _fsdp_version(engine))
                 run = slot.run = SaveRun(job, deadline_s, queue.other(slot))
     except BaseException as failure:
-        tell_failure(verdicts, rank, str(failure))
+        tell_failure(exchange, rank, str(failure))
         raise
     try:
         _dispatch(run, slot.name, coordinator, rank, step)
@@ -117,7 +217,7 @@ def _made(local_path: str) -> Path:
     return directory
 
 
-def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQueue:
+def _queue(state: EngineState, coordinator: Coordinator, replace_pending: bool) -> SaveQueue:
     if replace_pending and not hasattr(coordinator, "attach"):
         raise ValueError(
             "replace_pending: expected fastsft's CheckpointCoordinator, which waits for the save that waits; "
@@ -129,11 +229,11 @@ def _queue(state: EngineState, coordinator: Any, replace_pending: bool) -> SaveQ
     return queue
 
 
-def _small_files(engine: Any, source: WeightSource) -> dict[str, bytes]:
+def _small_files(engine: Engine, source: WeightSource) -> dict[str, bytes]:
     return huggingface_files(engine, source.config) if source.rank == 0 else {}
 
 
-def _dispatch(run: SaveRun, name: str, coordinator: Any, rank: int, step: int) -> None:
+def _dispatch(run: SaveRun, name: str, coordinator: Coordinator, rank: int, step: int) -> None:
     if rank == 0:
         try:
             coordinator.save_async(name, run, step, is_state_dict=True)
@@ -148,26 +248,11 @@ def _dispatch(run: SaveRun, name: str, coordinator: Any, rank: int, step: int) -
         threading.Thread(target=_quietly, args=(run,), name=f"save-{name}").start()
 
 
-def _quietly(run: Any) -> None:
-    import contextlib
+def _quietly(run: SaveRun) -> None:
 
     with contextlib.suppress(Exception):  # kept in the ticket and raised by the next save
         run()
 
 
-def parameter_dtype(name: str | None) -> torch.dtype | None:
-    """The dtype of `save_dtype`. ValueError for another name."""
-    import torch
-
-    if name is None:
-        return None
-    if name not in ("float32", "bfloat16", "float16"):
-        raise ValueError(f"save_dtype: expected float32, bfloat16, float16 or None, got {name!r}")
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
-
-
-def _fsdp_version(engine: Any) -> int:
-    from fastsft.weight_sync.sources.modules import is_fsdp1
-
+def _fsdp_version(engine: Engine) -> int:
     return 1 if not hasattr(engine, "native_engine") and is_fsdp1(engine.module) else 2

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import os
 import secrets
+from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
-from fastsft.weight_sync.commit import Commit, rename_all
+from fastsft import _C
+from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.weight_sync.agreement import StoreExchange, other_model
 from fastsft.weight_sync.errors import ReplacedError
-from fastsft.weight_sync.exchange import Verdicts
-from fastsft.weight_sync.formats import SaveFormat, WrittenFile, temporary_name, written_file
-from fastsft.weight_sync.huggingface_files import write_huggingface_files
+from fastsft.weight_sync.files import (
+    TEMPORARY,
+    remove_file,
+    rename_into,
+    temporary_name,
+    write_huggingface_files,
+    written_file,
+)
+from fastsft.weight_sync.formats import FORMATS, SaveFormat
+from fastsft.weight_sync.interfaces import Message
+from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.staging import Snapshot
-from fastsft.weight_sync.transfer_agreement import other_model
+from fastsft.weight_sync.tensor_stream import Snapshot
 
 KINDS = {  # of what ranks post about one save: what those who wait for it do
     "tag": "waiting for rank 0 to begin", "written": "waiting for what ranks wrote",
@@ -24,6 +35,8 @@ KINDS = {  # of what ranks post about one save: what those who wait for it do
     "done": "waiting for rank 0's manifest",
 }  # fmt: skip
 _FSDP_CONFIG = "fsdp_config.json"
+_INDEX = "model.safetensors.index.json"  # of a model directory that was here before
+_LOGGER = logging.getLogger(__name__)
 
 
 class SaveJob:
@@ -32,6 +45,7 @@ class SaveJob:
     Files are written under temporary names. Rank 0 waits for W reports, takes away the manifest of an earlier
     save, lets all ranks rename, and writes the manifest when all have. Any error: no manifest, no temporary
     files, and every rank raises the first failing rank's reason.
+    error: what is wrong with the snapshot. small_files: of `huggingface/`, on rank 0.
     """
 
     def __init__(
@@ -39,25 +53,25 @@ class SaveJob:
         directory: Path,
         snapshot: Snapshot,
         save_format: SaveFormat,
-        verdicts: Verdicts,
+        exchange: StoreExchange,
         error: str | None,
-        huggingface_files: dict[str, bytes],
+        small_files: dict[str, bytes],
         fsdp_version: int,
     ) -> None:
         self._directory, self._snapshot, self._format = directory, snapshot, save_format
-        self._verdicts, self._error = verdicts, error
-        self._huggingface_files, self._fsdp_version = huggingface_files, fsdp_version
+        self._posts, self._error = exchange, error
+        self._small_files, self._fsdp_version = small_files, fsdp_version
         self._commit = Commit(directory)
-        self._files: list[WrittenFile] = []
+        self._names: list[str] = []  # of the files that this rank renames
         self._tag = ""
         self._same_plan = True
-        self._fate: Future[bool] = Future()  # whether rank 0 replaced it
+        self._replaced: Future[bool] = Future()  # by rank 0
 
     def run(self) -> None:
         """Returns when the step is durable on all ranks. RuntimeError when any rank failed or was silent."""
         try:
             self._write()
-            if self._snapshot.rank == 0:
+            if self.leads:
                 self._lead()
             else:
                 self._follow()
@@ -67,10 +81,10 @@ class SaveJob:
             self._remove_temporary()
             raise RuntimeError(f"saving {self.what}: {error}") from error
         finally:
-            if not self._fate.done():
-                self._fate.set_result(False)
+            if not self._replaced.done():
+                self._replaced.set_result(False)
             self._commit.close()
-            self._verdicts.leave()
+            self._posts.leave()
 
     @property
     def what(self) -> str:
@@ -84,14 +98,14 @@ class SaveJob:
 
     def replace(self, step: int) -> ReplacedError:
         """On rank 0, in place of `run`: the other ranks hear that `step` replaces this save."""
-        self._verdicts.post("tag", replaced=step)
-        self._verdicts.leave()
+        self._posts.post("tag", replaced=step)
+        self._posts.leave()
         return self._replaced_by(step)
 
     def was_replaced(self, deadline_s: float) -> bool:
         """On another rank, once rank 0's word is here. RuntimeError when it does not come."""
         try:
-            return self._fate.result(deadline_s)
+            return self._replaced.result(deadline_s)
         except TimeoutError as error:
             raise RuntimeError(
                 f"saving {self.what}: rank 0 has neither begun nor replaced it for {deadline_s:g} seconds"
@@ -102,38 +116,42 @@ class SaveJob:
 
     def abandon(self, why: str) -> None:
         """In place of `run`: tells the other ranks that this one will not write."""
-        self._fate.set_result(False)
-        tell_failure(self._verdicts, self._snapshot.rank, why)
+        self._replaced.set_result(False)
+        tell_failure(self._posts, self._snapshot.rank, why)
 
     def _write(self) -> None:
         try:
             self._begin()
             if not self._same_plan:
-                self._verdicts.post("written", plan=self._snapshot.plan.to_json())
+                self._posts.post("written", plan=self._snapshot.plan.to_json())
                 return
             if self._error is not None:
                 raise ValueError(self._error)
-            self._files = self._format.write(self._directory, self._tag, self._snapshot)
-            if self._snapshot.rank == 0:
-                self._files += self._write_small_files()
-            self._verdicts.post("written", files=[file.as_json() for file in self._files])
+            files, ranges = self._format.write(self._directory, self._tag, self._snapshot)
+            self._names = [file.name for file in files]
+            if self.leads:
+                files += self._write_small_files()
+                self._names = [file.name for file in files]
+            self._posts.post(
+                "written", files=list(map(digest_tuple, files)), ranges=list(map(range_tuple, ranges))
+            )
         except ReplacedError:
             raise
         except Exception as error:
-            if self._snapshot.rank == 0 and not self._tag:
-                self._verdicts.post("tag", error=f"rank 0 failed: {error}")
-            self._verdicts.post("written", error=str(error))
+            if self.leads and not self._tag:
+                self._posts.post("tag", error=f"rank 0 failed: {error}")
+            self._posts.post("written", error=str(error))
 
     def _begin(self) -> None:
         """Rank 0 says what it saves; the others, whether they save the same."""
         mine = {"step": self._snapshot.step, "format": self._format.name}
-        if self._snapshot.rank == 0:
+        if self.leads:
             self._commit.lock()
             self._tag = secrets.token_hex(8)
-            self._verdicts.post("tag", tag=self._tag, hash=self._snapshot.plan.hash, **mine)
+            self._posts.post("tag", tag=self._tag, hash=self._snapshot.plan.hash, **mine)
             return
-        first = self._verdicts.collect("tag", [0])[0]
-        self._fate.set_result("replaced" in first)
+        first = self._posts.collect("tag", [0])[0]
+        self._replaced.set_result("replaced" in first)
         if "replaced" in first:
             raise self._replaced_by(first["replaced"])
         self._tag = str(first["tag"])
@@ -148,69 +166,63 @@ class SaveJob:
     def _lead(self) -> None:
         everyone = range(self._snapshot.world_size)
         try:
-            reports = self._verdicts.collect("written", everyone)
+            reports = self._posts.collect("written", everyone)
             self._check_plans(reports)
-            files = [WrittenFile(**file) for report in reports.values() for file in report["files"]]
-            shared = self._commit.join_shared([file for file in files if file.shared])
-            files = [file for file in files if not file.shared] + shared
-            self._commit.check_present(files)
-            self._commit.stage_manifest(self._tag, self._snapshot, files)
-            self._commit.take_away_manifest()
+            in_order = [reports[rank] for rank in everyone]
+            files = joined_digests((report["files"], report["ranges"]) for report in in_order)
+            self._commit.stage(self._tag, self._snapshot, files)
         except Exception as error:
-            self._verdicts.post("decision", error=str(error))
+            self._posts.post("decision", error=str(error))
             raise
-        self._verdicts.post("decision")
+        self._posts.post("decision")
         try:
-            self._rename([file for file in self._files if not file.shared] + shared)
-            self._verdicts.collect("renamed", everyone)
+            ranged = {name for report in in_order for name, *_ in report["ranges"]}
+            self._rename([*self._names, *sorted(ranged)])
+            self._posts.collect("renamed", everyone)
             self._commit.publish_manifest()
         except Exception as error:
-            self._verdicts.post("done", error=str(error))
+            self._posts.post("done", error=str(error))
             raise
-        self._verdicts.post("done")
+        self._posts.post("done")
 
     def _follow(self) -> None:
         try:
-            self._verdicts.collect("decision", [0])
+            self._posts.collect("decision", [0])
         except RuntimeError as error:
             # Rank 0 may be late only, and must not go on with files that are about to be removed.
             with contextlib.suppress(RuntimeError):
                 for kind in ("written", "renamed"):
-                    self._verdicts.post(kind, error=str(error))
+                    self._posts.post(kind, error=str(error))
             raise
-        self._rename([file for file in self._files if not file.shared])
-        self._verdicts.collect("done", [0])
+        self._rename(self._names)
+        self._posts.collect("done", [0])
 
-    def _check_plans(self, reports: dict[int, dict[str, Any]]) -> None:
+    def _check_plans(self, reports: dict[int, Message]) -> None:
         for rank, report in sorted(reports.items()):
             if "plan" in report:
                 plan = SyncPlan.from_json(report["plan"])
                 raise ValueError(other_model(self._snapshot.plan, plan, rank))
 
-    def _write_small_files(self) -> list[WrittenFile]:
-        from fastsft import _C
-
+    def _write_small_files(self) -> list[_C.FileDigest]:
         config = {"FSDP_version": self._fsdp_version, "world_size": self._snapshot.world_size}
         path = self._directory / temporary_name(_FSDP_CONFIG, self._tag)
         _C.replace_file(str(path), json.dumps(config, indent=4) + "\n")
         written = written_file(self._directory, _FSDP_CONFIG, self._tag)
-        return [written, *write_huggingface_files(self._directory, self._tag, self._huggingface_files)]
+        return [written, *write_huggingface_files(self._directory, self._tag, self._small_files)]
 
-    def _rename(self, files: list[WrittenFile]) -> None:
+    def _rename(self, names: Iterable[str]) -> None:
+        """Durable on return, and told to rank 0."""
         try:
-            self._rename_files(files)
-            self._verdicts.post("renamed")
+            for name in names:
+                rename_into(self._directory, temporary_name(name, self._tag), name)
+            _C.sync_directory(str(self._directory))
+            self._posts.post("renamed")
         except Exception as error:
-            self._verdicts.post("renamed", error=str(error))
-            raise
-
-    def _rename_files(self, files: list[WrittenFile]) -> None:
-        try:
-            rename_all(self._directory, files)
-        except FileNotFoundError as error:
-            raise RuntimeError(
-                f"a rank gave this save up meanwhile, and removed what it had waited for too long: {error}"
-            ) from error
+            why = str(error)
+            if isinstance(error, FileNotFoundError):
+                why = f"a rank gave this save up, and removed what it had waited for too long: {error}"
+            self._posts.post("renamed", error=why)
+            raise RuntimeError(why) from error
 
     def _remove_temporary(self) -> None:
         """Of the whole save: it has failed, and whoever is late removes what came after the others had."""
@@ -218,14 +230,98 @@ class SaveJob:
             for path in self._directory.glob(temporary_name("*", self._tag)):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
-        for folder in {(self._directory / file.name).parent for file in self._files} - {self._directory}:
+        for folder in {(self._directory / name).parent for name in self._names} - {self._directory}:
             with contextlib.suppress(OSError):  # it holds files of an earlier save
                 folder.rmdir()
 
 
-def tell_failure(verdicts: Verdicts, rank: int, why: str) -> None:
+def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
     """This rank will not write: the others hear it wherever they wait."""
     for kind in ("tag", "decision") if rank == 0 else ():
-        verdicts.post(kind, error=f"rank 0 failed: {why}")
-    verdicts.post("written", error=why)
-    verdicts.leave()
+        exchange.post(kind, error=f"rank 0 failed: {why}")
+    exchange.post("written", error=why)
+    exchange.leave()
+
+
+class Commit:
+    """Of one save into `directory`, by rank 0. `close` ends the lock that `lock` took."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: set[str] = set()
+        self._before: list[str] = []
+        self._staged = directory
+        self._lock: _C.RunLock | None = None
+
+    def lock(self) -> None:
+        """One save at a time in a directory, of whichever trainer. ValueError names the other one."""
+        try:
+            self._lock = _C.RunLock(
+                str(self._directory), "another save", "wait for it, or give every trainer its own directory"
+            )
+        except RuntimeError as error:  # of a file system that has no locks
+            _LOGGER.warning("%s; two saves into this directory at once would not be noticed", error)
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def stage(self, tag: str, snapshot: Snapshot, files: list[_C.FileDigest]) -> None:
+        """The manifest is durable under a temporary name: renaming needs no room any more. From here on the
+        directory is incomplete for readers, and for a monitor that starts again.
+
+        RuntimeError unless rank 0 sees what the others wrote: a manifest of files elsewhere is none.
+        """
+        for file in files:
+            path = self._directory / temporary_name(file.name, tag)
+            size = path.stat().st_size if path.exists() else "no file"
+            if size != file.size:
+                raise RuntimeError(
+                    f"{file.name}: expected {file.size} bytes in {self._directory}, found {size}; do all "
+                    "ranks see the same file system, and have the same local_path?"
+                )
+        manifest = _C.Manifest(snapshot.step, snapshot.world_size, snapshot.plan.hash, files)
+        self._staged = self._directory / temporary_name(MANIFEST, tag)
+        self._names = {file.name for file in files}
+        _C.replace_file(str(self._staged), manifest.json())
+        self._remove_manifest()
+
+    def _remove_manifest(self) -> None:
+        path = self._directory / MANIFEST
+        if not path.exists():
+            return
+        with contextlib.suppress(ValueError):  # a damaged one lists nothing that could be relied on
+            self._before = [file.name for file in _C.read_manifest(str(self._directory)).files]
+        os.replace(path, self._directory / REPLACED_MANIFEST)
+        _C.sync_directory(str(self._directory))
+
+    def publish_manifest(self) -> None:
+        """The step is complete with this, whatever happens then. RuntimeError where readers refuse it."""
+        self._remove_outdated()
+        os.replace(self._staged, self._directory / MANIFEST)
+        found = problems(self._directory)
+        if found:
+            (self._directory / MANIFEST).unlink()
+            raise RuntimeError(f"readers would refuse it: {'; '.join(found)}; move it away and save again")
+        _C.sync_directory(str(self._directory))
+        (self._directory / REPLACED_MANIFEST).unlink(missing_ok=True)
+
+    def _remove_outdated(self) -> None:
+        """Clear what loaders could take, too: delete files of the save before, move those of others aside."""
+        there = [path.name for path in self._directory.iterdir() if path.is_file()]
+        weights = [name for name in there if any(each.recognises([name]) for each in FORMATS.values())]
+        begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
+        ours = {*self._before, *begun} - self._names - {self._staged.name}
+        for name in ours:
+            remove_file(self._directory, name)
+        for name in {*weights, _INDEX}.intersection(there) - ours - self._names:
+            self._move_aside(name)
+
+    def _move_aside(self, name: str) -> None:
+        """Also files of a save that was killed among its renames: no manifest says whose they are."""
+        tries = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
+        aside = next(each for each in tries if not (self._directory / each).exists())
+        os.rename(self._directory / name, self._directory / aside)
+        _LOGGER.warning("%s: no save lists %s; it is called %s now", self._directory, name, aside)

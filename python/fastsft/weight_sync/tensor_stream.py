@@ -1,24 +1,96 @@
-"""The whole tensors of a plan in its order, no more of them at a time than somebody asks for."""
+"""The tensors of a source in the order of a plan: whole, as this rank's rows, or copied to the host."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
 
 from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.row_shards import Share
-from fastsft.weight_sync.sources.source import BroadcastSource, Named, TieCheck
-
-if TYPE_CHECKING:
-    import torch
+from fastsft.weight_sync.source import BroadcastSource, Load, Named, Rows, TieCheck, WeightSource, chunk_of
 
 
-class Feed:
+class RowShard:
+    """Rank `rank`'s rows of the tensors of `plan`, cut as `torch.chunk` cuts; rank 0 also sends what has no
+    rows to cut: scalars, and tensors without elements.
+
+    plan: of those rows, under the tensors' own names. begins: the first row of each, by name; None for a
+    tensor that is sent whole.
+    """
+
+    def __init__(self, plan: SyncPlan, rank: int, world_size: int) -> None:
+        self.begins: dict[str, int | None] = {}
+        parts = []
+        for number, (name, dtype, shape) in enumerate(plan.tensors):
+            if not plan.sizes[number] or not shape:
+                if rank == 0:
+                    self.begins[name] = None
+                    parts.append((name, dtype, shape))
+                continue
+            begin, end = chunk_of(shape, rank, world_size)
+            if begin < end:
+                self.begins[name] = begin
+                parts.append((name, dtype, [end - begin, *shape[1:]]))
+        self.plan = SyncPlan(parts)
+        self._rows = {name: shape[0] for name, _, shape in parts if shape}
+
+    def units(self, rows: Iterable[Rows]) -> Iterator[list[Named]]:
+        """From the parts that a source yields, whole ones and this rank's own."""
+        for part in rows:
+            if part.name not in self.begins:
+                continue
+            begin = self.begins[part.name]
+            if begin is None or part.is_sharded:
+                yield [(part.name, part.tensor)]
+            else:
+                yield [(part.name, part.tensor[begin : begin + self._rows[part.name]])]
+
+
+class ShardAssembler:
+    """Puts the rows that arrive from several ranks together; safe from many threads. load: gets each tensor
+    when it is whole, one call at a time."""
+
+    def __init__(self, plan: SyncPlan, load: Load) -> None:
+        self._plan, self._load = plan, load
+        self._numbers = {name: number for number, name in enumerate(plan.names)}
+        self._wholes: dict[str, torch.Tensor] = {}
+        self._missing: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def loader(self, share: RowShard) -> Load:
+        """A function that takes the rows of one rank."""
+
+        def load(parts: list[tuple[str, torch.Tensor]]) -> None:
+            with self._lock:
+                joined = [self._join(name, tensor, share.begins[name]) for name, tensor in parts]
+                complete = [each for each in joined if each is not None]
+                if complete:
+                    self._load(complete)
+
+        return load
+
+    def _join(self, name: str, part: torch.Tensor, begin: int | None) -> Named | None:
+        number = self._numbers[name]
+        shape = self._plan.shapes[number]
+        if begin is None or part.shape[0] == shape[0]:
+            return name, part
+        if name not in self._wholes:
+            self._wholes[name] = self._plan.empty(number, part.device)
+            self._missing[name] = shape[0]
+        self._wholes[name][begin : begin + part.shape[0]] = part
+        self._missing[name] -= part.shape[0]
+        return (name, self._wholes.pop(name)) if self._missing[name] == 0 else None
+
+
+class TensorStream:
     """Gathers unit by unit; collective. Whoever stops early must `drain`, or the other ranks wait.
 
     share: of `plan`: this rank's rows in place of whole tensors.
     """
 
-    def __init__(self, source: BroadcastSource, plan: SyncPlan, share: Share | None = None) -> None:
+    def __init__(self, source: BroadcastSource, plan: SyncPlan, share: RowShard | None = None) -> None:
         self._names = (plan if share is None else share.plan).names
         self._known, self._described = set(self._names), source.names()
         self._check = TieCheck(source.sent_twice())
@@ -67,11 +139,68 @@ class Feed:
                 raise RuntimeError(f"tensor {name} is new in the model; make a new plan with sync_plan")
 
 
-def drained(feed: Feed, error: BaseException | None) -> BaseException | None:
+def drained(stream: TensorStream, error: BaseException | None) -> BaseException | None:
     """The first failure: `error`, or that of draining. The other ranks are in the gathers that are left,
     whatever happened here."""
     try:
-        feed.drain()
+        stream.drain()
     except Exception as failure:
         return error or failure
     return error
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One rank's part of a save. parts: by the plan's index; one that is not sharded is the whole tensor."""
+
+    rank: int
+    world_size: int
+    step: int
+    plan: SyncPlan
+    parts: dict[int, Rows]
+
+
+class Staging:
+    """Host memory for one snapshot. The writer of the last one must have ended before `take`."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, torch.Tensor] = {}
+
+    def take(self, source: WeightSource, dtype: torch.dtype | None, step: int) -> tuple[Snapshot, str | None]:
+        """Copies the rows of this rank; collective, and complete on return.
+
+        Also returns what is wrong on this rank alone, after having taken part in every collective.
+        """
+        plan = source.plan(dtype)
+        index = {name: number for number, name in enumerate(plan.names)}
+        check = TieCheck(source.sent_twice())
+        parts = self._copy(source.rows(), plan, index, check)
+        missing = [name for number, name in enumerate(plan.names) if number not in parts]
+        error = check.error or (f"tensors of the plan are gone: {missing[:3]}" if missing else None)
+        return Snapshot(source.rank, source.world_size, step, plan, parts), error
+
+    def _copy(
+        self, rows: Iterable[Rows], plan: SyncPlan, index: dict[str, int], check: TieCheck
+    ) -> dict[int, Rows]:
+
+        parts, on_device = {}, False
+        for row in rows:
+            check.see(row.name, row.tensor)
+            number = index.get(row.name)
+            if number is None:
+                continue
+            buffer = self._buffer(number, plan.dtypes[number], row.tensor)
+            buffer.copy_(row.tensor.detach(), non_blocking=True)
+            on_device = on_device or row.tensor.is_cuda
+            parts[number] = Rows(row.name, buffer, row.begin, row.is_sharded)
+        if on_device:
+            torch.cuda.current_stream().synchronize()
+        return parts
+
+    def _buffer(self, number: int, dtype: torch.dtype, like: torch.Tensor) -> torch.Tensor:
+
+        buffer = self._buffers.get(number)
+        if buffer is None or (buffer.shape, buffer.dtype) != (like.shape, dtype):
+            buffer = torch.empty(like.shape, dtype=dtype, pin_memory=like.is_cuda)
+            self._buffers[number] = buffer
+        return buffer

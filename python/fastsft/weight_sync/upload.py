@@ -1,32 +1,33 @@
-"""fsdp_upload_state_dict: the whole weights to a Synchronizer, through memory."""
+"""fsdp_upload_state_dict: the whole weights to a Synchronizer, through memory, and its other end."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from fastsft import _C
 from fastsft.weight_sync import remote
-from fastsft.weight_sync.engine_state import exclusive
-from fastsft.weight_sync.exchange import skip
-from fastsft.weight_sync.plan import SyncPlan
-from fastsft.weight_sync.save import parameter_dtype
-from fastsft.weight_sync.sources import state_source
-from fastsft.weight_sync.tensor_stream import Feed, drained
-from fastsft.weight_sync.transfer_agreement import Opening, check_grows
-from fastsft.weight_sync.validation import whole_number
-
-if TYPE_CHECKING:
-    import torch
+from fastsft.weight_sync.agreement import TransferAgreement, check_grows, skip
+from fastsft.weight_sync.engine import exclusive, state_source
+from fastsft.weight_sync.errors import whole_number
+from fastsft.weight_sync.interfaces import Engine, Logger
+from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
+from fastsft.weight_sync.tensor_stream import TensorStream, drained
 
 PACKED_CALL = "set_packed_model_state_dict"
 
 
 def fsdp_upload_state_dict(
-    engine: Any,
-    synchronizer: Any,
+    engine: Engine,
+    synchronizer: object,
     global_step: int,
-    logger: Any,
+    logger: Logger,
     *,
     save_dtype: str | None = None,
     bucket_bytes: int = 1 << 28,
@@ -49,7 +50,10 @@ def fsdp_upload_state_dict(
         skip("upload")
         return
     what = f"uploading step {global_step}"
-    with Opening(engine, "upload", what, deadline_s) as opening, exclusive(engine, deadline_s) as state:
+    with (
+        TransferAgreement(engine, "upload", what, deadline_s) as opening,
+        exclusive(engine, deadline_s) as state,
+    ):
         global_step = whole_number("global_step", global_step)
         bucket_bytes = whole_number("bucket_bytes", bucket_bytes)
         check_grows(what, global_step, state.uploaded)
@@ -59,14 +63,14 @@ def fsdp_upload_state_dict(
         plan = source.plan(parameter_dtype(save_dtype))
         opening.agree_on_plan(plan)
         error: BaseException | None = None
-        feed = Feed(source, plan)
+        stream = TensorStream(source, plan)
         with opening.transfer():
             try:
                 if source.rank == 0:
-                    _send(feed, plan, _Receiving(synchronizer, global_step, deadline_s), bucket_bytes)
+                    _send(stream, plan, _Receiving(synchronizer, global_step, deadline_s), bucket_bytes)
             except Exception as failure:
                 error = failure
-            error = drained(feed, error)
+            error = drained(stream, error)
         try:
             opening.settle(what, error)
         finally:
@@ -79,49 +83,46 @@ def fsdp_upload_state_dict(
 class _Receiving:
     """The synchronizer, and the version that it gets."""
 
-    synchronizer: Any
+    synchronizer: object
     step: int
     deadline_s: float
 
-    def call(self, name: str, *weights: Any) -> None:
+    def call(self, name: str, *weights: object) -> None:
         remote.call(self.synchronizer, name, *weights, self.step, deadline_s=self.deadline_s)
 
 
-def _send(feed: Feed, plan: SyncPlan, receiving: _Receiving, bucket_bytes: int) -> None:
+def _send(stream: TensorStream, plan: SyncPlan, receiving: _Receiving, bucket_bytes: int) -> None:
     _check_capacity(receiving.synchronizer, plan.total_bytes)
     name = "set_model_state_dict"
-    weights: tuple[Any, ...]
+    weights: tuple[object, ...]
     if hasattr(receiving.synchronizer, PACKED_CALL):
-        name, weights = PACKED_CALL, (plan.to_json(), bucket_bytes, _packed(feed, plan, bucket_bytes))
+        name, weights = PACKED_CALL, (plan.to_json(), bucket_bytes, _packed(stream, plan, bucket_bytes))
     else:
-        weights = (_whole(feed, plan),)
-    feed.drain()  # tied tensors that differ must be known before anybody loads them
+        weights = (_whole(stream, plan),)
+    stream.drain()  # tied tensors that differ must be known before anybody loads them
     receiving.call(name, *weights)
 
 
-def _whole(feed: Feed, plan: SyncPlan) -> dict[str, torch.Tensor]:
+def _whole(stream: TensorStream, plan: SyncPlan) -> dict[str, torch.Tensor]:
     state_dict = {}
     for number, name in enumerate(plan.names):
-        (tensor,) = feed.take(number, number)
+        (tensor,) = stream.take(number, number)
         state_dict[name] = tensor.to("cpu", plan.dtypes[number], copy=True).contiguous()
     return state_dict
 
 
-def _packed(feed: Feed, plan: SyncPlan, bucket_bytes: int) -> list[Any]:
-    import torch
-
-    from fastsft import _C
+def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[Any]:
 
     buffers = []
     for bucket in plan.buckets("tensor_batches", bucket_bytes):
-        tensors = feed.take(bucket.first, bucket.last)
+        tensors = stream.take(bucket.first, bucket.last)
         buffer = torch.empty(bucket.bytes, dtype=torch.uint8)
         _C.pack_bucket(plan.native, bucket, bucket.first, tensors, buffer)
         buffers.append(buffer.numpy())
     return buffers
 
 
-def _check_capacity(synchronizer: Any, needed: int) -> None:
+def _check_capacity(synchronizer: object, needed: int) -> None:
     """RuntimeError when Ray's object store cannot hold the weights; it would spill, or hang."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized() or not remote.is_actor(synchronizer):
@@ -132,3 +133,86 @@ def _check_capacity(synchronizer: Any, needed: int) -> None:
             f"the weights have {needed} bytes, Ray's object store {capacity:.0f}; start Ray with a larger "
             "object_store_memory, or upload with save_dtype='bfloat16'"
         )
+
+
+class Synchronizer:
+    """Takes weights from `fsdp_upload_state_dict` and hands them out, with the calls of Trinity's.
+
+    As an actor: `ray.remote(Synchronizer).options(max_concurrency=8).remote()`, so that a reader may wait
+    while a trainer uploads.
+    """
+
+    def __init__(self) -> None:
+        self.model_version = 0
+        self._state_dict: dict[str, torch.Tensor] | None = None
+        self._plan: SyncPlan | None = None
+        self._changed = threading.Condition()
+
+    def set_model_state_dict(self, state_dict: dict[str, torch.Tensor], trainer_step: int) -> None:
+        """A dict of tensors. ValueError when the step is not newer."""
+        plan = SyncPlan([(name, tensor.dtype, tensor.shape) for name, tensor in state_dict.items()])
+        self._store(plan, state_dict, trainer_step)
+
+    def set_packed_model_state_dict(
+        self, plan: str, bucket_bytes: int, buffers: Sequence[Any], trainer_step: int
+    ) -> None:
+        """The text of a plan, and the bytes of its tensors as uint8 arrays, which become views.
+
+        ValueError when the arrays are not the plan's, or the step is not newer.
+        """
+        known = SyncPlan.from_json(plan)
+        self._store(known, unpacked(known, bucket_bytes, buffers), trainer_step)
+
+    def get_state_dict_meta(self) -> list[tuple[str, str, tuple[int, ...]]] | None:
+        """(name, "torch.bfloat16", shape) in order; None before the first weights."""
+        return None if self._plan is None else self._plan.metadata()
+
+    def get_tied_names(self) -> dict[str, str]:
+        """Names that were not sent, and the tensor that each is."""
+        return {} if self._plan is None else self._plan.tied
+
+    def get_model_state_dict(self) -> tuple[dict[str, torch.Tensor] | None, int]:
+        """(weights, version)."""
+        with self._changed:
+            return self._state_dict, self.model_version
+
+    def wait_new_model_state_dict(self, current_version: int, timeout: float | None = 600.0) -> int:
+        """The version, once it is newer than `current_version`, or as it is after `timeout` seconds.
+
+        None: as long as it takes."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.model_version > current_version, timeout)
+            return self.model_version
+
+    def _store(self, plan: SyncPlan, state_dict: dict[str, torch.Tensor], step: int) -> None:
+        with self._changed:
+            if step <= self.model_version:
+                raise ValueError(
+                    f"version {step} is not newer than {self.model_version}, which this Synchronizer holds; "
+                    "after a resume from an older step start a new Synchronizer"
+                )
+            self._plan, self._state_dict, self.model_version = plan, state_dict, step
+            self._changed.notify_all()
+
+
+def unpacked(plan: SyncPlan, bucket_bytes: int, buffers: Sequence[Any]) -> dict[str, torch.Tensor]:
+    """The tensors of a plan as views of `buffers`, cut as `SyncPlan.native.tensor_batches(bucket_bytes)`."""
+    batches = plan.buckets("tensor_batches", bucket_bytes)
+    sizes = [batch.bytes for batch in batches]
+    if [len(buffer) for buffer in buffers] != sizes:
+        raise ValueError(f"packed weights: expected arrays of {sizes} bytes, got {[len(b) for b in buffers]}")
+    state_dict = {name: plan.empty(i) for i, name in enumerate(plan.names) if plan.sizes[i] == 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # arrays of Ray's store cannot be written: nobody does
+        flat = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in buffers]
+    for batch, data in zip(batches, flat, strict=True):
+        for piece in batch.pieces:
+            number = piece.tensor
+            view = data[piece.offset : piece.offset + piece.bytes]
+            state_dict[plan.names[number]] = _view(view, plan.dtypes[number], plan.shapes[number])
+    return {name: state_dict[name] for name in plan.names}
+
+
+def _view(data: torch.Tensor, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+    aligned = data if data.storage_offset() % dtype.itemsize == 0 else data.clone()
+    return aligned.view(dtype).view(shape)

@@ -56,19 +56,19 @@ def _both_times(engine: Any, mode: str, plan: Any, buffers: bool) -> Any:
 
 def failing(_: Any) -> list[str]:
     """A gather that fails on rank 0 only, half way: every trainer rank raises, and so does the receiver."""
-    from fastsft.weight_sync.tensor_stream import Feed
+    from fastsft.weight_sync.tensor_stream import TensorStream
 
     heard = []
     engine = make_engine(wrap(make_model(False), "fsdp1"), "fsdp1")
     plan = sync_plan(engine)
-    take = Feed.take
+    take = TensorStream.take
 
     def broken(self: Any, first: int, last: int) -> Any:
         if last > 6:
             raise MemoryError("no room for a bucket")
         return take(self, first, last)
 
-    Feed.take = broken  # type: ignore[method-assign]
+    TensorStream.take = broken  # type: ignore[method-assign]
 
     def send(group: Any) -> int:
         return fsdp_sync_weight_nccl(engine, group, mode="native", bucket_bytes=96, deadline_s=PATIENCE_S)
@@ -81,7 +81,7 @@ def failing(_: Any) -> list[str]:
             send(None)
         except RuntimeError as error:
             heard = [str(error)]
-    Feed.take = take  # type: ignore[method-assign]
+    TensorStream.take = take  # type: ignore[method-assign]
     return heard
 
 

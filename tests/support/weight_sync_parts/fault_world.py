@@ -20,7 +20,8 @@ from fastsft.weight_sync import (
     layout,
     sync_plan,
 )
-from fastsft.weight_sync.formats import SaveFormat, WrittenFile, save_format
+from fastsft.weight_sync.files import Written, temporary_name
+from fastsft.weight_sync.formats import SaveFormat, save_format
 from weight_sync_parts.modules import make_engine, wrap
 from weight_sync_parts.receivers import sync
 from weight_sync_parts.save_world import FORMATS, LOGGER
@@ -48,14 +49,14 @@ class Killing:
     def __init__(self, real: SaveFormat, share: float) -> None:
         self.name, self._real, self._share = real.name, real, share
 
-    def write(self, directory: Path, tag: str, snapshot: Any) -> list[WrittenFile]:
-        files = self._real.write(directory, tag, snapshot)
+    def write(self, directory: Path, tag: str, snapshot: Any) -> Written:
+        files, ranges = self._real.write(directory, tag, snapshot)
         if dist.get_rank() == 1:
-            path = directory / files[0].temporary
-            if not files[0].shared:
+            if files:
+                path = directory / temporary_name(files[0].name, tag)
                 os.truncate(path, int(self._share * path.stat().st_size))
             os.kill(os.getpid(), signal.SIGKILL)
-        return files
+        return files, ranges
 
 
 def killed_mid_save(_: Any, folder: str, name: str, share: float) -> str:

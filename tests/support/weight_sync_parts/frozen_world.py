@@ -21,12 +21,12 @@ from fastsft.weight_sync import (
     CheckpointCoordinator,
     Synchronizer,
     SyncPlan,
+    agreement,
     fsdp_save_state_dict,
     fsdp_sync_weight_nccl,
     fsdp_upload_state_dict,
     sync_plan,
 )
-from fastsft.weight_sync import exchange as verdicts
 from weight_sync_parts.agreement_world import heard
 from weight_sync_parts.modules import make_engine
 from weight_sync_parts.receivers import sync
@@ -79,7 +79,7 @@ def freezing(kind: str, others: list[Path]) -> Iterator[None]:
     """Inside, this process stops before it posts `kind`, for which `others` wait by then; "call": at once."""
     if kind == "call":
         freeze()
-    real = verdicts.Verdicts.post
+    real = agreement.StoreExchange.post
 
     def stopping(self: Any, posted: str, **content: Any) -> None:
         if posted == kind:
@@ -88,18 +88,18 @@ def freezing(kind: str, others: list[Path]) -> Iterator[None]:
             freeze()
         real(self, posted, **content)
 
-    verdicts.Verdicts.post = stopping  # type: ignore[method-assign]
+    agreement.StoreExchange.post = stopping  # type: ignore[method-assign]
     try:
         yield
     finally:
-        verdicts.Verdicts.post = real  # type: ignore[method-assign]
+        agreement.StoreExchange.post = real  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
 def telling(kind: str, path: Path) -> Iterator[None]:
     """Inside, a file tells that this process has begun to wait for `kind`."""
     names = ("collect", "collect_all", "collect_patiently")
-    reals = {name: getattr(verdicts.Verdicts, name) for name in names}
+    reals = {name: getattr(agreement.StoreExchange, name) for name in names}
 
     def collecting(name: str, self: Any, collected: str, *ranks: Any) -> Any:
         if collected == kind:
@@ -107,12 +107,12 @@ def telling(kind: str, path: Path) -> Iterator[None]:
         return reals[name](self, collected, *ranks)
 
     for name in names:
-        setattr(verdicts.Verdicts, name, functools.partialmethod(functools.partial(collecting, name)))
+        setattr(agreement.StoreExchange, name, functools.partialmethod(functools.partial(collecting, name)))
     try:
         yield
     finally:
         for name, real in reals.items():
-            setattr(verdicts.Verdicts, name, real)
+            setattr(agreement.StoreExchange, name, real)
 
 
 def wait_for_file(path: Path) -> None:

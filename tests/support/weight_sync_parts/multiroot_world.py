@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from fastsft.weight_sync import WeightGroup, WeightReceiver, fsdp_sync_weight_nccl, sync_plan
-from fastsft.weight_sync.fastsft_engine import FastsftEngine
+from fastsft.weight_sync.engine import FastsftEngine
 from weight_sync_parts.agreement_world import heard
 from weight_sync_parts.modules import make_engine, make_model, state_of_model, wrap
 from weight_sync_parts.receivers import Loaded, in_threads

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from fastsft.ranks.store import own_store
 from fastsft.weight_sync import CheckpointCoordinator, CheckpointMonitor, fsdp_save_state_dict, layout
-from fastsft.weight_sync.formats.native import Native
+from fastsft.weight_sync.formats import Native
 from weight_sync_parts.agreement_world import heard
 from weight_sync_parts.modules import make_engine, wrap
 from weight_sync_parts.save_world import LOGGER

@@ -37,7 +37,7 @@ def everything(_: Any, folder: str, kinds: tuple[str, ...] = KINDS) -> dict[str,
 
 def faults(_: Any, folder: str) -> dict[str, Any]:
     """A failing rank, and what each rank hears of it; the same step twice, in two formats."""
-    import fastsft.weight_sync.formats.verl_pt as verl_pt
+    import fastsft.weight_sync.verl_pt as verl_pt
 
     rank, heard = dist.get_rank(), []
     engine = make_engine(wrap(make_model(False), "fsdp2"), "fsdp2")

@@ -1,17 +1,19 @@
-"""Interface of every source of weights, and the rules that hold for all of them."""
+"""Sources of weights: their interface, the rules that hold for all of them, and fastsft's own engine."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from fastsft import _C
+from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.plan import SyncPlan
-
-if TYPE_CHECKING:
-    import torch
 
 Named = tuple[str, "torch.Tensor"]
 Load = Callable[[list[Named]], None]
@@ -46,7 +48,7 @@ class BroadcastSource(ABC):
     chooses_tensors = False  # the engine says what is sent, buffers too
     lends_memory = False  # a unit's tensors end when the next unit is asked for
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         import torch.distributed as dist
 
         joined = dist.is_available() and dist.is_initialized()
@@ -55,7 +57,7 @@ class BroadcastSource(ABC):
         self._described: list[Described] = []
         self._resolution: tuple[list[Described], dict[str, str]] | None = None
         self._ties: dict[str, str] = {}
-        self._plans: dict[tuple[Any, bool], SyncPlan] = {}
+        self._plans: dict[tuple[torch.dtype | None, bool], SyncPlan] = {}
 
     @abstractmethod
     def describe(self) -> list[Described]:
@@ -98,10 +100,8 @@ class BroadcastSource(ABC):
         self._resolved()
         return {each.name for each in self._described}
 
-    def wire_device(self, group: Any) -> Any:
+    def wire_device(self, group: object) -> torch.device | str:
         """The device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
-        import torch
-
         name = getattr(getattr(group, "group", group), "name", lambda: "gloo")()
         return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
 
@@ -157,12 +157,12 @@ class WeightSource(BroadcastSource):
         return self.world_size > 1
 
 
-def weights_of(engine: Any) -> Any:
+def weights_of(engine: Engine) -> object:
     """The module whose weights an engine has now, or the core's engine."""
     return engine.native_engine if hasattr(engine, "native_engine") else engine.module
 
 
-def ties_words(config: Any) -> bool | None:
+def ties_words(config: object) -> bool | None:
     """`tie_word_embeddings` of a configuration; None when nothing says."""
     value = config.get("tie_word_embeddings") if isinstance(config, dict) else None
     value = getattr(config, "tie_word_embeddings", value)
@@ -192,7 +192,7 @@ class TieCheck:
         for tied, owner in pairs.items():
             for name in (tied, owner):
                 self._partners.setdefault(name, []).append((tied, owner))
-        self._held: dict[str, Any] = {}
+        self._held: dict[str, torch.Tensor] = {}
         self.error: str | None = None
 
     @property
@@ -220,8 +220,6 @@ class TieCheck:
 
 def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """A NaN is no other value than itself here."""
-    import torch
-
     if torch.equal(first, second):
         return True
     if (first.shape, first.dtype) != (second.shape, second.dtype):
@@ -234,3 +232,35 @@ def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
     if dtype is None or described.is_buffer or not described.dtype.is_floating_point:
         return described.dtype
     return dtype
+
+
+class EngineSource(WeightSource):
+    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
+
+    `master` of the engine adapter: float32 masters instead.
+    """
+
+    def __init__(self, engine: NativeEngine) -> None:
+        super().__init__(engine)
+        self._native, self._master = engine.native_engine, engine.send_master
+        self.rank, self.world_size = self._native.rank, self._native.world_size
+        self.config = json.loads(self._native.config_json)
+        self._dtype = torch.float32 if self._master else engine.compute_dtype
+
+    def describe(self) -> list[Described]:
+
+        tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
+        return [
+            Described(name, tuple(shape), self._dtype, False, number)
+            for number, (name, shape) in enumerate(tensors)
+        ]
+
+    def whole(self) -> Iterator[list[Named]]:
+
+        for unit in range(len(self._native.unit_names)):
+            yield _C.gather_unit(self._native, unit, master=self._master)
+
+    def rows(self) -> Iterator[Rows]:
+        for unit in self.whole():
+            for name, tensor in unit:
+                yield rows_of_whole(name, tensor, False, self.rank, self.world_size)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FlatParameter
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-from fastsft.weight_sync.sources.gathering import full_tensor
-from fastsft.weight_sync.sources.modules import check_is_tensor, clean_name, declared_ties, unwrapped
-from fastsft.weight_sync.sources.source import Described, Named, Rows, WeightSource, rows_of_whole
+from fastsft.weight_sync.interfaces import Engine
+from fastsft.weight_sync.modules import (
+    check_is_tensor,
+    clean_name,
+    declared_ties,
+    full_tensor,
+    is_wrapper,
+    unwrapped,
+)
+from fastsft.weight_sync.source import Described, Named, Rows, WeightSource, rows_of_whole
 
 
 class Fsdp1Source(WeightSource):
@@ -24,7 +29,7 @@ class Fsdp1Source(WeightSource):
 
     lends_memory = True
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._module = engine.module
         self._inner = unwrapped(engine.module)
@@ -45,9 +50,9 @@ class Fsdp1Source(WeightSource):
     def whole(self) -> Iterator[list[Named]]:
         yield list(self._tensors("", self._module))
         for name, module in self._module.named_modules():
-            if isinstance(module, FSDP):
+            if is_wrapper(module):
                 prefix = clean_name(name)
-                with FSDP.summon_full_params(module, recurse=False, writeback=False):
+                with type(module).summon_full_params(module, recurse=False, writeback=False):
                     yield list(self._tensors(f"{prefix}." if prefix else "", module._fsdp_wrapped_module))
 
     def rows(self) -> Iterator[Rows]:
@@ -64,12 +69,12 @@ class Fsdp1Source(WeightSource):
 
     def _tensors(self, prefix: str, module: nn.Module) -> Iterator[Named]:
         """Of the module and what is below it, down to the next wrappers."""
-        if isinstance(module, FSDP):
+        if is_wrapper(module):
             return
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             check_is_tensor(f"{prefix}_extra_state", module.get_extra_state())
         for name, parameter in module._parameters.items():
-            if parameter is not None and not isinstance(parameter, FlatParameter):
+            if parameter is not None and not _is_flat(parameter):
                 check_is_tensor(prefix + name, parameter)
                 yield prefix + name, full_parameter(parameter)
         for name, buffer in module._buffers.items():
@@ -81,6 +86,10 @@ class Fsdp1Source(WeightSource):
                 yield from self._tensors(f"{prefix}{inner}." if inner else prefix, child)
 
 
+def _is_flat(parameter: nn.Parameter) -> bool:
+    return isinstance(parameter, sys.modules["torch.distributed.fsdp"].FlatParameter)
+
+
 def full_parameter(parameter: torch.Tensor) -> torch.Tensor:
     """The parameter itself, so that it keeps its identity, unless it has to be gathered."""
     return parameter if type(parameter) is nn.Parameter else nn.Parameter(full_tensor(parameter))
@@ -90,7 +99,7 @@ def _buffer_dtypes(model: nn.Module) -> dict[str, torch.dtype]:
     """The types that buffers had before mixed precision changed them, in which FSDP saves them."""
     found: dict[str, torch.dtype] = {}
     for name, module in model.named_modules():
-        if isinstance(module, FSDP):
+        if is_wrapper(module):
             prefix = clean_name(name)
             known = getattr(module, "_buffer_name_to_orig_dtype", None) or {}
             for buffer, dtype in known.items():

@@ -1,0 +1,161 @@
+"""An engine between calls: its lock, its source of weights, and the adapter over fastsft's own trainer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import torch
+
+from fastsft import _C
+from fastsft.checkpoint.checkpoint import load_checkpoint
+from fastsft.checkpoint.saver import save_checkpoint
+from fastsft.weight_sync.fsdp1 import Fsdp1Source
+from fastsft.weight_sync.interfaces import Engine, NativeEngine
+from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, is_fsdp1
+from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
+
+S = TypeVar("S", bound=BroadcastSource)
+_ATTRIBUTE = "_fastsft_weight_sync"
+
+
+@dataclass
+class EngineState:
+    """lock: held by transfers, and by training steps that ask for it. uploaded, broadcast: the newest version
+    that arrived on all sides. sent: the newest that receivers may have, though a trainer rank failed then."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    uploaded: int = 0
+    broadcast: int = 0
+    sent: int = 0
+    sources: dict[str, BroadcastSource] = field(default_factory=dict)
+    saves: Any = None  # a SaveQueue of save.py
+    huggingface_files: tuple[object, dict[str, bytes]] | None = None
+
+
+def state_of(engine: Engine) -> EngineState:
+    """The state of the engine, made at the first call."""
+    state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
+    if state is None:
+        state = EngineState()
+        setattr(engine, _ATTRIBUTE, state)
+    return state
+
+
+@contextmanager
+def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[EngineState]:
+    """Transfers and training steps exclude each other: hold this around a step of an engine that is not ours.
+
+    The same thread may hold it twice. RuntimeError when another one holds it for more than `deadline_s`
+    seconds; None: as long as that takes.
+    """
+    state = state_of(engine)
+    if not state.lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
+        raise RuntimeError(
+            f"another thread has held the engine for {deadline_s:g} seconds: a training step or a transfer "
+            "that does not end"
+        )
+    try:
+        yield state
+    finally:
+        state.lock.release()
+
+
+class FastsftEngine:
+    """An adapter over a `fastsft.Trainer`, or over any object with `model` (built) and `tokenizer`.
+
+    send_master: float32 masters go out instead of what the model computes in (the same in float32 runs).
+    """
+
+    _strategy = "fastsft"
+
+    def __init__(self, trainer: Any, *, send_master: bool = False) -> None:
+        if trainer.model.adapter_facts() is not None:
+            raise ValueError(
+                "FastsftEngine: weights of a model with adapters are not sent; save the adapter, or merge it "
+                "(fastsft.lora.merge), and load that"
+            )
+        self.trainer, self.send_master = trainer, send_master
+        self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
+
+    @property
+    def module(self) -> Any:
+        """The `CausalLM`."""
+        return self.trainer.model
+
+    @property
+    def native_engine(self) -> _C.Engine:
+        """The core's engine. ValueError before the model is built."""
+        engine: _C.Engine | None = self.trainer.model.engine
+        if engine is None:
+            raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
+        return engine
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Dtype of the weights that forward reads."""
+        return torch.bfloat16 if _C.narrow_compute(self.native_engine) else torch.float32
+
+    def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
+        """(name, whole tensor) one unit at a time, on every rank; every rank must exhaust the iterator."""
+        return (named for unit in EngineSource(self).whole() for named in unit), None
+
+    def save_checkpoint(
+        self,
+        local_path: str,
+        hdfs_path: str | None = None,
+        global_step: int = 0,
+        max_ckpt_to_keep: int | None = None,
+        **_: object,
+    ) -> None:
+        """A full checkpoint of the trainer in `local_path`; collective. The trainer's own limit prunes."""
+        if hdfs_path is not None:
+            raise ValueError(
+                f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
+            )
+        with exclusive(self):
+            save_checkpoint(self.trainer, local_path)
+
+    def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
+        """Weights, optimizer and random states of `save_checkpoint`; collective."""
+        with exclusive(self):
+            return load_checkpoint(self.trainer, local_path)
+
+
+def source_of(engine: Engine) -> WeightSource:
+    """The source for `engine.module`, or for fastsft's own engine."""
+    if hasattr(engine, "native_engine"):
+        return EngineSource(cast(NativeEngine, engine))
+    if is_fsdp1(engine.module):
+        return Fsdp1Source(engine)
+    return TensorSource(engine)
+
+
+def broadcast_source_of(engine: Engine) -> BroadcastSource:
+    """The source of a broadcast: an engine that yields its tensors itself decides their names and order."""
+    foreign = not hasattr(engine, "native_engine")
+    if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
+        return NamedTensorSource(engine)
+    return source_of(engine)
+
+
+def state_source(engine: Engine, state: EngineState) -> WeightSource:
+    """`source_of`, made once as long as the engine keeps its module. `refresh` notices what changed in it."""
+    return _kept(engine, state, "state", source_of)
+
+
+def broadcast_source(engine: Engine, state: EngineState) -> BroadcastSource:
+    """`broadcast_source_of`, made once as long as the engine keeps its module. Its plan stays, because
+    receivers have it, until somebody calls `refresh`."""
+    return _kept(engine, state, "broadcast", broadcast_source_of)
+
+
+def _kept(engine: Engine, state: EngineState, key: str, make: Callable[[Engine], S]) -> S:
+    source = state.sources.get(key)
+    if source is None or source.weights is not weights_of(engine):
+        source = state.sources[key] = make(engine)
+    return cast(S, source)

@@ -1,0 +1,233 @@
+"""Files of a save: written at offsets, under temporary names, in folders that are no links."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fastsft import _C
+from fastsft.model.config import json_text
+from fastsft.weight_sync.engine import state_of
+from fastsft.weight_sync.interfaces import Engine, Message
+
+if TYPE_CHECKING:
+    pass
+
+
+TEMPORARY = ".fastsft-tmp-"  # how names of files begin that no save has committed
+
+
+# What a rank has written: its own files, and its ranges of files that several ranks write.
+Written = tuple[list[_C.FileDigest], list[_C.RangeDigest]]
+
+
+def temporary_name(name: str, tag: str) -> str:
+    """Of a file that is renamed when all ranks have written theirs; in no folder, whatever `name` is in."""
+    return f"{TEMPORARY}{name.replace('/', '--')}-{tag}"
+
+
+def written_file(directory: Path, name: str, tag: str) -> _C.FileDigest:
+    """A durable file of this rank alone, as its bytes are on the disk."""
+    digest = _C.digest_file(str(directory / temporary_name(name, tag)))
+    return _C.FileDigest(name, digest.size, digest.crc32c)
+
+
+_METADATA = "__metadata__"
+_SAFETENSORS = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
+    "float8_e8m0fnu": "F8_E8M0", "int16": "I16", "uint16": "U16", "float16": "F16", "bfloat16": "BF16",
+    "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64",
+}  # fmt: skip
+
+
+def header(
+    tensors: Sequence[tuple[str, str, Sequence[int]]], sizes: Sequence[int], metadata: dict[str, str]
+) -> tuple[bytes, list[int]]:
+    """The first bytes of a file with these tensors, and where in the file each begins.
+
+    Computed once from the real layout: the data begins where the header ends, whatever its length. ValueError
+    for a tensor with the name that the format keeps for itself.
+    """
+    if any(name == _METADATA for name, _, _ in tensors):
+        raise ValueError(
+            f"a tensor is called {_METADATA}, which safetensors keeps for itself; rename it, or save with "
+            'format="verl_pt"'
+        )
+    entries: Message = {_METADATA: {"format": "pt", **metadata}}
+    begin = 0
+    begins = []
+    for (name, dtype, shape), size in zip(tensors, sizes, strict=True):
+        offsets = [begin, begin + size]
+        entries[name] = {"dtype": _SAFETENSORS[dtype], "shape": list(shape), "data_offsets": offsets}
+        begins.append(begin)
+        begin += size
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    prefix = struct.pack("<Q", len(text)) + text
+    return prefix, [len(prefix) + each for each in begins]
+
+
+class RangeFile:
+    """A file of which this process writes some ranges. Made when it is not there, and never truncated.
+
+    name: what it will be called.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path, self._name = path, name
+        self._ranges: list[_C.RangeDigest] = []
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
+        """The memory of a contiguous tensor on the host, without a copy."""
+        data = tensor.reshape(-1).view(torch.uint8)
+        array: Any = data.numpy()
+        self._write(offset, memoryview(array), _C.buffer_checksum(data, data.numel()))
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """All of `data`."""
+        self._write(offset, memoryview(data), _C.crc32c(data))
+
+    def _write(self, offset: int, left: memoryview, crc32c: int) -> None:
+        if len(left):
+            self._ranges.append(_C.RangeDigest(self._name, offset, len(left), crc32c))
+        while len(left):
+            try:
+                written = os.pwrite(self._descriptor, left[: 1 << 28], offset)
+            except OSError as error:
+                raise OSError(error.errno, f"cannot write: {error.strerror}", str(self._path)) from error
+            left, offset = left[written:], offset + written
+
+    def finish(self) -> list[_C.RangeDigest]:
+        """Its ranges, durable on return."""
+        os.fsync(self._descriptor)
+        self.close()
+        return self._ranges
+
+    def close(self) -> None:
+        """Without a promise about the disk; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> RangeFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_folders(directory: Path, name: str) -> None:
+    """The folders that the file `name` below `directory` needs. ValueError where one is a link or a file."""
+    with opened_folder(directory, name, make=True):
+        pass
+
+
+def rename_into(directory: Path, temporary: str, name: str) -> None:
+    """`temporary`, which is in `directory` itself, becomes `name`, which may be in a folder; durable.
+
+    A link of that name is replaced, and what it leads to stays. ValueError as `make_folders`.
+    """
+    with opened_folder(directory, name) as folder:
+        os.replace(directory / temporary, name.rpartition("/")[2], dst_dir_fd=folder)
+        os.fsync(folder)
+
+
+def remove_file(directory: Path, name: str) -> None:
+    """The file `name` below `directory`, where it is there; of a link the link, never its target."""
+    with contextlib.suppress(FileNotFoundError, ValueError), opened_folder(directory, name) as folder:
+        os.unlink(name.rpartition("/")[2], dir_fd=folder)
+
+
+@contextlib.contextmanager
+def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder that the file `name` is in. `directory` itself may be a link."""
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in name.split("/")[:-1]:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            inner = _open(directory, name, part, folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open(directory: Path, name: str, part: str, folder: int) -> int:
+    try:
+        return os.open(part, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # ELOOP or ENOTDIR
+        raise ValueError(
+            f"{directory / name}: {part} is a link or a file: expected a folder; it is left as it is: "
+            "move it away and save again"
+        ) from error
+
+
+_HUGGINGFACE = "huggingface"
+
+
+def huggingface_files(engine: Engine, config: Any) -> dict[str, bytes]:
+    """relative path -> content. Made once while configuration and tokenizer stay the same objects.
+
+    On the calling thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose
+    key is None are left out.
+    """
+    tokenizer = getattr(getattr(engine, "checkpoint_manager", None), "processing_class", None)
+    state = state_of(engine)
+    key = (id(tokenizer), _fingerprint(config))
+    if state.huggingface_files is None or state.huggingface_files[0] != key:
+        with tempfile.TemporaryDirectory() as folder:
+            _save_config(config, folder)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(folder)
+            files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+            content = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        state.huggingface_files = (key, content)
+    return state.huggingface_files[1]
+
+
+def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) -> list[_C.FileDigest]:
+    """Durable under temporary names; their folders are there on return."""
+    written = []
+    for relative, content in files.items():
+        name = f"{_HUGGINGFACE}/{relative}"
+        make_folders(directory, name)
+        temporary = temporary_name(name, tag)
+        (directory / temporary).write_bytes(content)
+        _C.sync_file(str(directory / temporary))
+        written.append(_C.FileDigest(name, len(content), _C.crc32c(content)))
+    return written
+
+
+def _save_config(config: Any, folder: str) -> None:
+    if config is None:
+        return
+    if isinstance(config, dict):
+        Path(folder, "config.json").write_text(json_text(config))
+        return
+    saved = copy.copy(config)
+    if None in (getattr(saved, "auto_map", None) or {}):
+        saved.auto_map = {key: value for key, value in saved.auto_map.items() if key is not None}
+    saved.save_pretrained(folder)
+
+
+def _fingerprint(config: Any) -> str:
+    """Changes when somebody edits the configuration."""
+    return repr(config.to_dict() if hasattr(config, "to_dict") else config)
