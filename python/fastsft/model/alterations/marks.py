@@ -38,7 +38,8 @@ class Marks:
     def changed(self) -> bool:
         """True if something else is there now. What evaluations set, `training`, does not count."""
         for attributes, kept in zip(self._attributes, self._kept, strict=True):
-            kept["training"] = attributes["training"]
+            if "training" in kept:  # not of what torch.compile wraps around a part
+                kept["training"] = attributes.get("training")
         try:
             same = self._attributes == self._kept and self._content == self._filled and not any(self._empty)
         except Exception:  # of values that have no one answer, as tensors
