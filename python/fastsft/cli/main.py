@@ -25,6 +25,7 @@ COMMANDS = {
         "fastsft.cli.convert",
         "a model or checkpoint to a model directory of another dtype or split",
     ),
+    "export": ("fastsft.cli.export", "export ollama DIR: a Modelfile for a trained model"),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 
