@@ -25,7 +25,7 @@ def test_sharegpt_and_messages(name: str, tmp_path: Path, capsys: pytest.Capture
     source = write_records(tmp_path / "in.jsonl", FORMATS[name])
     assert run(capsys, source, tmp_path / "a.json")[0] == 0
     assert run(capsys, source, tmp_path / "b.jsonl", "--format", "messages")[0] == 0
-    turns = [turn[:1] for turn in TURNS] if name == "prompt_completion" else TURNS
+    turns = [turn[:1] for turn in TURNS] if name in ("prompt_completion", "question_answer") else TURNS
     array = json.loads((tmp_path / "a.json").read_text("utf-8"))
     lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text("utf-8").splitlines()]
     assert [record["conversations"] for record in array] == [
@@ -34,6 +34,23 @@ def test_sharegpt_and_messages(name: str, tmp_path: Path, capsys: pytest.Capture
     assert [record["messages"] for record in lines] == [
         chat(each, ("role", "content", "user", "assistant")) for each in turns
     ]
+
+
+def test_tool_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
+    records = [{"messages": [{"role": "user", "content": "a"}, call]}]
+    (tmp_path / "in.json").write_text(json.dumps(records))
+    out = tmp_path / "out.json"
+    assert cli.main(["data", "convert", str(tmp_path / "in.json"), str(out)]) == 1
+    assert "tool calls would be lost" in capsys.readouterr().err and not out.exists()
+
+
+def test_dollys_context_ends_the_question(tmp_path: Path) -> None:
+    records = [{"instruction": "Who?", "context": "Goethe wrote it.", "response": "Goethe."}]
+    (tmp_path / "in.json").write_text(json.dumps(records))
+    assert cli.main(["data", "convert", str(tmp_path / "in.json"), str(tmp_path / "out.json")]) == 0
+    talk = json.loads((tmp_path / "out.json").read_text())[0]["conversations"]
+    assert [turn["value"] for turn in talk] == ["Who?\nGoethe wrote it.", "Goethe."]
 
 
 def test_ids_system_texts_and_train_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ class DataArguments:
         None, "records that FastChat cannot read; default error, with spans skip"
     )
     data_format: str = used(
-        "auto", "what records are: auto, sharegpt, messages, alpaca, prompt_completion, text"
+        "auto", "what records are: auto, sharegpt, messages, alpaca, prompt_completion, question_answer, text"
     )
     overlong: Literal["truncate", "split"] = used(
         "truncate", "conversations longer than a row: truncate, or split as FastChat's own script"

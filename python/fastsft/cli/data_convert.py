@@ -20,6 +20,7 @@ from fastsft.runtime.terminal_text import visible
 from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
 
 _NAMED = 5  # faulty records in a message
+_CALLS = {"a message's tool_calls", "a message's function_call"}
 _AS_ARRAY = {".json": True, ".jsonl": False}
 
 
@@ -111,11 +112,22 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
                     )
                 finally:
                     progress.close()
+                _check_calls(files, summary)
                 if summary.num_written == 0 or (summary.num_faults and args.on_bad_sample == "error"):
                     raise _FaultyError(summary)
         except _FaultyError as error:
             return error.summary
     return summary
+
+
+def _check_calls(files: list[DataFile], summary: Any) -> None:
+    """ValueError for data with tool calls, which no written format has."""
+    for file, use in zip(files, summary.formats, strict=True):
+        if not _CALLS.isdisjoint(use.unused):
+            raise ValueError(
+                f"{file.path}: tool calls would be lost, nothing is written; leave out the records with "
+                "tool_calls, or train the file as it is"
+            )
 
 
 def _forget(_: bytes) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
         "a model or checkpoint to a model directory of another dtype or split",
     ),
     "merge": ("fastsft.cli.merge", "a LoRA adapter into its base model: a new model directory"),
+    "export": ("fastsft.cli.export", "export ollama DIR: a Modelfile for a trained model"),
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 

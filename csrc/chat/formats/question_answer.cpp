@@ -1,0 +1,98 @@
+#include <array>
+
+#include "chat/message_fields.h"
+#include "chat/plain_fields.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+struct Pair {
+  const char* title;
+  const char* ask;
+  const char* reply;
+};
+constexpr std::array<Pair, 3> kPairs = {{{"question/answer", "question", "answer"},
+                                         {"instruction/response", "instruction", "response"},
+                                         {"query/response", "query", "response"}}};
+
+const Pair& pair_of(const std::string& title) {
+  for (const Pair& pair : kPairs) {
+    if (title == pair.title) return pair;
+  }
+  return kPairs.front();
+}
+
+// One user's turn and one reply under two names that belong together, with "context" between
+// them where there is one: a line break and the context end the user's turn.
+class QuestionAnswerReader : public FieldReader {
+ public:
+  QuestionAnswerReader(const Pair& pair, UnusedFields& unused) : FieldReader(unused), pair_(pair) {}
+
+  void begin() override { ask_ = context_ = reply_ = PlainField(); }
+
+  bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override {
+    if (name == "system") {
+      read_text(scanner, record.system);
+      return true;
+    }
+    PlainField* field = name == pair_.ask     ? &ask_
+                        : name == pair_.reply ? &reply_
+                        : name == "context"   ? &context_
+                                              : nullptr;
+    if (field == nullptr) return false;
+    scanner.peek();
+    field->byte = scanner.byte();
+    field->value = scanner.read_value();
+    return true;
+  }
+
+  void finish(Conversation& record) override {
+    record.messages.clear();
+    if (!ask_.is_set() || !reply_.is_set()) {
+      const char* missing = ask_.is_set() ? pair_.reply : pair_.ask;
+      refuse_fields(record, concat("no \"", missing, "\"; expected ", pair_.ask, " and ",
+                                   pair_.reply, ", and where there are, context and system"));
+    } else {
+      const bool is_context = context_.value.is_true && !context_.value.is_text();
+      const char* name = is_context ? "context" : pair_.ask;
+      record.messages.push_back(plain_message("human", make_prompt(), name));
+      record.messages.push_back(plain_message("gpt", std::move(reply_), pair_.reply));
+    }
+    settle_fields(record);
+  }
+
+ private:
+  // What is no text stays as it is, for the mask policy to judge.
+  PlainField make_prompt() {
+    if (!context_.value.is_true) return std::move(ask_);
+    if (!context_.value.is_text()) return std::move(context_);
+    if (ask_.value.is_text()) ask_.value.text += "\n" + context_.value.text;
+    return std::move(ask_);
+  }
+
+  const Pair& pair_;
+  PlainField ask_, context_, reply_;
+};
+
+const bool kQuestionAnswerRegistered = DataFormats::instance().add(
+    "question_answer",
+    {.title = "question and answer",
+     .fields = "question and answer, instruction and response, or query and response, with "
+               "context and system where there are",
+     .rank = 1,
+     .names = {"question", "answer", "instruction", "query", "response", "context", "system"},
+     .match = [](const RecordSketch& record) -> std::optional<std::string> {
+       if (has_standard_list(record)) return std::nullopt;
+       for (const Pair& pair : kPairs) {
+         if (record.has(pair.ask) && record.has(pair.reply)) return pair.title;
+       }
+       return std::nullopt;
+     },
+     .make_reader = [](const std::string& title,
+                       UnusedFields& unused) -> std::unique_ptr<FieldReader> {
+       return std::make_unique<QuestionAnswerReader>(pair_of(title), unused);
+     }});
+
+}  // namespace
+}  // namespace fastsft

@@ -1,0 +1,156 @@
+"""Ollama's template of a model: Go's text/template that writes what the model read before each reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.template_choice import template_source
+
+_SYSTEM, _ASKED, _REPLIED = (
+    "\ue010s\ue011",
+    ("\ue010a\ue011", "\ue010c\ue011"),
+    ("\ue010b\ue011", "\ue010d\ue011"),
+)
+
+
+@dataclass(frozen=True)
+class TurnTexts:
+    """The texts that a chat template writes around contents.
+
+    first: before the first user's text where there is no system. before_system, after_system: with one.
+    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text. lead: the end of `to_reply` that is learned with the reply.
+    """
+
+    first: str
+    before_system: str
+    after_system: str
+    to_reply: str
+    to_user: str
+    lead: str
+
+    def prompt(self, system: str | None, turns: Sequence[str]) -> str:
+        """The text before the next reply; turns: user, assistant, user, ..."""
+        front = self.first if system is None else self.before_system + system + self.after_system
+        ends = (self.to_reply, self.to_user)
+        return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
+
+    def go_template(self) -> str:
+        """As `TEMPLATE` of a Modelfile. System messages are collected by Ollama in .System."""
+        return (
+            f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
+            f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
+            '{{ range .Messages }}{{ if eq .Role "user" }}'
+            f"{{{{ if $begun }}}}{_literal(self.to_user)}{{{{ end }}}}{{{{ $begun = true }}}}{{{{ .Content }}}}"
+            f'{_literal(self.to_reply.removesuffix(self.lead))}{{{{ else if eq .Role "assistant" }}}}'
+            f"{_literal(self.lead)}{{{{ .Content }}}}"
+            "{{ end }}{{ end }}"
+        )
+
+
+@dataclass(frozen=True)
+class OllamaTemplate:
+    """text: Go's template. stop: the text at which generation ends. notes: where it differs, for people."""
+
+    text: str
+    stop: str
+    notes: tuple[str, ...]
+
+
+def ollama_template(tokenizer: Any) -> OllamaTemplate:
+    """Of the tokenizer's own chat template. ValueError where Go's template cannot write the same text."""
+    source = template_source(tokenizer)
+    if source is None:
+        raise ValueError("the tokenizer has no chat template; fastsft train saves the one it trained with")
+    settings = LabelSettings(mask_policy="spans", template="model")
+    labeller = make_labeller(tokenizer.native, 1 << 20, -1, settings, tokenizer=tokenizer)
+    described = describe(labeller)
+    name, stop = described["template"], described["stop_token"]
+    template = ModelTemplate(source, tokenizer, tokenizer.native)
+    bos = getattr(tokenizer, "bos_token", None) or ""
+    try:
+        texts = _turn_texts(template, bos, name)
+        _check(texts, template, bos, name)
+        trims = _rendered(template, bos, None, ("  a  ", "b")) != texts.prompt(None, ["  a  "]) + _end(
+            template, bos, texts
+        )
+    finally:
+        template.close()
+    notes = (
+        ("the chat template trims white space around contents, Ollama's template does not",) if trims else ()
+    )
+    return OllamaTemplate(texts.go_template(), stop, notes)
+
+
+def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
+    contents = (_ASKED[0], _REPLIED[0], _ASKED[1], _REPLIED[1])
+    plain = _cut(_rendered(template, bos, None, contents), contents, name)
+    told = _cut(_rendered(template, bos, _SYSTEM, contents), (_SYSTEM, *contents), name)
+    return TurnTexts(plain[0], told[0], told[1], plain[1], plain[2], _lead(template, plain[1], name))
+
+
+def _lead(template: ModelTemplate, to_reply: str, name: str) -> str:
+    pieces = _pieces(template, None, (_ASKED[0], _REPLIED[0]))
+    learned = next((i for i, piece in enumerate(pieces) if piece[2]), len(pieces))
+    lead = "".join(text for text, _, _ in pieces[learned:]).partition(_REPLIED[0])[0]
+    if not to_reply.endswith(lead):
+        raise _refused(name, "more than a reply and what is before it is learned")
+    return lead
+
+
+def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
+    """The texts before, between and after `contents`."""
+    found = []
+    for content in contents:
+        before, mark, text = text.partition(content)
+        if not mark:
+            raise _refused(name, "it changes or leaves out what messages say")
+        found.append(before)
+    return [*found, text]
+
+
+def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
+    """The whole of conversations, up to the end after the last reply."""
+    end = _end(template, bos, texts)
+    for system in (None, "Be kind."):
+        for count in (2, 4, 6):
+            turns = tuple(f"text {i}" for i in range(count))
+            made = texts.prompt(system, turns[:-1]) + turns[-1] + end
+            if _rendered(template, bos, system, turns) != made:
+                raise _refused(name, "what it writes around a message depends on more than the role")
+    whole = texts.prompt("", [""])
+    if '"""' in whole + texts.to_user:
+        raise _refused(name, 'it writes """, which ends a template in a Modelfile')
+
+
+def _end(template: ModelTemplate, bos: str, texts: TurnTexts) -> str:
+    return _rendered(template, bos, None, ("x", "y")).removeprefix(texts.prompt(None, ["x"]) + "y")
+
+
+def _rendered(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
+    """The text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
+    text = "".join(text for text, _, _ in _pieces(template, system, turns))
+    return text.removeprefix(bos) if bos else text
+
+
+def _pieces(
+    template: ModelTemplate, system: str | None, turns: Sequence[str]
+) -> list[tuple[str, bool, bool]]:
+    roles = ("user", "assistant")
+    chat = [(roles[i % 2], text, i % 2 == 1) for i, text in enumerate(turns)]
+    pieces, _, _, failure = template([(system, chat)])[0]
+    if failure:
+        raise ValueError(f"the chat template cannot be exported: {failure}")
+    return pieces
+
+
+def _refused(name: str, why: str) -> ValueError:
+    return ValueError(f"the chat template ({name}) cannot be written for Ollama: {why}")
+
+
+def _literal(text: str) -> str:
+    """Text as it is, braces as a string of Go."""
+    return text.replace("{{", '{{ "{{" }}')

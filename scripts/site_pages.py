@@ -1,0 +1,39 @@
+"""A hook of mkdocs: README.md is the first page, and links out of docs/ become plain text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+
+
+def first_page(readme: str) -> str:
+    """README.md as a page of docs/: its links lead to pages, those to other files of the tree are text."""
+    text = readme.replace("](docs/pictures/", "](pictures/")
+    return _LINK.sub(lambda m: f"[{m[1]}]({m[2].removeprefix('docs/')})" if _stays(m[2]) else m[1], text)
+
+
+def _stays(target: str) -> bool:
+    return target.startswith(("#", "http", "docs/"))
+
+
+def without_outer_links(text: str) -> str:
+    """A page whose links to files next to docs/ are their texts."""
+    return _LINK.sub(lambda m: m[1] if m[2].startswith("../") else m[0], text)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the first page."""
+    from mkdocs.structure.files import File
+
+    content = first_page((ROOT / "README.md").read_text())
+    files.append(File.generated(config, "index.md", content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs for every page."""
+    return without_outer_links(markdown)
