@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="fastsft export",
         description=__doc__,
-        epilog="The template writes what the model read before each reply in training. Ollama reads the weights.",
+        epilog="The template writes what the model read before each reply in training.",
     )
     parser.add_argument("format", choices=["ollama"])
     parser.add_argument("directory", metavar="DIR", type=Path, help="a trained model directory")

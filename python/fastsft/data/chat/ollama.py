@@ -22,7 +22,8 @@ class TurnTexts:
     """The texts that a chat template writes around contents.
 
     first: before the first user's text where there is no system. before_system, after_system: with one.
-    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text. lead: the end of `to_reply` that is learned with the reply.
+    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text.
+    lead: the end of `to_reply` that is learned with the reply.
     """
 
     first: str
@@ -44,7 +45,8 @@ class TurnTexts:
             f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
             f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
             '{{ range .Messages }}{{ if eq .Role "user" }}'
-            f"{{{{ if $begun }}}}{_literal(self.to_user)}{{{{ end }}}}{{{{ $begun = true }}}}{{{{ .Content }}}}"
+            f"{{{{ if $begun }}}}{_literal(self.to_user)}{{{{ end }}}}{{{{ $begun = true }}}}"
+            "{{ .Content }}"
             f'{_literal(self.to_reply.removesuffix(self.lead))}{{{{ else if eq .Role "assistant" }}}}'
             f"{_literal(self.lead)}{{{{ .Content }}}}"
             "{{ end }}{{ end }}"
