@@ -71,7 +71,7 @@ def test_a_planted_defect_is_found(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", list(mutants()), ids=lambda mutant: mutant.name)
 def test_a_barrier_that_is_taken_out_is_noticed_as_the_page_says(mutant: Mutant) -> None:
     notices = noticed_by(mutant)
     assert notices != "nothing"
