@@ -200,9 +200,9 @@ def test_wrong_types_are_faults_of_their_record(record: Any, reason: str, tmp_pa
 
 
 def test_what_is_of_no_format_names_its_fields(tmp_path: Path) -> None:
-    path = write_records(tmp_path / "d.json", [{"question": "a", "answer": "b"}])
+    path = write_records(tmp_path / "d.json", [{"enquiry": "a", "answer": "b"}])
     (fault,) = labelled(path, FASTCHAT).faults
-    assert 'no "conversations"; its fields are question, answer' in str(fault)
+    assert 'no "conversations"; its fields are enquiry, answer' in str(fault)
     pair = [{"role": "user", "content": "a"}]
     (fault,) = labelled(write_records(path, [{"chosen": pair, "rejected": pair}]), FASTCHAT).faults
     assert "chosen, rejected: preference data" in str(fault)
