@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from data_formats import FORMATS, converted, write_records
+from fastsft.runtime.messages import collected
 from fastsft.sources.data_files import DataFile, data_files
 
 RECORDS = [{**record, "embedding": [1.0, 2.0], "score": 1} for record in FORMATS["alpaca"]]
@@ -65,7 +66,13 @@ def test_a_folder_of_files_of_one_kind(kind: str, tmp_path: Path, expected: list
             pytest.importorskip("pyarrow.feather").write_feather(part.data.table, folder / f"{number}.arrow")
     (folder / "README.md").write_text("x")
     (folder / "dataset_info.json").write_text("{}")
-    assert converted(folder) == expected
+    with collected() as notices:
+        assert converted(folder) == expected
+    assert notices.warned == []
+    (folder / "more.csv").write_text("x")
+    with collected() as notices:
+        data_files(str(folder))
+    assert notices.warned == [f"{folder}: not read, as they are no data files: more.csv"]
 
 
 def test_folders_that_leave_a_choice_are_refused(tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ def trainer(tmp_path):
     )
     rows = TokenRows(Rows([700, 800], [40, 2]), 512)
     model = types.SimpleNamespace(
-        source_directory="base", num_parameters=lambda: 1234567, recompute="selective"
+        source_directory="base",
+        num_parameters=lambda: 1234567,
+        recompute="selective",
+        adapter_facts=lambda: None,
     )
     setting = Setting(
         json.dumps(
@@ -100,6 +103,8 @@ def test_end_page(trainer, tmp_path):
     assert f'AutoTokenizer.from_pretrained("{tmp_path}", use_fast=False)' in page
     (tmp_path / "tokenizer.json").write_text("{}")
     assert "use_fast" not in end_page(trainer)
+    trainer.state.log_history = [{"train_loss": 1.25, "step": 3}]
+    assert "tokens/s, mean loss 1.2500" in " ".join(end_page(trainer).split())
     trainer.progress.pace.restart(3)
     assert "nothing: all 3 steps were done before" in end_page(trainer)
 

@@ -178,7 +178,8 @@ def _best(state: Any) -> str:
         best = curve.best()
         if best is not None:
             return f", best {name} loss {best[1]:.4f} at step {best[0]:,}"
-    return ""
+    means = [entry["train_loss"] for entry in state.log_history[-1:] if "train_loss" in entry]
+    return f", mean loss {means[0]:.4f}" if means else ""
 
 
 def written(directory: Path) -> Iterator[str]:

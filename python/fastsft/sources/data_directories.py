@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json_object
 
 _KIND = re.compile(r"\.(parquet|arrow|jsonl|json)(\.gz|\.zst)?$")
@@ -72,4 +73,13 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
             f"{path} is a directory with the splits {', '.join(splits)}; name one: "
             f"{folder}/{splits[-1] if 'train' not in splits else 'train'}*{kinds[0]}"
         )
+    _tell_rest(path, [name for name in names if name not in found and name[0] not in "._"])
     return [os.path.join(folder, name) for name in found]
+
+
+def _tell_rest(path: str, names: list[str]) -> None:
+    """What of a directory is not read: a file that was meant as data must not be missed in silence."""
+    rest = [name for name in names if name not in _NOT_DATA and not name.lower().startswith("readme")]
+    if rest:
+        more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
+        warn_once(f"{path}: not read, as they are no data files: {', '.join(rest[:5])}{more}")
