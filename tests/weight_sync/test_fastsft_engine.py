@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fastsft import _C
 from fastsft.weight_sync import FastsftEngine, read_state_dict
 from ranks import run_ranks
 from saving_run import make_trainer
@@ -106,3 +107,14 @@ def test_checkpoints_of_the_trainer(tmp_path: Path) -> None:
 def test_an_engine_before_its_model_is_built() -> None:
     with pytest.raises(ValueError, match="has no engine yet"):
         _ = FastsftEngine(SimpleNamespace(model=SimpleNamespace(engine=None))).native_engine
+
+
+def test_an_engine_with_adapters_is_refused(tmp_path: Path) -> None:
+    from tiny_models import make_engine
+
+    linear = _C.AdapterLinear("model.layers.0.self_attn.q_proj", rank=2, scale=1.0)
+    model = write_model(tmp_path / "model", "untied")
+    native = make_engine(model, adapters=_C.AdapterOptions(linears=[linear]))
+    trainer = SimpleNamespace(model=SimpleNamespace(engine=native))
+    with pytest.raises(ValueError, match="model with adapters are not sent; save the adapter, or merge it"):
+        FastsftEngine(trainer).get_per_tensor_param()

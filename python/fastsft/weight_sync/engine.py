@@ -74,11 +74,6 @@ class FastsftEngine:
     _strategy = "fastsft"
 
     def __init__(self, trainer: Any, *, send_master: bool = False) -> None:
-        if trainer.model.adapter_facts() is not None:
-            raise ValueError(
-                "FastsftEngine: weights of a model with adapters are not sent; save the adapter, or merge it "
-                "(fastsft.lora.merge), and load that"
-            )
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 
@@ -89,10 +84,15 @@ class FastsftEngine:
 
     @property
     def native_engine(self) -> _C.Engine:
-        """The core's engine. ValueError before the model is built."""
+        """The core's engine. ValueError before the model is built, and for one with adapters."""
         engine: _C.Engine | None = self.trainer.model.engine
         if engine is None:
             raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
+        if engine.adapters:
+            raise ValueError(
+                "FastsftEngine: weights of a model with adapters are not sent; save the adapter, or merge it "
+                "(fastsft merge), and load that"
+            )
         return engine
 
     @property
