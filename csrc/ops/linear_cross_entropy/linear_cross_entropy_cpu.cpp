@@ -32,13 +32,6 @@ double row_losses(const at::Tensor& logits, const int64_t* targets, const float*
   return sum;
 }
 
-void scale_gradient(const std::optional<at::Tensor>& gradient, double beta) {
-  if (gradient && beta == 0)
-    gradient->zero_();
-  else if (gradient && beta != 1)
-    gradient->mul_(beta);
-}
-
 void linear_cross_entropy_cpu(
     const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
     const at::Tensor& token_weights, double label_smoothing, const at::Tensor& loss,

@@ -20,13 +20,6 @@ at::Tensor part(const at::Tensor& buffer, int64_t rows, int64_t vocab) {
   return buffer.narrow(0, 0, rows).narrow(1, 0, vocab);
 }
 
-void scale_gradient(const std::optional<at::Tensor>& gradient, double beta) {
-  if (gradient && beta == 0)
-    gradient->zero_();
-  else if (gradient && beta != 1)
-    gradient->mul_(beta);
-}
-
 void linear_cross_entropy_cuda(
     const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
     const at::Tensor& token_weights, double label_smoothing, const at::Tensor& loss,

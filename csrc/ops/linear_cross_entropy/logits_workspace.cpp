@@ -60,4 +60,11 @@ LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at
   return result;
 }
 
+void scale_gradient(const std::optional<at::Tensor>& gradient, double beta) {
+  if (gradient && beta == 0)
+    gradient->zero_();
+  else if (gradient && beta != 1)
+    gradient->mul_(beta);
+}
+
 }  // namespace fastsft

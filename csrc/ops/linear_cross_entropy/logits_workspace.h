@@ -21,6 +21,9 @@ enum class TokenLosses { kNone, kKept };
 LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at::Tensor& hidden,
                                  int64_t rows, int64_t stride, TokenLosses losses);
 
+// A weight's gradient, if there is one, times `beta`: what a batch without tokens does to it.
+void scale_gradient(const std::optional<at::Tensor>& gradient, double beta);
+
 // Bytes that are enough for any batch of up to `tokens` labelled tokens. `dtype` of the hidden
 // states.
 int64_t logits_workspace_bytes(at::DeviceType device, at::ScalarType dtype, int64_t vocab,
