@@ -129,6 +129,20 @@ def test_flags_of_training(vicuna: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "16 ranks do not make nodes of 5 ranks" in capsys.readouterr().err
 
 
+def test_adapters(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A frozen model of 6.738e9 weights in 2 bytes; rank 16 on the 7 linears: 40.0e6 trained parameters."""
+    words = ["--model", vicuna, "--bf16", "--lora", "--lora_r", "16", "--lora_target_modules", "all-linear"]
+    parts = planned(capsys, *words, "--memory", "80GiB")["parts"]
+    assert parts["parameters"] == pytest.approx(2 * (6.738e9 + 40.0e6), rel=0.001)
+    assert parts["optimizer"] == pytest.approx(10 * 40.0e6, rel=0.01)
+    assert plan.main([*words, "--memory", "80GiB"]) == 0
+    assert "bfloat16 over fp32 weights, adapters on a frozen model" in capsys.readouterr().out
+    assert plan.main([*words[:3], "--lora_r", "16", "--memory", "80GiB"]) == 1
+    assert "--lora_r: expected with --lora True" in capsys.readouterr().err
+    assert plan.main([*words[:4], "--lora_target_modules", "w1", "--memory", "80GiB"]) == 1
+    assert "w1" in capsys.readouterr().err
+
+
 def test_a_file_of_any_name(vicuna: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--memory", "1000GiB", "--model"]
     expected = planned(capsys, *words, vicuna)

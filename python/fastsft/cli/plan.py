@@ -8,16 +8,23 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
+from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
+from fastsft.lora.adapted_model import engine_adapters
+from fastsft.lora.requested import requested_settings
+from fastsft.lora.targets import resolve
 from fastsft.model.causal_lm import model_config, stretch_positions
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
 from fastsft.planning.state_options import state_options
 from fastsft.reporting.memory_table import how_held, memory_table
 from fastsft.runtime.place import Launch
+
+# Those of training that memory depends on.
+_LORA = ("lora_r", "lora_target_modules", "lora_bias", "lora_modules_to_save")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,6 +47,15 @@ def _parser() -> argparse.ArgumentParser:
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
+    parser.add_argument(
+        "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+        help="adapters next to a frozen model",
+    )  # fmt: skip
+    usual = LoraArguments()
+    for name in _LORA:
+        value = getattr(usual, name)
+        many = {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
+        parser.add_argument(f"--{name}", default=value, help="as in training", **many)
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument("--model_max_length", type=int, default=2048, help="longest conversation in tokens")
@@ -97,6 +113,8 @@ def _setting(args: argparse.Namespace) -> Setting:
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
+    lora = LoraArguments(lora=args.lora, **{name: getattr(args, name) for name in _LORA})
+    targets = resolve(requested_settings(lora, args.model), config) if args.lora else None
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")
     return Setting(
@@ -105,6 +123,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         args.world_size,
         device,
         node_size=node_size(state.strategy, settings, place),
+        adapters=targets and engine_adapters(targets),
     )
 
 

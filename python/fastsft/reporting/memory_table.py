@@ -26,6 +26,8 @@ def how_held(setting: Setting) -> str:
         nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
         words.append(f"{state.strategy}{nodes}")
     words.append("bfloat16 over fp32 weights" if state.compute_dtype == "bfloat16" else "float32")
+    if setting.adapters:
+        words.append("adapters on a frozen model")
     if state.grad_dtype != "float32":
         words.append(f"{state.grad_dtype} gradients")
     if state.offload:
