@@ -24,6 +24,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import harness
 from fastsft import _C
+from fastsft.planning.gpus import gpu_of
+from fastsft.planning.memory_plan import Setting, Workload, plan_memory
+from fastsft.planning.time_model import Prediction, predict, why_not
 from fastsft.trainer.profile import chrome_trace
 
 HERE = Path(__file__).parent
@@ -114,6 +117,19 @@ def state_options(options: argparse.Namespace) -> _C.StateOptions:
     )  # fmt: skip
 
 
+def prediction(
+    options: argparse.Namespace, config: dict[str, Any], lengths: list[int], batches: list[np.ndarray]
+) -> Prediction | None:
+    """What the time model says of these steps; None on a CPU, and where it says nothing."""
+    gpu = gpu_of(torch.device(options.device))
+    setting = Setting(json.dumps(config), state_options(options), device="cuda", gpu=gpu)
+    longest, step = max(lengths), sum(lengths)
+    tokens = max(sum(lengths[row] for row in batch) for batch in batches)
+    work = Workload(tokens, tokens, longest, step, step, len(batches))
+    plan = plan_memory(setting, options.recompute, tokens, work)
+    return None if gpu is None or why_not(plan) else predict(plan, gpu)
+
+
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Times `options.steps` steps after `options.warm_up`; the record of one row."""
     config = json.loads((HERE / "configs" / f"{options.model}.json").read_text())
@@ -151,6 +167,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         Path(options.profile).write_text(json.dumps(trace))
         engine.take_results(all=True)
     seconds, tokens = statistics.median(times), sum(lengths)
+    predicted = prediction(options, config, lengths, batches)
     flops = step_flops(config, engine.parameter_shapes, lengths)
     return {
         "model": options.model, "workload": options.workload, "device": options.device,
@@ -159,7 +176,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "micro_batches": len(batches), "tokens_per_step": tokens, "mean_length": tokens / len(lengths),
         "seconds_per_step": seconds, "fastest": min(times), "slowest": max(times),
         "tokens_per_second": tokens / seconds, "tflops_per_second": flops / seconds / 1e12,
-        "mfu_of_989_tflops": flops / seconds / PEAK_FLOPS,
+        "predicted_tokens_per_second": predicted and predicted.tokens_per_second,
+        "mfu_of_989_tflops": flops / seconds / PEAK_FLOPS, "predicted_mfu": predicted and predicted.mfu,
+        "predicted_seconds_per_token": predicted and predicted.seconds,
         "peak_memory_gib": peak_memory(options.device) / 2**30,
         "engine_memory": engine.memory(), "loss": results[-1].loss,
         "finite": all(result.finite for result in results),

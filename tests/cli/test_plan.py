@@ -163,3 +163,23 @@ def test_bad_words(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert '--memory: expected a size like "80GiB", got "a lot"' in capsys.readouterr().err
     assert plan.main(["--model", vicuna, "--world_size", "0"]) == 1
     assert "--world_size: expected at least 1" in capsys.readouterr().err
+
+
+def test_speed_on_a_gpu(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """--gpu brings its memory, and a prediction that says so."""
+    words = ["--model", vicuna, "--gpu", "H200", "--bf16", "--micro_batches", "8"]
+    assert plan.main(words) == 0
+    text = capsys.readouterr().out
+    for part in ("of 135 GiB", "predicted, not measured: 14,", "1 x H200", "MFU 59%", "assumed: "):
+        assert part in text
+    record = json.loads(json.dumps(planned(capsys, *words)))
+    assert record["predicted"]["gpu"] == "H200" and 0.5 < record["predicted"]["mfu"] < 0.7
+    assert plan.main(["--model", vicuna, "--gpu", "H200", "--micro_batches", "8"]) == 0
+    assert "no prediction of speed: it is made for bfloat16 compute" in capsys.readouterr().out
+
+
+def test_gpus_that_are_not_known(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan.main(["--model", vicuna, "--gpu", "Voodoo 2"]) == 1
+    assert "expected a name with one of GB200, B200" in capsys.readouterr().err
+    assert plan.main(["--model", vicuna, "--gpu", "H100", "--device", "cpu"]) == 1
+    assert "--gpu H100 is for --device cuda" in capsys.readouterr().err

@@ -18,7 +18,9 @@ from fastsft.cli.random_model import small_config
 from fastsft.data.epoch_order import epoch_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
-from fastsft.planning.memory_plan import Room, Setting, Wish, Workload, choose_plan, plan_memory, plan_of_run
+from fastsft.planning.gpus import gpu_named
+from fastsft.planning.memory_plan import Setting, Workload, plan_memory
+from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
 from fastsft.reporting.memory_table import memory_table
 
 CONFIG = json.dumps(
@@ -102,7 +104,9 @@ def test_no_model_of_one_h200_recomputes_whole_blocks(
 ) -> None:
     """139.8 GiB, 65,536 tokens a step, conversations of at most 2,048."""
     config = (CONFIGS / f"{model}.json").read_text()
-    setting = changed(Setting(config), compute_dtype="bfloat16", device="cuda", **dtypes)
+    setting = changed(
+        Setting(config, gpu=gpu_named("H200")), compute_dtype="bfloat16", device="cuda", **dtypes
+    )
 
     def of(tokens: int) -> Workload:
         return Workload.full(tokens, 2048, 65_536 // tokens)

@@ -10,7 +10,8 @@ from fastsft.arguments import DataArguments, TrainingArguments
 from fastsft.callbacks.state import TrainerState
 from fastsft.cli.random_model import small_config
 from fastsft.data.token_rows import TokenRows
-from fastsft.planning.memory_plan import Room, Setting, Workload, plan_memory
+from fastsft.planning.memory_plan import Setting, Workload, plan_memory
+from fastsft.planning.plan_choice import Room
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns

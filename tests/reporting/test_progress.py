@@ -17,9 +17,10 @@ import pytest
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
+from fastsft.planning.gpus import gpu_named
 from fastsft.reporting.console_line import console_line, readable_line
 from fastsft.reporting.durations import duration_text
-from fastsft.reporting.peak_flops import Work, flops_per_token, peak_flops
+from fastsft.reporting.peak_flops import Work, flops_per_token
 from fastsft.reporting.progress import Progress, phases_left
 from fastsft.reporting.progress_bar import bar_format
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
@@ -266,7 +267,8 @@ def test_durations(seconds, text):
     ],
 )  # fmt: skip
 def test_peak_by_name(device, tera):
-    assert peak_flops(device) == (None if tera is None else tera * 1e12)
+    gpu = gpu_named(device)
+    assert (gpu and gpu.flops) == (tera and tera * 1e12)
 
 
 def test_utilization_counts_as_the_benchmarks_do():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastsft import _C, saving
-from fastsft.planning.memory_plan import plan_of_run
+from fastsft.planning.plan_choice import plan_of_run
 from fastsft.runtime import random_state
 from fastsft.runtime.written_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same

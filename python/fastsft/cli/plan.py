@@ -1,4 +1,4 @@
-"""`fastsft plan`: the memory of a run, before anything is bought or started."""
+"""`fastsft plan`: the memory of a run and, with --gpu, its speed, before anything is bought or started."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from fastsft.lora.requested import requested_settings
 from fastsft.lora.targets import resolve
 from fastsft.model.causal_lm import model_config, stretch_positions
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
-from fastsft.planning.memory_plan import USEFUL_TOKENS, Room, Setting, Wish, Workload, choose_plan
+from fastsft.planning.gpus import GPUS, Gpu, gpu_named
+from fastsft.planning.memory_plan import Setting, Workload
+from fastsft.planning.plan_choice import USEFUL_TOKENS, Room, Wish, choose_plan
 from fastsft.planning.state_options import state_options
 from fastsft.reporting.memory_table import how_held, memory_table
+from fastsft.reporting.predicted_speed import speed_lines, speed_record
 from fastsft.runtime.place import Launch
 
 # Those of training that memory depends on.
@@ -35,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--world_size", type=int, default=1, help="ranks that train together")
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
+    parser.add_argument(
+        "--gpu", help="as H100; predicts the speed, and --memory is that GPU's if it is not given"
+    )
     parser.add_argument("--memory", help="of one device, as 80GiB; default: this machine's free RAM by ranks")
     parser.add_argument("--host_memory", help="of one machine, as 1TiB, for offload; default: not looked at")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda with --memory, else cpu")
@@ -91,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.json:
         chosen = {"recompute": plan.recompute, "micro_batch_tokens": plan.token_budget}
         sums = {"total": plan.total, "host": plan.host, "staging": plan.staging, "memory": room.device}
-        print(json.dumps({"parts": plan.parts, "outside": plan.outside, **sums, **chosen}))
+        print(
+            json.dumps({"parts": plan.parts, "outside": plan.outside, **sums, **chosen, **speed_record(plan)})
+        )
         return 0
     print(f"{args.model}: {how_held(setting)}, {setting.device}")
     print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}\n")
@@ -99,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if setting.device == "cuda":
         left = parse_size(args.memory) - room.device if args.memory else 0
         print(f"\nleft for NCCL, evaluation and saving: {size_text(left)}" if left else "")
+    if setting.gpu:
+        print("\n".join(speed_lines(plan)))
     return 0
 
 
@@ -106,6 +116,7 @@ def _setting(args: argparse.Namespace) -> Setting:
     for name in ("world_size", "local_world_size", "model_max_length", "micro_batches"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
+    gpu = _gpu(args)
     config = model_config(args.model)
     if stretched := stretch_positions(config, args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
@@ -124,7 +135,22 @@ def _setting(args: argparse.Namespace) -> Setting:
         device,
         node_size=node_size(state.strategy, settings, place),
         adapters=targets and engine_adapters(targets),
+        gpu=gpu,
     )
+
+
+def _gpu(args: argparse.Namespace) -> Gpu | None:
+    """The GPU of --gpu, whose memory counts where --memory is not given."""
+    if args.gpu is None:
+        return None
+    if args.device == "cpu":
+        raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu")
+    gpu = gpu_named(args.gpu)
+    if gpu is None:
+        names = ", ".join(known.name for known in GPUS)
+        raise ValueError(f'--gpu: expected a name with one of {names}, got "{args.gpu}"')
+    args.memory = args.memory or f"{gpu.memory / 2**30:g}GiB"
+    return gpu
 
 
 def _room(args: argparse.Namespace, device: str) -> Room:

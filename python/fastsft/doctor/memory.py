@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
-from fastsft.planning.memory_plan import MemoryPlan, Room, Wish, Workload, choose_plan, plan_of_run
+from fastsft.planning.memory_plan import MemoryPlan, Workload
+from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
 from fastsft.reporting.memory_table import how_held
 from fastsft.runtime.place import launch
 

@@ -17,6 +17,7 @@ from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
 from fastsft.originals.places import Places
+from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
@@ -343,6 +344,7 @@ class CausalLM:
             args.device.type,
             threads=threads_per_rank(),
             node_size=args.node_size,
+            gpu=gpu_of(args.device),
         )
 
     def conversation_cost(self) -> tuple[float, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fastsft.planning.device_memory import size_text
-from fastsft.planning.memory_plan import MemoryPlan, Room, Setting
+from fastsft.planning.memory_plan import MemoryPlan, Setting
+from fastsft.planning.plan_choice import Room
 
 
 def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:

@@ -16,7 +16,8 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.model.directory import prepare_output_directory
 from fastsft.originals.patched_functions import check_patched_functions
 from fastsft.planning.device_memory import rank_memory
-from fastsft.planning.memory_plan import MemoryPlan, Room, plan_of_run
+from fastsft.planning.memory_plan import MemoryPlan
+from fastsft.planning.plan_choice import Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
 from fastsft.reporting.peak_flops import work_of

@@ -1,0 +1,189 @@
+"""Tokens per second of a run on GPUs, predicted from its plan: bytes and operations over assumed rates.
+
+The rates are assumed, not measured: `Rates` has them in one place. benchmarks/bench_step.py prints what it
+measured next to what this module predicts (docs/gpu.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fastsft.planning.gpus import PCIE_LINK, Gpu
+from fastsft.planning.memory_plan import MemoryPlan
+
+_SECONDS_OF_A_KERNEL = 1.4e-6  # between two kernels of a stream
+_KERNELS_OF_A_LAYER = 36
+# Shares of the traffic of gradients that products of the same kernel do not hide.
+_OF_ADDING, _OF_WRITING = 0.55, 0.4
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares of a data sheet's figures that kernels sustain.
+
+    products: at 8,192 tokens in a micro-batch. link: of NVLink's figure, as a collective's bus bandwidth.
+    contention: what products lose next to a collective, as a share of its time.
+    """
+
+    products: float = 0.708
+    attention_forward: float = 0.293
+    attention_backward: float = 0.2275
+    elementwise: float = 0.76
+    streams: float = 0.82
+    link: float = 0.82
+    contention: float = 0.35
+
+    def products_at(self, tokens: int) -> float:
+        """Twice the tokens of a micro-batch bring products 1.25% more, as tiles fill the device better."""
+        doublings = math.log2(max(tokens, 1) / 8192)
+        return self.products * (1 + 0.0125 * max(-4.0, min(1.0, doublings)))
+
+
+LOW, CENTRAL, HIGH = Rates(products=0.667), Rates(), Rates(products=0.748)
+
+
+class Prediction(NamedTuple):
+    """seconds: of a token on one GPU, by what they are for. mfu: share of the data sheet's FLOP/s."""
+
+    seconds: dict[str, float]
+    tokens_per_second: float
+    mfu: float
+
+
+def why_not(plan: MemoryPlan) -> str:
+    """Why there is no prediction for this plan, "" if there is one."""
+    setting, state = plan.setting, plan.setting.state
+    if state.compute_dtype != "bfloat16":
+        return "it is made for bfloat16 compute"
+    if state.offload:
+        return "it knows no optimizer state on the host yet"
+    if setting.world_size > 8 or state.strategy.startswith("hybrid"):
+        return "it knows one machine only"
+    return ""
+
+
+def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
+    """All ranks together, in micro-batches of `plan.work`. ValueError where `why_not` has a reason."""
+    if reason := why_not(plan):
+        raise ValueError(f"no prediction of speed: {reason}")
+    model = _Model(plan)
+    bandwidth = gpu.bandwidth * rates.elementwise
+    again = model.recomputed(plan.recompute)
+    compute = {
+        "products": (model.products + again.products) / (gpu.flops * rates.products_at(plan.work.tokens)),
+        "attention": model.attention
+        * ((1 + again.attention) / rates.attention_forward + 2.5 / rates.attention_backward)
+        / gpu.flops,
+        "element-wise": (model.elementwise + again.elementwise) / bandwidth,
+        "head and embedding": model.head_bytes / bandwidth,
+        "gaps between kernels": model.layers * _KERNELS_OF_A_LAYER * _SECONDS_OF_A_KERNEL / plan.work.tokens,
+    }
+    streams = gpu.bandwidth * rates.streams
+    compute["accumulating gradients"] = model.accumulated_bytes / streams / plan.work.tokens
+    compute["optimizer"] = model.optimizer_bytes / streams / max(plan.work.step_tokens, plan.work.tokens)
+    seconds = compute | _collectives(plan, model, gpu, rates, sum(compute.values()))
+    total = sum(seconds.values())
+    ranks = plan.setting.world_size
+    return Prediction(seconds, ranks / total, (model.products + 3 * model.attention) / total / gpu.flops)
+
+
+def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, compute: float) -> dict[str, float]:
+    """Seconds that collectives add to a token: products next to them are slower, the excess waits."""
+    ranks = plan.setting.world_size
+    if ranks == 1:
+        return {}
+    link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
+    tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
+    reduced = model.trained * (2 if plan.setting.state.grad_dtype == "bfloat16" else 4)
+    strategy = plan.setting.state.strategy
+    exposed = 0.0
+    if strategy == "full_shard":
+        moved = (2 * 2 * model.parameters + reduced) / tokens
+    elif strategy == "shard_grad_op":
+        moved = reduced / tokens
+        exposed = 2 * model.trained / link / step_tokens  # gathered after the update
+    else:
+        moved = 2 * reduced / step_tokens  # an all-reduce is twice a reduce-scatter
+    seconds = moved / link
+    return {"collectives": rates.contention * min(seconds, compute) + max(0.0, seconds - compute) + exposed}
+
+
+class _Again(NamedTuple):
+    """Operations, attention in forwards, and bytes of a token that backward computes again."""
+
+    products: float = 0.0
+    attention: float = 0.0
+    elementwise: float = 0.0
+
+
+class _Model:
+    """Operations and bytes of a token, forward and backward, from the configuration of the plan."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        from fastsft import _C
+
+        setting = plan.setting
+        config: dict[str, Any] = json.loads(setting.config_json)
+        self.state, self.ranks = setting.state, setting.world_size
+        self.parameters = self.trained = _C.count_parameters(setting.config_json)
+        linear, quadratic = _C.conversation_cost(setting.config_json)
+        self.products = linear
+        if setting.adapters:  # a frozen matrix has two products of three: no gradient of its own
+            self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
+            self.products = linear * 2 / 3 + 6 * self.trained
+        self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]  # forward
+        length = max(plan.work.longest, 1)
+        window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+        # Forward: 1 of the 3.5 parts that conversation_cost counts.
+        self.attention = quadratic / 3.5 * (min(length, window) if window else length)
+        self.layers: int = config["num_hidden_layers"]
+        self.hidden: int = config["hidden_size"]
+        self.inner: int = config["intermediate_size"]
+        self.vocabulary: int = config["vocab_size"]
+        heads = config["num_attention_heads"]
+        size = config.get("head_dim") or self.hidden // heads
+        self.query: int = heads * size
+        self.key: int = (config.get("num_key_value_heads") or heads) * size
+
+    @property
+    def elementwise(self) -> float:
+        """Bytes of norms, rotary positions, SwiGLU and the copies around attention; bfloat16."""
+        rope = 2 * (self.query + self.key)
+        forward = 8 * self.hidden + rope + 2 * self.query + 3 * self.inner
+        backward = 8 * self.hidden + rope + 2 * (self.query + 2 * self.key) + 5 * self.inner
+        return 2.0 * self.layers * (forward + backward)
+
+    @property
+    def head_bytes(self) -> float:
+        """Logits, their gradient and the embedding's rows."""
+        return 14.0 * self.vocabulary + 30.0 * self.hidden
+
+    @property
+    def accumulated_bytes(self) -> float:
+        """Of a micro-batch: whole gradients are read and written, in float32 by the products themselves."""
+        if self.state.grad_dtype == "float32":
+            return 8 * _OF_ADDING * self.trained
+        return (4 * _OF_WRITING + 8) * self.trained
+
+    @property
+    def optimizer_bytes(self) -> float:
+        """Of a step on one rank: master, moments, gradient, bfloat16 weight, and the gradient's norm."""
+        gradient = 2 if self.state.grad_dtype == "bfloat16" else 4
+        moment = 2 if self.state.optim_dtype == "bfloat16" else 4
+        master = 8 if self.state.master_dtype == "split" else 10
+        held: int = 1 if self.state.strategy == "no_shard" else self.ranks
+        return float((master + 4 * moment + 2 * gradient) * self.trained / held)
+
+    def recomputed(self, policy: str) -> _Again:
+        """Work that `policy` adds to a token (docs/decisions.md)."""
+        norms_and_swiglu = 2.0 * self.layers * (4 * self.hidden + 3 * self.inner)
+        if policy == "selective":
+            return _Again(elementwise=norms_and_swiglu)
+        if policy == "gate_up":
+            return _Again(4.0 * self.layers * self.hidden * self.inner, 0.0, norms_and_swiglu)
+        if policy == "block":
+            return _Again(self.blocks, 1.0, self.elementwise / 2)
+        return _Again()

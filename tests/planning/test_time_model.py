@@ -1,0 +1,116 @@
+"""The prediction of speed: figures of a model written by others, and what moves each of its terms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastsft import _C
+from fastsft.planning.gpus import gpu_named
+from fastsft.planning.memory_plan import MemoryPlan, Setting, Workload, plan_memory
+from fastsft.planning.time_model import HIGH, LOW, predict, why_not
+
+CONFIGS = Path(__file__).parents[2] / "benchmarks" / "configs"
+SEVEN = (CONFIGS / "vicuna-7b.json").read_text()
+H200 = gpu_named("NVIDIA H200")
+assert H200 is not None
+BF16 = {"compute_dtype": "bfloat16", "grad_dtype": "bfloat16", "optim_dtype": "bfloat16"}
+
+
+def plan(tokens: int, recompute: str, world_size: int = 1, config: str = SEVEN, **state: Any) -> MemoryPlan:
+    """65,536 tokens a step, conversations of 2,048."""
+    setting = Setting(config, world_size=world_size, device="cuda")
+    setting = setting.with_state(**{"compute_dtype": "bfloat16", **state})
+    return plan_memory(setting, recompute, tokens, Workload.full(tokens, 2048, 65_536 // tokens))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "recompute", "state", "tokens_per_second"),
+    [
+        (8192, "gate_up", {"master_dtype": "float32"}, 12_530),
+        (4096, "none", {"master_dtype": "float32"}, 13_790),
+        (8192, "none", {"master_dtype": "split"}, 14_200),
+        (16384, "none", {"master_dtype": "split", **BF16}, 14_230),
+    ],
+)
+def test_seven_billion_on_an_h200(
+    tokens: int, recompute: str, state: dict[str, str], tokens_per_second: float
+) -> None:
+    """A reading of the kernels by others predicts these; gradients in bfloat16 were slower then."""
+    found = predict(plan(tokens, recompute, **state), H200)
+    assert found.tokens_per_second == pytest.approx(tokens_per_second, rel=0.015)
+    assert found.mfu == pytest.approx(found.tokens_per_second * 41.25e9 / 989e12, rel=0.002)
+
+
+def test_the_range_has_the_middle_in_it() -> None:
+    low, central, high = (
+        predict(plan(8192, "none"), H200, *rates).tokens_per_second for rates in ((LOW,), (), (HIGH,))
+    )
+    assert low < central < high
+
+
+def test_what_is_computed_again_costs_time() -> None:
+    speeds = [predict(plan(8192, policy), H200).tokens_per_second for policy in _C.recompute_policies()]
+    assert speeds == sorted(speeds, reverse=True) and len(set(speeds)) == len(speeds)
+
+
+def test_the_optimizer_passes_over_its_bytes() -> None:
+    """Reads and writes of a parameter: master, two moments, gradient twice, and the bfloat16 weight."""
+
+    def seconds(**state: str) -> float:
+        return predict(plan(8192, "none", **state), H200).seconds["optimizer"]
+
+    whole = seconds(master_dtype="float32")
+    assert seconds(master_dtype="split") / whole == pytest.approx(32 / 34)
+    assert seconds(master_dtype="float32", grad_dtype="bfloat16") / whole == pytest.approx(30 / 34)
+    assert seconds(master_dtype="split", **BF16) / whole == pytest.approx(20 / 34)
+
+
+def test_more_gpus_share_the_optimizer_and_wait_for_each_other() -> None:
+    alone = predict(plan(8192, "none"), H200)
+    many = predict(plan(8192, "none", world_size=8, strategy="full_shard"), H200)
+    assert many.seconds["optimizer"] == pytest.approx(alone.seconds["optimizer"] / 8)
+    assert "collectives" not in alone.seconds and many.seconds["collectives"] > 0
+    assert 6 < many.tokens_per_second / alone.tokens_per_second < 8
+    small = predict(plan(2048, "none", world_size=8, strategy="full_shard"), H200)
+    assert small.seconds["collectives"] > 3 * many.seconds["collectives"]
+
+
+def test_windows_shorten_attention() -> None:
+    config = {**json.loads(SEVEN), "sliding_window": 512, "model_type": "mistral"}
+    narrow = predict(plan(8192, "none", config=json.dumps(config)), H200).seconds["attention"]
+    assert narrow == pytest.approx(predict(plan(8192, "none"), H200).seconds["attention"] / 4)
+
+
+def test_a_frozen_model_has_no_weight_gradients() -> None:
+    """Two products of three, and three small ones of the adapters: 8 of 4,096 x 4,096 in 32 layers."""
+    adapters = _C.AdapterOptions(
+        linears=[
+            _C.AdapterLinear(f"model.layers.{layer}.self_attn.q_proj", rank=8, scale=2.0)
+            for layer in range(32)
+        ]
+    )
+    setting = Setting(SEVEN, device="cuda", adapters=adapters).with_state(compute_dtype="bfloat16")
+    frozen = plan_memory(setting, "none", 8192, Workload.full(8192, 2048, 8))
+    whole = predict(plan(8192, "none"), H200).seconds["products"]
+    small = 6 * 32 * 8 * 2 * 4096 / 39.64e9
+    assert predict(frozen, H200).seconds["products"] == pytest.approx(whole * (2 / 3 + small), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "state", "reason"),
+    [
+        (1, {"compute_dtype": "float32"}, "bfloat16 compute"),
+        (2, {"strategy": "full_shard", "offload": True}, "on the host"),
+        (16, {"strategy": "full_shard"}, "one machine only"),
+        (4, {"strategy": "hybrid_shard"}, "one machine only"),
+    ],
+)
+def test_what_is_not_predicted_is_said(world_size: int, state: dict[str, Any], reason: str) -> None:
+    unknown = plan(8192, "none", world_size, **state)
+    assert reason in why_not(unknown)
+    with pytest.raises(ValueError, match=f"no prediction of speed: .*{reason}"):
+        predict(unknown, H200)
