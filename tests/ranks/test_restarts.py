@@ -26,7 +26,7 @@ def kill():
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 
-print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+print(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}\\n", end="", flush=True)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
     if fault == "version":
         fastsft.__version__ = "9.9"
