@@ -1,4 +1,4 @@
-"""fastsft's Trainer, watched by a callback: our side of bench_train.py.
+"""fastsft's Trainer, watched by a callback: our side of bench_train.py and bench_lora.py.
 
 usage: python benchmarks/fastsft_trainer.py --report R --started <unix time> --threads 2 -- <flags>
 
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.callbacks import TrainerCallback
 from fastsft.data import make_supervised_data_module
-from fastsft.model import CausalLM
+from fastsft.lora.opening import open_model
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 from harness import peak_resident_bytes
@@ -43,9 +44,9 @@ class Watch(TrainerCallback):
 
 
 def train(flags: Sequence[str], watch: Watch) -> Trainer:
-    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments))
-    model_args, data_args, args = parser.parse_args_into_dataclasses(list(flags))
-    model = CausalLM.from_pretrained(model_args.model_name_or_path)
+    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments, LoraArguments))
+    model_args, data_args, args, lora_args = parser.parse_args_into_dataclasses(list(flags))
+    model = open_model(model_args.model_name_or_path, lora_args, args.cache_dir, args.seed)
     model.config.use_cache = False
     tokenizer = Tokenizer.from_pretrained(str(model.source_directory), model_max_length=args.model_max_length)
     tokenizer.pad_token = tokenizer.unk_token

@@ -62,7 +62,7 @@ class WatchedTrainer(Trainer):
         super()._maybe_log_save_evaluate(tr_loss, *args, **kwargs)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str], kind: type[WatchedTrainer] = WatchedTrainer) -> None:
     split = list(arguments).index("--")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, required=True)
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     args = parser.parse_args(arguments[:split])
     torch.set_num_threads(args.threads)
     sys.argv = ["train.py", *arguments[split + 1 :]]
-    train.Trainer = WatchedTrainer
+    train.Trainer = kind
     # FastChat's own safe save fails on a model that is not wrapped in FSDP; nothing here needs the result.
     train.trainer_save_model_safe = lambda trainer: None
     train.train()

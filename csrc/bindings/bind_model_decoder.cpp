@@ -4,6 +4,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
 #include "checkpoint/load_model.h"
+#include "checkpoint/model_loader.h"
 #include "core/error.h"
 #include "model/text_decoder.h"
 #include "shard/state_options.h"
@@ -54,6 +55,14 @@ void bind_model_decoder(py::module_& module) {
           "directory"_a, Unlocked(),
           "Read the safetensors weights of a model directory, on this rank alone. Returns\n"
           "sentences that the user should see. ValueError when they do not fit the config.")
+      .def(
+          "loader",
+          [](TextDecoder& self) {
+            const auto states = self.states();
+            return std::make_unique<ModelLoader>(
+                std::vector<UnitState>{states.begin(), states.end()});
+          },
+          py::keep_alive<0, 1>(), "A WeightLoader of its weights, instead of `load`.")
       .def(
           "read", &read, "ids"_a,
           "Read token ids (int64 [n], n >= 1) after those before. Returns the logits of the next\n"

@@ -20,6 +20,7 @@ inline constexpr size_t kAdapterGroups = 5;
 struct AdapterSizes {
   std::array<int64_t, kAdapterGroups> ranks{};  // of a group together, the most of all layers
   bool dropout = false;
+  int64_t first_layer = 0;  // backward reaches none below it
 
   int64_t rank(AdapterGroup group) const { return ranks[static_cast<size_t>(group)]; }
   int64_t largest_block_rank() const;

@@ -16,8 +16,13 @@ int64_t BufferRow::numel() const {
 
 BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
                          const MicroBatchShape& shape, Pass pass)
-    : layers_(pass == Pass::kTraining && options.recompute != Recompute::kBlock ? c.num_layers : 1),
-      hidden_copies_(pass == Pass::kTraining ? c.num_layers + 1 : 2) {
+    : layers_(1), hidden_copies_(2) {
+  if (pass ==
+      Pass::kTraining) {  // a layer's copies are those of its number modulo how many there are
+    const int64_t kept = c.num_layers - options.adapters.first_layer;
+    if (options.recompute != Recompute::kBlock) layers_ = std::max<int64_t>(kept, 1);
+    hidden_copies_ = std::max<int64_t>(kept + 1, 2);
+  }
   const int64_t tokens = shape.tokens;
   add(Buffer::kHidden, Lifetime::kHidden, options.dtype, {tokens, c.hidden_size});
   if (options.recompute == Recompute::kBlock)

@@ -25,13 +25,6 @@ MicroBatchShape shape_of(const Batch& batch) {
   return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen};
 }
 
-int64_t lowest_trained(const DecoderLayout& layout, const HeadRefs& head, int64_t layers) {
-  if (head.embedding.trained) return -1;
-  int64_t layer = 0;
-  while (layer < layers && !layout.block(layer).trained) ++layer;
-  return layer;
-}
-
 std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
   if (!ref.trained) return std::nullopt;
   return ref.view(gradient->flat());
@@ -51,8 +44,8 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at
       recompute_(recompute),
       layout_(config, adapters),
       head_(head_refs(config, layout_)),
-      lowest_(lowest_trained(layout_, head_, config.num_layers)),
-      buffers_(config, dtype, recompute, device, AdapterLayout(config, adapters).sizes()),
+      lowest_(lowest_trained_layer(config, layout_)),
+      buffers_(config, dtype, recompute, device, adapter_sizes(config, layout_)),
       saved_(static_cast<size_t>(config.num_layers)) {
   make_rope(max_positions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {

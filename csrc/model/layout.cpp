@@ -1,5 +1,6 @@
 #include "model/layout.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/error.h"
@@ -274,6 +275,19 @@ HeadRefs head_refs(const ModelConfig& c, const DecoderLayout& layout) {
           .head = head(head_name, c.vocab_size, c.hidden_size),
           .norm = head("model.norm.weight", c.hidden_size, 0),
           .adapters = head.adapters(places.places(AdapterGroup::kHead, 0))};
+}
+
+int64_t lowest_trained_layer(const ModelConfig& c, const DecoderLayout& layout) {
+  if (head_refs(c, layout).embedding.trained) return -1;
+  int64_t layer = 0;
+  while (layer < c.num_layers && !layout.block(layer).trained) ++layer;
+  return layer;
+}
+
+AdapterSizes adapter_sizes(const ModelConfig& c, const DecoderLayout& layout) {
+  AdapterSizes sizes = AdapterLayout(c, layout.adapters()).sizes();
+  sizes.first_layer = std::max<int64_t>(lowest_trained_layer(c, layout), 0);
+  return sizes;
 }
 
 }  // namespace fastsft

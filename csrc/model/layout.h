@@ -112,4 +112,8 @@ struct HeadRefs {
 };
 HeadRefs head_refs(const ModelConfig& config, const DecoderLayout& layout);
 
+// The lowest layer that has something to train: -1 is the embedding, num_layers the head.
+int64_t lowest_trained_layer(const ModelConfig& config, const DecoderLayout& layout);
+AdapterSizes adapter_sizes(const ModelConfig& config, const DecoderLayout& layout);
+
 }  // namespace fastsft

@@ -53,7 +53,8 @@ StateBytes plan_full_shard(const StateDescription& d) {
       .parameters = range * d.options.itemsize(),
       .gradients = d.reduced_gradients(),
       .buffers = d.options.itemsize() * open * d.largest(0),
-      .clones_in_blocks = clone * (4 * d.largest(1) + d.options.itemsize() * d.padded(1)),
+      .clones_in_blocks = clone * (4 * d.largest(d.first_block()) +
+                                   d.options.itemsize() * d.padded(d.first_block())),
       .clones_between = clone * embedding * (d.accumulates ? 4 + d.options.itemsize() : 4)};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);

@@ -34,7 +34,7 @@ StateBytes plan_shard_grad_op(const StateDescription& d) {
   StateBytes bytes{
       .parameters = d.total() * d.options.itemsize(),
       .gradients = d.reduced_gradients(),
-      .clones_in_blocks = clone * 4 * d.largest(1),
+      .clones_in_blocks = clone * 4 * d.largest(d.first_block()),
       .clones_between = clone * std::max(4 * d.padded(0), d.options.itemsize() * d.largest(0))};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);

@@ -25,6 +25,8 @@ struct StateDescription {
   // head) or of all.
   int64_t padded(size_t unit) const { return units[unit].padded_numel(world_size); }
   int64_t total() const;
+  // The first block, or the one unit where adapters train no other.
+  size_t first_block() const { return units.size() > 1 ? 1 : 0; }
   int64_t largest(size_t first_unit) const;
   // What a node's ranks hold together, for strategies that keep a copy on every node.
   StateDescription within_node() const;

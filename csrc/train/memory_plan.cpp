@@ -52,7 +52,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                              .recompute = parse_recompute(r.recompute),
                              .device = r.on_cpu ? at::kCPU : at::kCUDA,
                              .threads = r.threads,
-                             .adapters = AdapterLayout(config, r.adapters).sizes()},
+                             .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters))},
                             r.micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);

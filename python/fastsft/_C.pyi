@@ -1542,6 +1542,10 @@ class TextDecoder:
         Read the safetensors weights of a model directory, on this rank alone. Returns
         sentences that the user should see. ValueError when they do not fit the config.
         """
+    def loader(self) -> WeightLoader:
+        """
+        A WeightLoader of its weights, instead of `load`.
+        """
     def read(self, ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]) -> torch.Tensor:
         """
         Read token ids (int64 [n], n >= 1) after those before. Returns the logits of the next

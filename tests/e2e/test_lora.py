@@ -15,6 +15,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from deepspeed_files import STAGE_2, STAGE_3
 from e2e.command_line import TRAINER, log_history, start, tensors
 from e2e.test_golden_runs import assert_steps
 from warm_ranks import WarmRanks
@@ -69,10 +70,17 @@ def test_recorded_run(warm: WarmRanks, name: str, tmp_path: Path) -> None:
     assert not (out / "model.safetensors").exists() and not (out / "config.json").exists()
 
 
-@pytest.mark.parametrize("strategy", ["full_shard auto_wrap", "shard_grad_op auto_wrap"])
-def test_sharded_run_is_the_recorded_one(warm: WarmRanks, strategy: str, tmp_path: Path) -> None:
-    name = "q_v_two_processes"
-    warm.train(flags_of(name, fsdp=strategy), tmp_path / "out", 2)
+STAGES: dict[str, Any] = {"deepspeed 2": STAGE_2, "deepspeed 3": STAGE_3}
+
+
+@pytest.mark.parametrize("sharding", ["full_shard auto_wrap", "shard_grad_op auto_wrap", *STAGES])
+def test_sharded_run_is_the_recorded_one(warm: WarmRanks, sharding: str, tmp_path: Path) -> None:
+    """With --fsdp, or a file of FastChat's for DeepSpeed."""
+    name, flag = "q_v_two_processes", {"fsdp": sharding}
+    if sharding in STAGES:
+        (tmp_path / "ds.json").write_text(json.dumps(STAGES[sharding]))
+        flag = {"deepspeed": str(tmp_path / "ds.json")}
+    warm.train(flags_of(name, **flag), tmp_path / "out", 2)
     assert_run(tmp_path / "out", RUNS[name])
 
 

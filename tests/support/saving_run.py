@@ -41,7 +41,7 @@ class Tokens:
         Path(directory, "tokenizer_config.json").write_text("{}\n")
 
 
-def make_trainer(model: Path, output: Path, **options: Any) -> Trainer:
+def make_trainer(model: Path, output: Path, peft_config: Any = None, **options: Any) -> Trainer:
     """Two conversations a micro-batch on one rank, two micro-batches a step, two steps an epoch."""
     flags = {
         "output_dir": str(output), "use_cpu": True, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
@@ -54,6 +54,7 @@ def make_trainer(model: Path, output: Path, **options: Any) -> Trainer:
         args=TrainingArguments(**flags),
         train_dataset=Conversations(),
         tokenizer=Tokens(),
+        peft_config=peft_config,
     )
 
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 import huggingface_hub
 import pytest
+from peft import LoraConfig
 
 from fastsft.trainer import Trainer
 from saving_run import make_trainer
@@ -152,3 +153,17 @@ def test_the_card_names_what_the_model_was_made_of(hub: Hub, model: Path, tmp_pa
     (tmp_path / "mine" / "README.md").write_text("my own words")
     trainer.uploads.model(str(tmp_path / "mine"), "x")
     assert (tmp_path / "mine" / "README.md").read_text() == "my own words"
+
+
+def test_an_adapter_alone_is_uploaded(hub: Hub, model: Path, tmp_path: Path) -> None:
+    """peft's two files and the tokenizer; the card names peft as the library."""
+    config = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], r=2)
+    trainer = make_trainer(model, tmp_path / "mine", push_to_hub=True, num_train_epochs=1, peft_config=config)
+    trainer.train()
+    trainer.save_model()
+    assert hub.messages() == ["Training in progress, step 2", "Model save"]
+    for _, files, _ in hub.uploads:
+        assert files >= {"adapter_model.safetensors", "adapter_config.json", "tokenizer_config.json"}
+        assert not files & {"model.safetensors", "config.json", "generation_config.json"}
+        assert not [name for name in files if "optimizer" in name or "random" in name]
+    assert "library_name: peft" in (tmp_path / "mine" / "README.md").read_text()

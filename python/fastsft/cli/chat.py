@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fastsft import _C
+from fastsft.lora.chat import open_chat_model
 from fastsft.runtime.terminal_text import visible
 
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
@@ -17,12 +18,12 @@ _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a 
 
 def main(arguments: Sequence[str]) -> int:
     """Loads the model and answers until the input ends; returns the exit status."""
-    from fastsft.model.generation import ChatModel
-
     args = parse(arguments)
     try:
         started = time.perf_counter()
-        model = ChatModel(args.model, template=args.template, device=args.device, dtype=args.dtype)
+        model = open_chat_model(
+            args.model, args.base_model_path, template=args.template, device=args.device, dtype=args.dtype
+        )
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -38,7 +39,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fastsft chat", description=__doc__, epilog=_HELP)
-    parser.add_argument("model", metavar="DIR", help="a model directory or a checkpoint")
+    parser.add_argument("model", metavar="DIR", help="a model directory, a LoRA adapter or a checkpoint")
+    parser.add_argument(
+        "--base-model-path", help="of an adapter; default: the model that adapter_config.json names"
+    )
     parser.add_argument("--message", help="answer this one message and leave")
     parser.add_argument("--system", help="system prompt; default that of the template")
     parser.add_argument(

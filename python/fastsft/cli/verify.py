@@ -1,4 +1,4 @@
-"""`fastsft verify DIR`: whether a model directory or a checkpoint is whole, and its parts agree."""
+"""`fastsft verify DIR`: whether a model, an adapter or a checkpoint is whole, and its parts agree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastsft.cli.inspect import complain, say
 from fastsft.doctor.examination import examined
 from fastsft.doctor.lines import count_text, result_text
 from fastsft.doctor.result import FAILED, Result
-from fastsft.doctor.verification import contents, files
+from fastsft.doctor.verification import adapters, contents, files
 from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
 from fastsft.doctor.verification.subject import Subject
 from fastsft.reporting.columns import page_width
@@ -28,6 +28,13 @@ CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
     "tokenizer": (contents.check_tokenizer, "copy or download the tokenizer's files again"),
     "template": (contents.check_template, "copy or download the tokenizer's files again"),
     "state": (files.check_state, "take another checkpoint"),
+}
+# Of an adapter these, in place of the model's.
+_OF_ADAPTERS: dict[str, tuple[Callable[[Subject], str], str]] = {
+    "config": (adapters.check_config, "copy adapter_config.json again"),
+    "tensors": (adapters.check_tensors, "copy the adapter again"),
+    "values": (adapters.check_values, "take an adapter of an earlier checkpoint"),
+    "tokenizer": (adapters.check_tokenizer, "copy the tokenizer's files again"),
 }
 
 
@@ -58,7 +65,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         epilog="Every byte is read, in blocks. Nothing is written.",
     )
     parser.add_argument(
-        "directory", metavar="DIR", type=Path, help="a model directory, or output/checkpoint-N"
+        "directory", metavar="DIR", type=Path, help="a model, a LoRA adapter, or output/checkpoint-N"
     )
     parser.add_argument(
         "--against", metavar="DIR", type=Path, help="compare the tensors with those of this one"
@@ -68,8 +75,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def verify(directory: Path) -> Iterator[Result]:
     """One result a check, as they come."""
-    subject = Subject(directory)
-    for name, (check, way_out) in CHECKS.items():
+    subject, checks = Subject(directory), dict(CHECKS)
+    if subject.is_adapter:
+        del checks["tied weights"]
+        checks |= _OF_ADAPTERS
+    for name, (check, way_out) in checks.items():
         yield examined(name, lambda check=check: check(subject), way_out)  # type: ignore[misc]
 
 

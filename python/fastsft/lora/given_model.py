@@ -9,7 +9,6 @@ from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
     engine_name,
-    is_peft_model,
     settings_of,
     trained_values,
     write_values,
@@ -18,16 +17,11 @@ from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.causal_lm import ModelConfig
 from fastsft.model.live_weights import LiveWeights, raw_parameters
-from fastsft.model.loaded_model import LoadedModel, as_model
+from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
-
-
-def as_trained_model(model: Any) -> Any:
-    """The `model` of a Trainer: a PeftModel with its adapters, any other as `as_model`."""
-    return GivenPeftModel(model) if is_peft_model(model) else as_model(model)
 
 
 class GivenPeftModel(AdaptedModel):
@@ -89,6 +83,12 @@ class GivenPeftModel(AdaptedModel):
         self._values = trained_values(self.module, self.targets)
         put_values(engine, self._values)
         self._note_weights()
+
+    def take_first_adapters(self) -> None:
+        """As AdaptedModel's; they are written into the module, as DDP does."""
+        self._is_drawn = True  # peft has drawn them, or loaded them on every rank
+        super().take_first_adapters()
+        write_values(self.module, self._values)
 
     def _named(self) -> list[tuple[str, Any]]:
         return [(engine_name(name), parameter) for name, parameter in raw_parameters(self.module)]

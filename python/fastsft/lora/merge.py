@@ -28,25 +28,35 @@ def merge_adapter(
     tensor of the base is in memory at a time. ValueError for an adapter that does not fit the base, and as
     convert_model.
     """
-    opened = AdapterDirectory(adapter)
-    source = _base_directory(opened, base)
-    config = CausalLM.from_pretrained(str(source)).config
-    targets = resolve(opened.settings, config)
-    opened.check(targets)
-    _check_head(opened, targets, bool(config.get("tie_word_embeddings")))
-    merged = MergedValues(opened, targets)
-    own = (opened.directory / "tokenizer_config.json").is_file()
-    tokenizer = opened.directory if own else source
-    return convert_model(source, Path(target), dtype, max_shard_size, merged.merged, tokenizer)
+    merged = MergedModel.open(adapter, base)
+    return convert_model(
+        merged.source, Path(target), dtype, max_shard_size, merged.merged, merged.tokenizer_directory
+    )
 
 
-class MergedValues:
-    """Tensors of the base model with the adapter in them."""
+class MergedModel:
+    """The base model of the directory `source` with the adapter in its tensors."""
 
-    def __init__(self, adapter: AdapterDirectory, targets: Targets) -> None:
-        self._adapter = adapter
+    def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
+        config = CausalLM.from_pretrained(str(source)).config
+        targets = resolve(adapter.settings, config)
+        adapter.check(targets)
+        _check_head(adapter, targets, bool(config.get("tie_word_embeddings")))
+        self.source, self._adapter = source, adapter
         self._adapters = {f"{each.module}.weight": each for each in targets.adapters}
         self._whole = {*targets.trained, *adapter.replaced(targets)}
+
+    @classmethod
+    def open(cls, adapter: str | Path, base: str | Path | None = None) -> MergedModel:
+        """`adapter` and `base` as of merge_adapter. ValueError where they do not fit together."""
+        opened = AdapterDirectory(adapter)
+        return cls(opened, _base_directory(opened, base))
+
+    @property
+    def tokenizer_directory(self) -> Path:
+        """The adapter's directory where it has a tokenizer, else the base's."""
+        own = (self._adapter.directory / "tokenizer_config.json").is_file()
+        return self._adapter.directory if own else self.source
 
     def merged(self, name: str, value: Any) -> Any:
         """The tensor `name` of the base, `value`, as it is in the merged model: float32 where it changes.

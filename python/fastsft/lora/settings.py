@@ -126,6 +126,10 @@ class LoraSettings:
             "use_dora": False,
         }
 
+    def of_base(self, base_model: str) -> LoraSettings:
+        """The same, naming the model that is adapted."""
+        return dataclasses.replace(self, base_model=base_model)
+
     def scale(self, rank: int, alpha: float) -> float:
         """The factor of an adapter's product: alpha / r, with rsLoRA alpha / sqrt(r)."""
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank

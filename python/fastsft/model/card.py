@@ -24,7 +24,9 @@ def write_model_card(trainer: Any, directory: Path) -> None:
     if os.path.lexists(target) and not _is_ours(target, mark):
         return
     source = _hub_name(trainer)
-    data = ModelCardData(library_name="transformers", tags=["fastsft", "trainer"], base_model=source)
+    is_adapter = trainer.model.adapter_facts() is not None
+    library, tags = ("peft", ["lora"]) if is_adapter else ("transformers", [])
+    data = ModelCardData(library_name=library, tags=["fastsft", "trainer", *tags], base_model=source)
     args = trainer.args
     lines = [
         "---", data.to_yaml(), "---", "", f"# {directory.absolute().name}", "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,10 +13,12 @@ from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
 from fastsft.model.config import has_safetensors, read_generation_config
 from fastsft.model.sampling import Sampling
+from fastsft.model.stored_weights import StoredWeights
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
 from fastsft.tokenizer.tokenizer import Tokenizer
 
+Change = Callable[[str, torch.Tensor], torch.Tensor]
 _INCOMPLETE = "\ufffd"  # an incomplete character decodes to it
 _DEFAULT_POSITIONS = 2048
 
@@ -79,7 +81,8 @@ class ChatModel:
 
     max_positions: tokens of prompt and reply together; by default those of config.json. template: a named
     chat template; by default the model's own, or vicuna_v1.1 for one without. dtype: "float32" or "bfloat16";
-    "auto" is float32 on a CPU and bfloat16 on a GPU. ValueError for files that do not fit together.
+    "auto" is float32 on a CPU and bfloat16 on a GPU. tokenizer: its directory, by default the model's.
+    change: makes another value of a tensor, by its name. ValueError for files that do not fit together.
     """
 
     def __init__(
@@ -90,19 +93,21 @@ class ChatModel:
         template: str | None = None,
         device: str = "cpu",
         dtype: str = "auto",
+        tokenizer: str | Path | None = None,
+        change: Change | None = None,
     ) -> None:
         path = file_inside(directory, "config.json")
         if path is None:
             adapter = file_inside(directory, "adapter_config.json") is not None
-            way = "; it has a LoRA adapter: write the whole model with fastsft merge" if adapter else ""
+            way = "; it has a LoRA adapter, which fastsft.lora.chat.open_chat_model opens" if adapter else ""
             raise ValueError(f"{directory}: expected a model directory, found no config.json{way}")
         if not has_safetensors(Path(directory)):
             raise ValueError(f"{directory}: expected weights in safetensors, found none")
-        self.tokenizer = Tokenizer.from_pretrained(str(directory))
+        self.tokenizer = Tokenizer.from_pretrained(str(tokenizer or directory))
         self.prompts = Prompts(self.tokenizer, template)
         width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
         decoder = _C.TextDecoder(read_text(path), dtype=width, device=device)
-        for note in decoder.load(str(directory)):
+        for note in _fill(decoder, directory, change):
             warn_once(note)
         self.max_positions = max_positions or _positions(directory)
         self._continuation = Continuation(decoder)
@@ -149,6 +154,19 @@ class ChatModel:
         text = self.tokenizer.decode(ids).lstrip()
         if len(text) > len(said):
             yield text[len(said) :]
+
+
+def _fill(decoder: Any, directory: str | Path, change: Change | None) -> list[str]:
+    """The weights of `directory` into the decoder, one at a time; what a user should know."""
+    if change is None:
+        return list(decoder.load(str(directory)))
+    loader, weights = decoder.loader(), StoredWeights(directory)
+    if weights.problems:
+        raise ValueError(weights.problems[0])
+    for name, entry in weights.tensors.items():
+        loader.set(name, change(name, weights.read(name)).contiguous(), str(entry.file))
+    loader.finish(str(directory))
+    return []
 
 
 def _positions(directory: str | Path) -> int:

@@ -23,8 +23,11 @@ _TOKENS_OF_A_MICRO_BATCH = {"cpu": 32, "cuda": 256}
 _USUAL_GPU = "H100"  # whose proportions count where the GPU is not known
 _GATHERED = 4  # times as much where every micro-batch gathers weights and reduces gradients
 # Where everything fits, activations up to this share of parameters, gradients and optimizer state are worth
-# the time that recomputing them would take (docs/decisions.md).
+# the time that recomputing them would take; with adapters, whose state is small, of the memory that is there
+# (docs/decisions.md).
 _WORTH_KEEPING = 0.25
+# A step that trains adapters has no weight gradients of the model: recomputing is more of it.
+_MORE_OF_ADAPTERS = 1.5
 
 WorkloadOf = Callable[[int], Workload]
 
@@ -78,8 +81,9 @@ def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) 
     """The fastest plan that fits into `room`.
 
     On a GPU that alone counts. On a CPU, whose memory others use, it chooses the budget; under it the first
-    policy that keeps activations below a quarter of the state is taken, else the last one before `block` that
-    fits, else `block`. ValueError names what would fit when nothing does.
+    policy that keeps activations below a quarter of the state is taken (of the room, where adapters are
+    trained), else the last one before `block` that fits, else `block`. ValueError names what would fit when
+    nothing does.
     """
     plans = [
         plan_memory(setting, policy, budget, work)
@@ -93,7 +97,7 @@ def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) 
     fastest = min(fitting, key=_step_time)
     if setting.device == "cuda":
         return fastest
-    return _preferred([plan for plan in fitting if plan.token_budget == fastest.token_budget])
+    return _preferred([plan for plan in fitting if plan.token_budget == fastest.token_budget], room)
 
 
 def _step_time(plan: MemoryPlan) -> float:
@@ -104,11 +108,16 @@ def _step_time(plan: MemoryPlan) -> float:
         return 1 / predict(plan, gpu).tokens_per_second
     fixed = _TOKENS_OF_A_MICRO_BATCH[plan.setting.device] / max(plan.work.tokens, 1)
     fixed *= _GATHERED if plan.setting.world_size > 1 else 1
-    return 1 + _COMPUTED_AGAIN[plan.recompute] + fixed
+    again = _COMPUTED_AGAIN[plan.recompute] * (_MORE_OF_ADAPTERS if plan.setting.adapters else 1)
+    return 1 + again + fixed
 
 
-def _preferred(fitting: list[MemoryPlan]) -> MemoryPlan:
-    small = [plan for plan in fitting if plan.parts["activations"] <= _WORTH_KEEPING * plan.state]
+def _preferred(fitting: list[MemoryPlan], room: Room) -> MemoryPlan:
+    def is_worth_keeping(plan: MemoryPlan) -> bool:
+        of = room.device if plan.setting.adapters else plan.state
+        return plan.parts["activations"] <= _WORTH_KEEPING * of
+
+    small = [plan for plan in fitting if is_worth_keeping(plan)]
     quick = [plan for plan in fitting if plan.recompute != "block"]
     if small and small[0].recompute != "block":
         return small[0]

@@ -17,7 +17,7 @@ from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.finished_run import forget_end
 from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.data.collators import only_stacks
-from fastsft.lora.given_model import as_trained_model
+from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.run_lock import run_lock
@@ -77,7 +77,8 @@ class Trainer(
 
     model: a directory, fastsft.model.CausalLM, a Llama-family model of transformers, or a PeftModel of
     one with LoRA; the last two have the trained weights when `train` returns (model/loaded_model.py,
-    lora/given_model.py). args: fastsft's TrainingArguments or transformers'.
+    lora/given_model.py). peft_config: a LoraConfig, of adapters that `model` gets; it may be `model` itself
+    where it names its base (lora/trained_model.py). args: fastsft's TrainingArguments or transformers'.
     The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
     the final rows, each alone, once (collators.py). tokenizer or processing_class: saved with the weights.
     compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
@@ -103,6 +104,7 @@ class Trainer(
         preprocess_logits_for_metrics: Preprocess | None = None,
         *,
         tokenizer: Any = None,
+        peft_config: Any = None,
     ) -> None:
         check_own_step(
             self, model_init=model_init, compute_loss_func=compute_loss_func,
@@ -122,7 +124,7 @@ class Trainer(
         self._data_collator, self.compute_metrics = data_collator, compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self._check_libraries("", training=train_dataset is not None)
-        self._model = as_trained_model(model)
+        self._model = as_trained_model(model, peft_config, args.seed)
         check_before_training(self.model, args, eval_dataset)
         self.model.check_as_given("Trainer", train_dataset is not None)
         use_device(str(args.device), args.tf32, args.full_determinism)

@@ -20,6 +20,7 @@ class Subject:
     shapes: list[tuple[str, list[int]]] = field(default_factory=list)
     weights: StoredWeights | None = None
     tokenizer: Any = None
+    adapter: Any = None
 
     def need(self, name: str, what: str) -> Any:
         """The attribute `name`; NotCheckedError when an earlier check could not make it."""
@@ -27,6 +28,13 @@ class Subject:
         if value is None:
             raise NotCheckedError(f"needs {what}")
         return value
+
+    @property
+    def is_adapter(self) -> bool:
+        """True for a LoRA adapter, which has no model next to it."""
+        return not os.path.lexists(self.directory / "config.json") and os.path.lexists(
+            self.directory / "adapter_config.json"
+        )
 
     @property
     def is_checkpoint(self) -> bool:

@@ -1,0 +1,74 @@
+"""The model of a Trainer: one that is given, or one with the adapters of a LoraConfig (`peft_config`)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.given_model import GivenPeftModel
+from fastsft.lora.peft_modules import is_peft_model
+from fastsft.lora.settings import LoraSettings
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.loaded_model import as_model
+
+
+def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42) -> Any:
+    """`model` as a Trainer trains it.
+
+    model: a PeftModel, with its adapters; a LoraConfig, with the base model that it names; others as
+    `as_model`. peft_config: a LoraConfig, of the adapters that `model` gets: peft itself wraps a model of
+    transformers; those of a directory are drawn from `seed`. ValueError for both at once, and for a
+    LoraConfig that fastsft does not compute.
+    """
+    if _is_config(model):
+        return _of_config_alone(model, peft_config, seed)
+    if peft_config is None:
+        return GivenPeftModel(model) if is_peft_model(model) else as_model(model)
+    if not _is_config(peft_config):
+        raise ValueError(
+            f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}"
+        )
+    if is_peft_model(model) or isinstance(model, AdaptedModel):
+        raise ValueError(
+            "Trainer(peft_config=): the model has adapters already; give the model alone, or its base model "
+            "with peft_config"
+        )
+    settings = _settings(peft_config, "Trainer(peft_config=)")
+    if hasattr(model, "named_parameters") and not hasattr(model, "build"):
+        from peft import get_peft_model
+
+        return GivenPeftModel(get_peft_model(model, peft_config))
+    return _with_adapters(as_model(model), settings, seed)
+
+
+def _is_config(value: Any) -> bool:
+    """True for an object of peft's own configuration classes; imports nothing."""
+    peft = sys.modules.get("peft")
+    return peft is not None and isinstance(value, peft.PeftConfig)
+
+
+def _settings(config: Any, where: str) -> LoraSettings:
+    return LoraSettings.from_config(config.to_dict(), where)
+
+
+def _of_config_alone(config: Any, peft_config: Any, seed: int) -> AdaptedModel:
+    settings = _settings(config, "Trainer(model=LoraConfig)")
+    if peft_config is not None or settings.base_model is None:
+        got = "peft_config as well" if peft_config is not None else "none"
+        raise ValueError(
+            "Trainer(model=LoraConfig): expected the base model in its base_model_name_or_path, got "
+            f"{got}; give Trainer(model=<directory or model>, peft_config=LoraConfig(...))"
+        )
+    return _with_adapters(as_model(settings.base_model), settings, seed)
+
+
+def _with_adapters(model: Any, settings: LoraSettings, seed: int) -> AdaptedModel:
+    if not isinstance(model, CausalLM) or model.engine is not None:
+        raise ValueError(
+            "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "
+            f"fastsft.CausalLM or a model of transformers, got {type(model).__name__}"
+        )
+    if settings.base_model is None:
+        settings = settings.of_base(str(model.source_directory))
+    return AdaptedModel(model, settings, seed=seed)
