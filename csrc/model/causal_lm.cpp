@@ -40,6 +40,14 @@ CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device d
   }
 }
 
+int64_t CausalLM::smallest_window() const {
+  int64_t smallest = 0;
+  for (const int64_t window : config_.windows) {
+    if (window > 0) smallest = smallest == 0 ? window : std::min(smallest, window);
+  }
+  return smallest;
+}
+
 BlockContext CausalLM::context(const Batch& batch) {
   return {.config = config_,
           .batch = batch,

@@ -14,7 +14,7 @@
 #include "core/watchdog.h"
 #include "data/batch_upload.h"
 #include "data/token_dataset.h"
-#include "model/causal_lm.h"
+#include "model/model.h"
 #include "optim/optimizer.h"
 #include "shard/rank_groups.h"
 #include "shard/strategy.h"
@@ -79,7 +79,9 @@ struct StepShape {
 // threads.
 class Engine {
  public:
-  Engine(const std::string& config_json, const EngineOptions& options);
+  // Of the native model of `config_json`, or of `model`, which it is the configuration of.
+  Engine(const std::string& config_json, const EngineOptions& options,
+         std::unique_ptr<Model> model = nullptr);
 
   // Makes all memory of training for micro-batches of up to `micro_batch` and steps of up to `step`
   // on this rank: steps within them allocate nothing but what collectives clone. Local.
@@ -120,8 +122,8 @@ class Engine {
 
   const std::string& config_json() const { return config_json_; }
   at::Device device() const { return options_.device; }
-  const ModelConfig& config() const { return model_.config(); }
-  const std::vector<ParamUnit>& units() const { return model_.layout().units(); }
+  int64_t vocab_size() const { return model_->vocab_size(); }
+  const std::vector<ParamUnit>& units() const { return model_->units(); }
   // All ranks.
   Communicator& communicator() { return groups_.all(); }
   Strategy& strategy() { return *strategy_; }
@@ -169,10 +171,11 @@ class Engine {
   EngineOptions options_;
   Watchdog watchdog_;  // before the communicators, which use it
   RankGroups groups_;
-  CausalLM model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<Strategy> strategy_;
-  EmbeddingNoise noise_;  // of the current step
-  at::Tensor control_;    // ops/clip_control/control_slots.h
+  EmbeddingNoise noise_;   // of the current step
+  int64_t draw_seed_ = 0;  // likewise
+  at::Tensor control_;     // ops/clip_control/control_slots.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device

@@ -116,7 +116,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         meet_and_agree(args, model_args, data_args, files)
         join(args.ddp_timeout, str(args.device))
 
-    model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir)
+    model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir, engine=args.engine)
     check_directory(model, trusts_code=bool(getattr(model_args, "trust_remote_code", False)))
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):

@@ -11,7 +11,7 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.config import check_config_types, read_generation_config, source_dtype
-from fastsft.model.family import check_family, refuse_default
+from fastsft.model.family import check_family, is_native, refuse_default
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
@@ -161,14 +161,28 @@ class CausalLM:
 
     @classmethod
     def from_pretrained(
-        cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
+        cls,
+        model_name_or_path: str,
+        *,
+        config: ModelConfig | None = None,
+        cache_dir: str | None = None,
+        engine: str = "native",
     ) -> CausalLM:
-        """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
-        refuse_default(model_name_or_path)
+        """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON.
+
+        engine: native, generic, or auto: native for the families that it knows.
+        """
+        if engine == "native":
+            refuse_default(model_name_or_path)
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = _config_of(directory)
-        check_family(config, directory)
+        if engine == "generic" or (engine == "auto" and not is_native(config)):
+            from fastsft.model.generic.causal_lm import GenericCausalLM
+
+            cls = GenericCausalLM
+        else:
+            check_family(config, directory)
         model = cls(directory, config)
         model.generation_settings()  # what is wrong with them is told before training, and read once
         return model
@@ -233,6 +247,11 @@ class CausalLM:
             "model of transformers that was given to the Trainer has the trained weights after train()"
         )
 
+    @property
+    def engine_kind(self) -> str:
+        """native or generic: what computes its forward and backward."""
+        return "native"
+
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""
         return {**self.config, "pad_token_id": self._padding_idx}
@@ -248,11 +267,9 @@ class CausalLM:
         options = self._engine_options(args, groups, recompute)
         if self.engine is not None and self.engine.step_count == 0 and options == self._options:
             return self.engine
-        from fastsft import _C
-
-        warn_of_other_layer_class(str(self.config.get("model_type")), args.fsdp_transformer_layer_cls_to_wrap)
+        self._check_layer_class(args.fsdp_transformer_layer_cls_to_wrap)
         trained = self._take_weights()
-        self.engine = _C.Engine(json.dumps(self.engine_config()), **options["engine"])
+        self.engine = self._new_engine(options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
         self.weights_dtype()
         if trained is None:
@@ -262,6 +279,14 @@ class CausalLM:
                 self.engine.set_parameter(name, value)
             self.engine.publish()
         return self.engine
+
+    def _new_engine(self, options: dict[str, Any]) -> Any:
+        from fastsft import _C
+
+        return _C.Engine(json.dumps(self.engine_config()), **options)
+
+    def _check_layer_class(self, named: str | None) -> None:
+        warn_of_other_layer_class(str(self.config.get("model_type")), named)
 
     def load_weights(self, engine: Any) -> None:
         """Fill the engine with the weights that training starts from; collective."""

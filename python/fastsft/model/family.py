@@ -11,6 +11,13 @@ from fastsft.runtime.terminal_text import one_line
 _DEFAULT = "facebook/opt-125m"  # of FastChat's ModelArguments
 
 
+def is_native(config: Mapping[str, Any]) -> bool:
+    """True for a model_type that the native engine computes."""
+    from fastsft import _C
+
+    return config.get("model_type") in _C.model_families()
+
+
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
     """ValueError with the path and the way out for a model_type that fastsft does not train."""
     from fastsft import _C

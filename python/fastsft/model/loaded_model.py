@@ -22,10 +22,13 @@ from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
 
-def as_model(model: Any) -> Any:
-    """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers."""
+def as_model(model: Any, engine: str = "native") -> Any:
+    """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers.
+
+    engine: for a directory (`CausalLM.from_pretrained`).
+    """
     if isinstance(model, str | Path):
-        return CausalLM.from_pretrained(str(model))
+        return CausalLM.from_pretrained(str(model), engine=engine)
     if hasattr(model, "_orig_mod"):
         warn_once("torch.compile of the model has no effect: the engine is compiled")
         refuse(list(hooks_of(model)), "Trainer")

@@ -56,7 +56,10 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all."""
+    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
+
+    called: what is known of a model that is not native, else None.
+    """
 
     config_json: str
     state: _C.StateOptions = field(default_factory=default_state_options)
@@ -64,6 +67,11 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
+    called: Any = None
+
+    def with_called(self, sizes: Any) -> Setting:
+        """Of a called model: sizes has `layout` (_C.CalledModel) and `parts` (model/generic/memory.py)."""
+        return replace(self, called=sizes)
 
     def with_state(self, **changes: Any) -> Setting:
         """The same with other state options."""
@@ -103,7 +111,7 @@ class MemoryPlan:
         Where they are not there, training waits for saves instead (checkpoint/saver.py).
         """
         setting, dtype = self.setting, self.setting.state.optim_dtype
-        alone = Setting(setting.config_json).with_state(optim_dtype=dtype)
+        alone = Setting(setting.config_json, called=setting.called).with_state(optim_dtype=dtype)
         width = 4 if dtype == "float32" else 2
         elements = plan_memory(alone, "none", 0, Workload()).parts["optimizer"] // (2 * width)
         return int(elements * (4 + 2 * width)) // setting.world_size
@@ -122,8 +130,12 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         **work.shapes(),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
+        model=None if setting.called is None else setting.called.layout,
     )
-    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside, plan.host, work)
+    parts = dict(plan.parts)
+    if setting.called is not None:
+        parts.update(setting.called.parts(recompute, work.tokens, work.labels, work.longest))
+    return MemoryPlan(setting, recompute, token_budget, parts, plan.outside, plan.host, work)
 
 
 WorkloadOf = Callable[[int], Workload]

@@ -1,0 +1,47 @@
+"""A micro-batch without padding as right-padded rows, which every architecture takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """input_ids and attention_mask [rows, width]; places: of each token of the batch in the flat rows."""
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    places: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: Any) -> PaddedBatch:
+        """At least one row of two tokens: ranks without rows compute it without labels."""
+        ids, ends = batch.input_ids, batch.cu_seqlens.to(torch.int64)
+        lengths = ends[1:] - ends[:-1]
+        rows, width = max(len(lengths), 1), max(int(batch.max_seqlen), 2)
+        row = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)
+        within = torch.arange(len(ids), device=ids.device) - ends[:-1][row]
+        _check_positions(batch, within)
+        places = row * width + within
+        padded = ids.new_zeros(rows * width)
+        mask = ids.new_zeros(rows * width)
+        padded[places] = ids
+        mask[places] = batch.is_key.to(mask.dtype) if batch.is_key.numel() else 1
+        if not len(ids):
+            mask.fill_(1)
+        return cls(padded.view(rows, width), mask.view(rows, width), places)
+
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """Arguments of the model."""
+        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+
+
+def _check_positions(batch: Any, within: torch.Tensor) -> None:
+    if not torch.equal(batch.positions.to(torch.int64), within):
+        raise ValueError(
+            "position_ids: expected those of each row to be 0, 1, 2, ... with the generic engine, which leaves "
+            "positions to the model; leave the column out"
+        )
