@@ -15,6 +15,7 @@ void bind_data_labels(pybind11::module_& module);
 void bind_data_formats(pybind11::module_& module);
 void bind_data_survey(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
+void bind_model_adapters(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
 void bind_model_called(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);

@@ -82,7 +82,7 @@ void bind_checkpoint(py::module_& module) {
   py::class_<ModelLoader>(module, "WeightLoader",
                           "Fills the masters of this rank from whole tensors; not collective.")
       .def(py::init([](Engine& engine) {
-             return std::make_unique<ModelLoader>(engine.strategy().states());
+             return std::make_unique<ModelLoader>(engine.strategy().all_states());
            }),
            "engine"_a, py::keep_alive<1, 2>())
       .def("set", &set_tensor, "name"_a, "tensor"_a, "where"_a, Unlocked(),

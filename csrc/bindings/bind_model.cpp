@@ -20,8 +20,16 @@ std::map<std::string, std::string> model_families() {
   return prefixes;
 }
 
-int64_t count_parameters(const std::string& config_json) {
-  return DecoderLayout(parse_model_config(config_json)).num_parameters();
+DecoderLayout layout_of(const std::string& config_json, const AdapterOptions& adapters) {
+  return DecoderLayout(parse_model_config(config_json), adapters);
+}
+
+int64_t count_parameters(const std::string& config_json, const AdapterOptions& adapters) {
+  return layout_of(config_json, adapters).num_parameters();
+}
+
+int64_t count_trained_parameters(const std::string& config_json, const AdapterOptions& adapters) {
+  return layout_of(config_json, adapters).num_trained_parameters();
 }
 
 std::vector<NamedShape> parameter_shapes(const std::string& config_json) {
@@ -37,8 +45,8 @@ using NamedPlace = std::tuple<std::string, std::vector<int64_t>, int64_t>;
 using Unit = std::tuple<std::string, std::string, int64_t, std::vector<NamedPlace>>;
 
 // Of each unit its name, hash, elements, and the tensors in it with shape and first element.
-std::vector<Unit> unit_layouts(const std::string& config_json) {
-  const DecoderLayout layout(parse_model_config(config_json));
+std::vector<Unit> unit_layouts(const std::string& config_json, const AdapterOptions& adapters) {
+  const DecoderLayout layout = layout_of(config_json, adapters);
   std::vector<Unit> units;
   for (const auto& unit : layout.units()) {
     std::vector<NamedPlace> places;
@@ -53,16 +61,21 @@ std::vector<Unit> unit_layouts(const std::string& config_json) {
 void bind_model(py::module_& module) {
   module.def("model_families", &model_families, py::call_guard<py::gil_scoped_release>(),
              "model_type to the prefix of transformers' class names.");
-  module.def("count_parameters", &count_parameters, py::arg("config_json"),
+  module.def("count_parameters", &count_parameters, py::arg("config_json"), py::kw_only(),
+             py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
              py::call_guard<py::gil_scoped_release>(),
              "ValueError for a configuration that the engine does not compute.");
+  module.def("count_trained_parameters", &count_trained_parameters, py::arg("config_json"),
+             py::kw_only(), py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
+             py::call_guard<py::gil_scoped_release>(), "Those of them that are trained.");
   module.def("parameter_shapes", &parameter_shapes, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>(),
              "(name, shape) in the order of the units. ValueError as count_parameters.");
   module.def(
-      "unit_layouts", &unit_layouts, py::arg("config_json"),
+      "unit_layouts", &unit_layouts, py::arg("config_json"), py::kw_only(),
+      py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
       py::call_guard<py::gil_scoped_release>(),
-      "Units of the model with the places of their tensors. ValueError as count_parameters.");
+      "Units of what is trained with the places of their tensors. ValueError as count_parameters.");
 }
 
 }  // namespace fastsft::bindings

@@ -48,7 +48,8 @@ void bind_model_decoder(py::module_& module) {
       .def(
           "load",
           [](TextDecoder& self, const std::string& directory) {
-            return read_model(self.states(), directory);
+            const auto states = self.states();
+            return read_model({states.begin(), states.end()}, directory);
           },
           "directory"_a, Unlocked(),
           "Read the safetensors weights of a model directory, on this rank alone. Returns\n"

@@ -66,10 +66,10 @@ double loss(Engine& self, const TokenDataset& dataset, const Rows& rows, const W
 }
 
 auto gradients(Engine& self, const TokenDataset& dataset, const Rows& rows, const Weights& weights,
-               double label_smoothing, bool find_packed) {
+               double label_smoothing, bool find_packed, std::optional<int64_t> dropout_seed) {
   const MicroBatch micro_batch{view(rows), view(weights)};
   const py::gil_scoped_release released;
-  return self.gradients(dataset, micro_batch, {label_smoothing, find_packed});
+  return self.gradients(dataset, micro_batch, {label_smoothing, find_packed, dropout_seed});
 }
 
 at::Tensor row_logits(Engine& self, const TokenDataset& dataset, const Rows& rows,
@@ -87,8 +87,20 @@ at::Tensor logits(Engine& self, const Rows& input_ids, const Rows& lengths) {
 
 std::map<std::string, std::vector<int64_t>> engine_shapes(const Engine& self) {
   std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto* units : {&self.units(), &self.frozen_units()}) {
+    for (const auto& unit : *units) {
+      for (const auto& slot : unit.slots()) shapes[slot.name] = slot.shape;
+    }
+  }
+  return shapes;
+}
+
+std::map<std::string, std::vector<int64_t>> trained_shapes(const Engine& self) {
+  std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& unit : self.units()) {
-    for (const auto& slot : unit.slots()) shapes[slot.name] = slot.shape;
+    for (const auto& slot : unit.slots()) {
+      if (!slot.held) shapes[slot.name] = slot.shape;
+    }
   }
   return shapes;
 }
@@ -154,15 +166,16 @@ void define_construction(EngineClass& engine) {
   engine
       .def(
           py::init([](const std::string& config_json, const StateOptions& state,
-                      const std::string& device, const std::string& recompute,
-                      const std::string& gather_group, const std::string& reduce_group,
-                      int64_t num_threads, int64_t max_positions,
+                      const AdapterOptions& adapters, const std::string& device,
+                      const std::string& recompute, const std::string& gather_group,
+                      const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
                       std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
                       const std::string& node_gather_group, const std::string& node_reduce_group,
                       const std::string& across_group, bool blocking,
                       const PythonModelMaker* model) {
             return make_engine(config_json, device,
                                {.state = state,
+                                .adapters = adapters,
                                 .recompute = recompute,
                                 .groups = {gather_group, reduce_group, node_gather_group,
                                            node_reduce_group, across_group},
@@ -175,15 +188,17 @@ void define_construction(EngineClass& engine) {
                                model);
           }),
           py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"),
-          py::kw_only(), py::arg("device") = "cpu", py::arg("recompute") = "selective",
+          py::kw_only(), py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
+          py::arg("device") = "cpu", py::arg("recompute") = "selective",
           py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
           py::arg("max_positions") = 0, py::arg("results_behind") = py::none(),
           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0,
           py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
           py::arg("across_group") = "", py::arg("blocking") = false, py::arg("model") = py::none(),
-          "config_json: of a Hugging Face directory. Groups: names of c10d's; empty: one rank, or\n"
-          "one node. model: computes in place of the native model of config_json. ValueError for "
-          "what the model or the options do not allow.")
+          "config_json: of a Hugging Face directory. adapters: what is trained; empty: "
+          "everything.\n"
+          "Groups: names of c10d's; empty: one rank, or one node. model: computes in place of the\n"
+          "native one of config_json. ValueError for what the model or the options do not allow.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");
@@ -197,7 +212,7 @@ void define_steps(EngineClass& engine) {
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing,
              int64_t rounding_seed, double loss_limit, bool replay, double noise,
-             int64_t noise_seed, bool find_packed) {
+             int64_t noise_seed, bool find_packed, int64_t dropout_seed) {
             const StepOptions options{
                 {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
                 max_grad_norm,
@@ -205,7 +220,8 @@ void define_steps(EngineClass& engine) {
                 loss_limit,
                 replay,
                 {noise, static_cast<uint64_t>(noise_seed)},
-                find_packed};
+                find_packed,
+                dropout_seed};
             with_micro_batches(micro_batches, weights,
                                [&](auto batches) { self.begin_step(dataset, batches, options); });
           },
@@ -215,7 +231,7 @@ void define_steps(EngineClass& engine) {
           py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
           py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
           py::arg("replay") = false, py::arg("noise") = 0.0, py::arg("noise_seed") = 0,
-          py::arg("find_packed") = false,
+          py::arg("find_packed") = false, py::arg("dropout_seed") = 0,
           "Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, "
           "an\n"
           "empty one allowed; weights: float64 arrays that multiply the rows' token losses. "
@@ -246,7 +262,9 @@ void define_forward(EngineClass& engine) {
            "This rank's sum of weight * cross entropy, without gradients; collective.")
       .def("gradients", &gradients, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
            py::kw_only(), py::arg("label_smoothing") = 0.0, py::arg("find_packed") = false,
-           "(loss, float32 gradients by name), summed over ranks, without an update; collective.")
+           py::arg("dropout_seed") = py::none(),
+           "(loss, float32 gradients by name), summed over ranks, without an update; collective.\n"
+           "dropout_seed: of the adapters' dropout, None: without it.")
       .def("logits", &logits, py::arg("input_ids"), py::arg("lengths"),
            "[tokens, vocab_size] float32 on the CPU. lengths add up to the number of ids. "
            "Collective.")
@@ -258,6 +276,8 @@ void define_parameters(EngineClass& engine) {
   engine
       .def("named_parameters", &Engine::named_parameters, py::call_guard<py::gil_scoped_release>(),
            "float32 copies on the CPU, whole, by name; collective.")
+      .def("trained_parameters", &Engine::trained_parameters,
+           py::call_guard<py::gil_scoped_release>(), "The same of what is trained.")
       .def(
           "set_parameter", &Engine::set_parameter, py::arg("name"), py::arg("value"),
           py::call_guard<py::gil_scoped_release>(),
@@ -267,7 +287,11 @@ void define_parameters(EngineClass& engine) {
            "What is computed with follows the masters; collective.")
       .def("memory", &Engine::memory, "Bytes that this rank holds now, by what they are for.")
       .def_property_readonly("parameter_shapes", &engine_shapes)
-      .def_property_readonly("num_parameters", &Engine::num_parameters)
+      .def_property_readonly("trained_shapes", &trained_shapes,
+                             "As parameter_shapes, of what is trained.")
+      .def_property_readonly("adapters", &Engine::adapters)
+      .def_property_readonly("num_parameters", &Engine::num_parameters, "With adapters.")
+      .def_property_readonly("num_trained_parameters", &Engine::num_trained_parameters)
       .def_property_readonly("num_non_embedding_parameters", &Engine::num_non_embedding_parameters)
       .def_property_readonly("unit_names", &unit_names)
       .def_property_readonly("unit_hashes", &unit_hashes,

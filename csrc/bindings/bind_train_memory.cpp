@@ -46,11 +46,12 @@ void bind_train_memory(py::module_& module) {
       .def_readonly("host", &MemoryPlan::host, "page-locked, with a GPU");
   module.def(
       "plan_memory",
-      [](const std::string& config_json, const StateOptions& state, const std::string& recompute,
-         int world_size, int node_size, const Shape& micro_batch, const Shape& step,
-         int64_t threads, bool on_cpu, const PythonModelMaker* model) {
+      [](const std::string& config_json, const StateOptions& state, const AdapterOptions& adapters,
+         const std::string& recompute, int world_size, int node_size, const Shape& micro_batch,
+         const Shape& step, int64_t threads, bool on_cpu, const PythonModelMaker* model) {
         return plan(config_json,
                     {.state = state,
+                     .adapters = adapters,
                      .recompute = recompute,
                      .world_size = world_size,
                      .node_size = node_size,
@@ -59,6 +60,7 @@ void bind_train_memory(py::module_& module) {
                     micro_batch, step, model);
       },
       py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"), py::kw_only(),
+      py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
       py::arg("recompute") = "selective", py::arg("world_size") = 1, py::arg("node_size") = 0,
       py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1,
       py::arg("on_cpu") = true, py::arg("model") = py::none(),

@@ -34,9 +34,9 @@ std::span<const std::byte> bytes_of(const OpenFiles& readers, const std::string&
 
 }  // namespace
 
-std::vector<std::string> read_model(std::span<UnitState> units, const std::string& directory) {
+std::vector<std::string> read_model(std::vector<UnitState> units, const std::string& directory) {
   const OpenFiles readers = open_files(directory);
-  ModelLoader loader(units);
+  ModelLoader loader(std::move(units));
   for (const auto& reader : readers) {
     for (const auto& tensor : reader->tensors()) {
       loader.set(tensor.name, tensor.dtype, tensor.shape, reader->bytes(tensor).data(),
@@ -58,7 +58,7 @@ std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory) {
   std::vector<std::string> notes;
   Agreement agreement;
-  agreement.attempt([&] { notes = read_model(strategy.states(), directory); });
+  agreement.attempt([&] { notes = read_model(strategy.all_states(), directory); });
   agreement.settle(all, strategy.device(), "loading the model " + directory);
   return notes;
 }

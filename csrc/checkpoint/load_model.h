@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -11,10 +10,10 @@ namespace fastsft {
 
 // Collective: reads the safetensors weights of a Hugging Face directory into the master weights.
 // Files are mapped, and each rank touches only the bytes of its own ranges. All ranks throw when
-// one fails. Returns sentences that the user should see, such as a head that a tied model ignores.
+// one fails. Adapters stay as they are. Returns sentences that the user should see, such as a head that a tied model ignores.
 std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory);
 // The same into `units`, on this rank alone.
-std::vector<std::string> read_model(std::span<UnitState> units, const std::string& directory);
+std::vector<std::string> read_model(std::vector<UnitState> units, const std::string& directory);
 
 }  // namespace fastsft

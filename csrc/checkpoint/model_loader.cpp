@@ -31,8 +31,10 @@ bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_em
 
 }  // namespace
 
-ModelLoader::ModelLoader(std::span<UnitState> units) : units_(units) {
-  for (const auto& place : state_dict_order(units)) places_.emplace(place.slot->name, place);
+ModelLoader::ModelLoader(std::vector<UnitState> units) : units_(std::move(units)) {
+  for (const auto& place : state_dict_order(units_)) {
+    if (!place.slot->adapter) places_.emplace(place.slot->name, place);
+  }
 }
 
 void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint64_t> shape,

@@ -16,8 +16,8 @@ namespace fastsft {
 // order; of each only the owned elements are read. No collectives.
 class ModelLoader {
  public:
-  // `units` must outlive the loader.
-  explicit ModelLoader(std::span<UnitState> units);
+  // Of adapters nothing is expected. What the units are of must outlive the loader.
+  explicit ModelLoader(std::vector<UnitState> units);
 
   // `data` holds the tensor's elements, of type `dtype`. `where` names its file in messages.
   // std::invalid_argument when the shape or the type does not fit.
@@ -31,7 +31,7 @@ class ModelLoader {
   std::vector<std::string> finish(const std::string& where) const;
 
  private:
-  std::span<UnitState> units_;
+  std::vector<UnitState> units_;
   std::map<std::string, TensorPlace> places_;
   std::set<std::string> seen_;
   std::set<std::string> unknown_;

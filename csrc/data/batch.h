@@ -13,6 +13,7 @@ struct Batch {
   at::Tensor positions;        // [tokens] int32
   at::Tensor cu_seqlens;       // [conversations + 1] int32
   at::Tensor is_key;           // [tokens] uint8, or [0] where all are keys
+  at::Tensor token_keys;       // [tokens] int32, or [0] where nobody asked for them
   at::Tensor label_positions;  // [labels] int64
   at::Tensor targets;          // [labels] int64
   at::Tensor token_weights;    // [labels] float32

@@ -5,6 +5,17 @@
 #include "core/error.h"
 
 namespace fastsft {
+namespace {
+
+// splitmix64.
+uint64_t mixed(uint64_t value) {
+  value += 0x9e3779b97f4a7c15ull;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
 
 BatchBuilder::BatchBuilder(int64_t vocab_size) : vocab_size_(vocab_size) {
   batch_.cu_seqlens.push_back(0);
@@ -45,6 +56,14 @@ void BatchBuilder::end_conversation() {
   const int64_t length = num_tokens() - batch_.cu_seqlens.back();
   batch_.cu_seqlens.push_back(static_cast<int32_t>(num_tokens()));
   batch_.max_seqlen = std::max(batch_.max_seqlen, length);
+}
+
+void BatchBuilder::key_tokens(int64_t row) {
+  const uint64_t key = mixed(static_cast<uint64_t>(row));
+  const size_t begin = batch_.token_keys.size(), end = batch_.input_ids.size();
+  for (size_t i = begin; i < end; ++i) {
+    batch_.token_keys.push_back(static_cast<int32_t>(mixed(key + (i - begin)) >> 32));
+  }
 }
 
 void BatchBuilder::add_label(int64_t position, int64_t target, double weight) {

@@ -21,6 +21,9 @@ class BatchBuilder {
   // That the logits of token `position` of the batch are compared with `target`.
   void add_label(int64_t position, int64_t target, double weight);
 
+  // That the tokens since the last call are of `row`: makes their keys.
+  void key_tokens(int64_t row);
+
   int64_t num_tokens() const { return static_cast<int64_t>(batch_.input_ids.size()); }
   HostBatch build() { return std::move(batch_); }
 

@@ -20,6 +20,7 @@ void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.positions, batch.positions);
   visit(host.cu_seqlens, batch.cu_seqlens);
   visit(host.is_key, batch.is_key);
+  visit(host.token_keys, batch.token_keys);
   visit(host.label_positions, batch.label_positions);
   visit(host.targets, batch.targets);
   visit(host.token_weights, batch.token_weights);
@@ -38,7 +39,8 @@ int64_t packed_bytes(const HostBatch& batch) {
 int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
   constexpr int64_t kArrays = 7;
   // Ids, positions and, at worst, a boundary; positions, targets and weights of labels. The byte a
-  // token of `is_key`, which few batches have, finds room in what BatchUpload takes more.
+  // token of `is_key` and the four of `token_keys`, which few batches have, find room in what
+  // BatchUpload takes more.
   return (8 + 4 + 4) * tokens + (8 + 8 + 4) * labels + batches * (kArrays * (kAlign - 1) + 4);
 }
 

@@ -116,7 +116,10 @@ HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                      std::span<const double> weights, const BatchRules& rules) {
   require(rows.size() == weights.size(), rows.size(), " rows with ", weights.size(), " weights");
   BatchBuilder builder(rules.vocab_size);
-  for (size_t i = 0; i < rows.size(); ++i) add_row(dataset, rows[i], weights[i], rules, builder);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    add_row(dataset, rows[i], weights[i], rules, builder);
+    if (rules.token_keys) builder.key_tokens(rows[i]);
+  }
   return builder.build();
 }
 

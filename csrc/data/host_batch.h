@@ -15,6 +15,8 @@ struct HostBatch {
   std::vector<int32_t> positions;        // [tokens]
   std::vector<int32_t> cu_seqlens;       // [conversations + 1]
   std::vector<uint8_t> is_key;           // [tokens], GeneralRow; empty where all are keys
+  std::vector<int32_t> token_keys;       // [tokens] if BatchRules::token_keys: random, but the same
+                                         // for a token of a row in every batch
   std::vector<int64_t> label_positions;  // [labels]: tokens whose successor is learned
   std::vector<int64_t> targets;          // [labels]: what it is learned as
   std::vector<float> token_weights;      // [labels]: what multiplies its loss
@@ -29,6 +31,7 @@ struct BatchRules {
   int64_t vocab_size = 0;
   int64_t window = 0;  // the smallest of the layers' windows, 0: none
   bool find_packed = false;
+  bool token_keys = false;
 };
 
 // `weights[i]` multiplies every token loss of conversation `rows[i]`. Conversations without a

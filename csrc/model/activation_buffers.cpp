@@ -6,18 +6,21 @@
 namespace fastsft {
 
 ActivationBuffers::ActivationBuffers(const ModelConfig& config, at::ScalarType dtype,
-                                     Recompute recompute, at::Device device)
+                                     Recompute recompute, at::Device device,
+                                     const AdapterSizes& adapters)
     : config_(config),
       dtype_(dtype),
       recompute_(recompute),
       device_(device),
+      adapters_(adapters),
       table_(table_of({}, Pass::kTraining)) {}
 
 BufferTable ActivationBuffers::table_of(const MicroBatchShape& shape, Pass pass) const {
   const BufferOptions options{.dtype = dtype_,
                               .recompute = recompute_,
                               .device = device_.type(),
-                              .threads = at::get_num_threads()};
+                              .threads = at::get_num_threads(),
+                              .adapters = adapters_};
   return {config_, options, shape, pass};
 }
 

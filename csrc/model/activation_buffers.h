@@ -15,7 +15,7 @@ namespace fastsft {
 class ActivationBuffers {
  public:
   ActivationBuffers(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
-                    at::Device device);
+                    at::Device device, const AdapterSizes& adapters = {});
 
   // Makes all memory of training for micro-batches of up to `shape`.
   void reserve(const MicroBatchShape& shape);
@@ -32,6 +32,7 @@ class ActivationBuffers {
   at::ScalarType dtype_;
   Recompute recompute_;
   at::Device device_;
+  AdapterSizes adapters_;
   BufferTable table_;
   std::array<std::vector<at::Tensor>, kNumBuffers> memory_;  // of owners
 };

@@ -24,9 +24,12 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
     add(Buffer::kRecomputed, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
   add_attention(c, options, tokens);
   add_mlp(c, options, tokens);
+  add_adapters(c, options, shape);
   add_head(c, options, shape);
   const int64_t floats =
-      options.device == at::kCPU ? plan_scratch(c, options.dtype, shape, options.threads) : 0;
+      options.device == at::kCPU
+          ? plan_scratch(c, options.dtype, shape, options.threads, options.adapters)
+          : 0;
   add(Buffer::kScratch, Lifetime::kOp, at::kFloat, {floats});
   add(Buffer::kNoise, Lifetime::kNoise, at::kFloat, {kNoiseRows, c.hidden_size});
 }
@@ -68,6 +71,28 @@ void BufferTable::add_mlp(const ModelConfig& c, const BufferOptions& options, in
     add(Buffer::kPostNorm, /*in=*/Buffer::kInputNorm, dtype, norm);
     add(Buffer::kActivated, /*in=*/Buffer::kGradQkv, dtype, activated);
   }
+}
+
+void BufferTable::add_adapters(const ModelConfig& c, const BufferOptions& options,
+                               const MicroBatchShape& shape) {
+  const AdapterSizes& sizes = options.adapters;
+  const std::array buffers = {Buffer::kQkvAdapters, Buffer::kOutputAdapters,
+                              Buffer::kGateUpAdapters, Buffer::kDownAdapters};
+  for (size_t group = 0; group < buffers.size(); ++group) {
+    if (sizes.ranks[group] == 0) continue;
+    add(buffers[group], Lifetime::kLayer, options.dtype, {shape.tokens, sizes.ranks[group]});
+  }
+  if (const int64_t rank = sizes.largest_block_rank(); rank > 0) {
+    add(Buffer::kGradAdapters, Lifetime::kBlock, options.dtype, {shape.tokens, rank});
+  }
+  if (sizes.dropout) {
+    const int64_t widest = std::max({c.hidden_size, c.query_size(), c.intermediate_size});
+    add(Buffer::kDropped, Lifetime::kBlock, options.dtype, {shape.tokens, widest});
+  }
+  const int64_t rank = sizes.rank(AdapterGroup::kHead);
+  if (rank == 0) return;
+  for (const auto buffer : {Buffer::kHeadAdapters, Buffer::kGradHeadAdapters})
+    add(buffer, Lifetime::kHead, options.dtype, {shape.labels, rank});
 }
 
 void BufferTable::add_head(const ModelConfig& c, const BufferOptions& options,

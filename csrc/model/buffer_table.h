@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/adapter_layout.h"
 #include "model/config.h"
 #include "model/op_memory.h"
 #include "model/recompute.h"
@@ -32,6 +33,13 @@ enum class Buffer {
   kActivated,
   // Of its backward.
   kRecomputed,  // the block's result, which is made once more with its activations
+  // Of adapters: what A makes of each input (adapter_products.h), and a gradient of that.
+  kQkvAdapters,
+  kOutputAdapters,
+  kGateUpAdapters,
+  kDownAdapters,
+  kGradAdapters,
+  kDropped,  // their input with some of it dropped, or a gradient of that
   kGradNormed,
   kGradAttention,
   kGradQkv,
@@ -40,6 +48,8 @@ enum class Buffer {
   kLabelledNorm,
   kLabelledRstd,
   kGradLabelledNorm,
+  kHeadAdapters,
+  kGradHeadAdapters,
   // Inside an op, and the embedding's noise.
   kLogits,
   kScratch,
@@ -78,6 +88,7 @@ struct BufferOptions {
   Recompute recompute = Recompute::kSelective;
   at::DeviceType device = at::kCPU;
   int64_t threads = 1;  // of ops on the CPU
+  AdapterSizes adapters = {};
 };
 
 // Every buffer for micro-batches of up to `shape`: ActivationBuffers allocates from it, the memory
@@ -102,6 +113,8 @@ class BufferTable {
   void add(Buffer buffer, Buffer in, at::ScalarType dtype, std::vector<int64_t> sizes);
   void add_attention(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_adapters(const ModelConfig& config, const BufferOptions& options,
+                    const MicroBatchShape& shape);
   void add_head(const ModelConfig& config, const BufferOptions& options,
                 const MicroBatchShape& shape);
 

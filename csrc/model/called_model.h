@@ -49,6 +49,7 @@ class CalledModel : public Model {
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                     const at::Tensor& loss) override;
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
+  bool norms_by_tensor() const override { return true; }
   int64_t buffer_bytes() const override { return 0; }
 
  private:

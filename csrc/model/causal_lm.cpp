@@ -9,6 +9,8 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "core/whereabouts.h"
+#include "model/adapter_products.h"
+#include "model/place_weights.h"
 #include "ops/cpu/scratch.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/gemm.h"
@@ -22,21 +24,38 @@ MicroBatchShape shape_of(const Batch& batch) {
   return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen};
 }
 
+int64_t lowest_trained(const DecoderLayout& layout, const HeadRefs& head, int64_t layers) {
+  if (head.embedding.trained) return -1;
+  int64_t layer = 0;
+  while (layer < layers && !layout.block(layer).trained) ++layer;
+  return layer;
+}
+
+std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
+  if (!ref.trained) return std::nullopt;
+  return ref.view(gradient->flat());
+}
+
+double beta_of(const ParamRef& ref, UnitGradient* gradient) {
+  return ref.trained ? gradient->beta(ref.offset) : 0.0;
+}
+
 }  // namespace
 
-CausalLM::CausalLM(const ModelConfig& config, at::ScalarType dtype, at::Device device,
-                   Recompute recompute, int64_t max_positions)
+CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at::ScalarType dtype,
+                   at::Device device, Recompute recompute, int64_t max_positions)
     : config_(config),
       dtype_(dtype),
       device_(device),
       recompute_(recompute),
-      layout_(config),
+      layout_(config, adapters),
       head_(head_refs(config, layout_)),
-      buffers_(config, dtype, recompute, device),
+      lowest_(lowest_trained(layout_, head_, config.num_layers)),
+      buffers_(config, dtype, recompute, device, AdapterLayout(config, adapters).sizes()),
       saved_(static_cast<size_t>(config.num_layers)) {
   make_rope(max_positions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    blocks_.push_back(block_refs(config, layout_.units()[layout_.block_unit(layer)]));
+    blocks_.push_back(block_refs(config, layout_, layer));
   }
 }
 
@@ -48,12 +67,22 @@ int64_t CausalLM::smallest_window() const {
   return smallest;
 }
 
-BlockContext CausalLM::context(const Batch& batch) {
+AdapterDropout CausalLM::dropout_of(const Batch& batch, Pass pass) {
+  const double probability = layout_.adapters().dropout;
+  if (pass == Pass::kForwardOnly || batch.token_keys.size(0) == 0 || probability == 0) return {};
+  return {.probability = probability,
+          .seed = dropout_seed_,
+          .token_keys = batch.token_keys,
+          .memory = buffers_.get(Buffer::kDropped).view({-1})};
+}
+
+BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout) {
   return {.config = config_,
           .batch = batch,
           .rope = rope_,
           .buffers = buffers_,
           .keep_products = recompute_ == Recompute::kNone,
+          .dropout = dropout,
           .replay_gate_up = recompute_ == Recompute::kGateUp};
 }
 
@@ -77,12 +106,12 @@ void CausalLM::reserve(const MicroBatchShape& shape) {
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out) {
-  const size_t unit = layout_.embedding_unit();
-  const at::Tensor weights = strategy.gather(unit);
-  strategy.prefetch(layout_.block_unit(0));
-  const trace::Span span(trace::Lane::kCompute, "forward", layout_.units()[unit].name());
+  const Place& place = layout_.embedding();
+  const PlaceWeights weights = gather(strategy, place);
+  prefetch(strategy, layout_.block(0));
+  const trace::Span span(trace::Lane::kCompute, "forward", layout_.name(place));
   embedding(head_.embedding.view(weights), batch.input_ids, out);
-  if (!layout_.tied()) strategy.release(unit);
+  if (!layout_.tied()) release(strategy, place);
 }
 
 at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pass) {
@@ -94,17 +123,18 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pas
   if (training && noise_.magnitude != 0) {
     add_embedding_noise(noise_, stream(0), buffers_.get(Buffer::kNoise));
   }
-  const BlockContext shared = context(batch);
+  const BlockContext shared = context(batch, dropout_of(batch, pass));
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
-    const size_t unit = layout_.block_unit(layer);
+    const Place& place = layout_.block(layer);
     const bool last = layer + 1 == config_.num_layers;
-    const at::Tensor weights = strategy.gather(unit);
-    strategy.prefetch(last ? layout_.head_unit() : layout_.block_unit(layer + 1));
-    const trace::Span span(trace::Lane::kCompute, "forward", layout_.units()[unit].name());
+    const bool keeps = training && layer >= lowest_;
+    const PlaceWeights weights = gather(strategy, place);
+    prefetch(strategy, last ? layout_.head() : layout_.block(layer + 1));
+    const trace::Span span(trace::Lane::kCompute, "forward", layout_.name(place));
     BlockActivations saved = block_forward(shared, blocks_[static_cast<size_t>(layer)], weights,
                                            stream(layer), stream(layer + 1), layer);
-    if (training) saved_[static_cast<size_t>(layer)] = std::move(saved);
-    if (!last || !training) strategy.release(unit);
+    if (keeps) saved_[static_cast<size_t>(layer)] = std::move(saved);
+    if (!last || !keeps) release(strategy, place);
   }
   return stream(config_.num_layers);
 }
@@ -120,12 +150,20 @@ void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double l
   embedding_backward_and_reduce(batch, strategy, grad);
 }
 
+at::Tensor CausalLM::head_products(const PlaceWeights& weights, const at::Tensor& normed) const {
+  if (head_.adapters.empty()) return {};
+  const at::Tensor products = at::empty({normed.size(0), head_.adapters.a.rows}, normed.options());
+  adapter_products(head_.adapters, weights, {}, normed, products);
+  return products;
+}
+
 at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                                    const at::Tensor& stream, const at::Tensor& loss) {
-  const size_t unit = layout_.head_unit();
-  const at::Tensor weights = strategy.gather(unit), norm = head_.norm.view(weights);
-  const trace::Span span(trace::Lane::kCompute, "loss", layout_.units()[unit].name());
-  UnitGradient& gradient = strategy.gradients().whole(unit);
+  const Place& place = layout_.head();
+  const PlaceWeights weights = gather(strategy, place);
+  const at::Tensor norm = head_.norm.view(weights);
+  const trace::Span span(trace::Lane::kCompute, "loss", layout_.name(place));
+  UnitGradient* gradient = whole_gradient(strategy, place);
   at::Tensor rows = buffers_.get(Buffer::kLabelled);
   const at::Tensor normed = buffers_.get(Buffer::kLabelledNorm);
   const at::Tensor rstd = buffers_.get(Buffer::kLabelledRstd);
@@ -133,86 +171,125 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
 
   at::index_select_out(rows, stream, 0, batch.label_positions);
   rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd);
-  linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
-                       label_smoothing, loss, grad_normed, head_.head.view(gradient.flat()),
-                       gradient.beta(head_.head.offset), buffers_.get(Buffer::kLogits));
+  head_loss(batch, weights, label_smoothing, loss, {normed, grad_normed}, gradient);
   const at::Tensor& grad_rows = normed;  // the head has read it
   grad_rows.zero_();
-  rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.view(gradient.flat()),
-                    gradient.beta(head_.norm.offset));
+  rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, gradient_of(head_.norm, gradient),
+                    beta_of(head_.norm, gradient));
   at::Tensor grad = stream;  // its labelled rows are copied, nothing else reads it any more
   grad.zero_();
   grad.index_copy_(0, batch.label_positions, grad_rows);
   if (!layout_.tied()) {
-    strategy.gradients().reduce(unit);
-    strategy.release(unit);
+    reduce_gradient(strategy, place);
+    release(strategy, place);
   }
   return grad;
 }
 
+void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double label_smoothing,
+                         const at::Tensor& loss, const HeadRows& rows, UnitGradient* gradient) {
+  const AdapterRefs& adapters = head_.adapters;
+  std::optional<at::Tensor> products, grad_products, b, grad_b;
+  double beta = 0;
+  AdapterDropout dropout;
+  if (!adapters.empty()) {
+    dropout = dropout_of(batch, Pass::kTraining);
+    if (dropout.probability != 0) {
+      dropout.token_keys = dropout.token_keys.index_select(0, batch.label_positions);
+    }
+    const ParamRef& ref = adapters.parts.front().b;
+    products = buffers_.get(Buffer::kHeadAdapters);
+    grad_products = buffers_.get(Buffer::kGradHeadAdapters);
+    adapter_products(adapters, weights, dropout, rows.normed, *products);
+    b = ref.view(weights);
+    grad_b = ref.view(gradient->flat());
+    beta = gradient->beta(ref.offset);
+  }
+  linear_cross_entropy(rows.normed, head_.head.view(weights), batch.targets, batch.token_weights,
+                       label_smoothing, loss, rows.grad, gradient_of(head_.head, gradient),
+                       beta_of(head_.head, gradient), buffers_.get(Buffer::kLogits), products, b,
+                       grad_products, grad_b, beta);
+  if (adapters.empty()) return;
+  adapter_a_backward(adapters, dropout, rows.normed, *grad_products, gradient);
+  adapter_input_backward(adapters, weights, dropout, *grad_products, rows.grad);
+}
+
 void CausalLM::backward_blocks(const Batch& batch, Strategy& strategy, const at::Tensor& grad) {
-  const BlockContext shared = context(batch);
-  for (int64_t layer = config_.num_layers - 1; layer >= 0; --layer) {
-    const size_t unit = layout_.block_unit(layer);
-    const at::Tensor weights = strategy.gather(unit);
-    if (layer > 0) strategy.prefetch(layout_.block_unit(layer - 1));
-    backward_block(shared, weights, strategy.gradients().whole(unit), layer, grad);
-    strategy.gradients().reduce(unit);
-    strategy.release(unit);
+  const BlockContext shared = context(batch, dropout_of(batch, Pass::kTraining));
+  const int64_t lowest = std::max<int64_t>(lowest_, 0);
+  for (int64_t layer = config_.num_layers - 1; layer >= lowest; --layer) {
+    const Place& place = layout_.block(layer);
+    const PlaceWeights weights = gather(strategy, place);
+    if (layer > lowest) prefetch(strategy, layout_.block(layer - 1));
+    backward_block(shared, weights, whole_gradient(strategy, place), layer, grad);
+    reduce_gradient(strategy, place);
+    release(strategy, place);
   }
 }
 
-void CausalLM::backward_block(const BlockContext& context, const at::Tensor& weights,
-                              UnitGradient& gradient, int64_t layer, const at::Tensor& grad) {
+void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& weights,
+                              UnitGradient* gradient, int64_t layer, const at::Tensor& grad) {
   const auto index = static_cast<size_t>(layer);
-  const trace::Span span(trace::Lane::kCompute, "backward",
-                         layout_.units()[layout_.block_unit(layer)].name());
+  const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(layout_.block(layer)));
   if (recompute_ == Recompute::kBlock) {
     const at::Tensor out = buffers_.get(Buffer::kRecomputed);
     saved_[index] =
         block_forward(context, blocks_[index], weights, saved_[index].input, out, layer);
   }
-  block_backward(context, blocks_[index], weights, saved_[index], grad, gradient);
+  block_backward(context, blocks_[index], weights, saved_[index], grad, gradient,
+                 /*stops=*/layer == lowest_);
   saved_[index] = {};  // else old buffers stay alive when the pool grows
 }
 
+// Tied, the gradient of the place has that of the head already.
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                              const at::Tensor& grad) {
-  const size_t unit = layout_.embedding_unit();
-  UnitGradient& gradient = strategy.gradients().whole(unit);
-  const trace::Span span(trace::Lane::kCompute, "backward", layout_.units()[unit].name());
+  const Place& place = layout_.embedding();
+  if (UnitGradient* gradient = whole_gradient(strategy, place)) {
+    const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(place));
+    if (head_.embedding.trained) embedding_backward_into(batch, grad, *gradient);
+    reduce_gradient(strategy, place);
+  }
+  if (layout_.tied()) release(strategy, place);
+}
+
+void CausalLM::embedding_backward_into(const Batch& batch, const at::Tensor& grad,
+                                       UnitGradient& gradient) {
   at::Tensor table = head_.embedding.view(gradient.flat());
   if (gradient.beta(head_.embedding.offset) == 0.0) table.zero_();
   if (config_.padding_idx >= 0) {
     grad.masked_fill_(batch.input_ids.eq(config_.padding_idx).unsqueeze(1), 0.0);
   }
   embedding_backward(grad, batch.input_ids, table);
-  strategy.gradients().reduce(unit);
-  if (layout_.tied()) strategy.release(unit);
 }
 
 void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) {
   buffers_.begin(shape_of(batch), Pass::kForwardOnly);
   const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
-  const size_t unit = layout_.head_unit();
-  const at::Tensor weights = strategy.gather(unit);
+  const Place& place = layout_.head();
+  const PlaceWeights weights = gather(strategy, place);
   const at::Tensor rows = at::index_select(stream, 0, batch.label_positions);
   const at::Tensor normed = at::empty(rows.sizes(), rows.options());
   const at::Tensor rstd = at::empty({batch.num_labels()}, rows.options().dtype(at::kFloat));
   rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed,
            rstd);
+  std::optional<at::Tensor> products, b;
+  if (!head_.adapters.empty()) {
+    products = head_products(weights, normed);
+    b = head_.adapters.parts.front().b.view(weights);
+  }
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, std::nullopt, std::nullopt, 0.0,
-                       buffers_.get(Buffer::kLogits));
-  strategy.release(unit);
+                       buffers_.get(Buffer::kLogits), products, b);
+  release(strategy, place);
 }
 
 at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
   buffers_.begin(shape_of(batch), Pass::kForwardOnly);
   const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
-  const size_t unit = layout_.head_unit();
-  const at::Tensor weights = strategy.gather(unit);
+  const Place& place = layout_.head();
+  const PlaceWeights weights = gather(strategy, place);
   const at::Tensor normed = at::empty(stream.sizes(), stream.options());
   const auto wide = stream.options().dtype(at::kFloat);
   const at::Tensor rstd = at::empty({batch.num_tokens()}, wide);
@@ -220,7 +297,8 @@ at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
            normed, rstd);
   at::Tensor result = at::empty({batch.num_tokens(), config_.vocab_size}, wide);
   gemm(normed, head_.head.view(weights), result, false, true, 0.0);
-  strategy.release(unit);
+  add_adapters(head_.adapters, weights, head_products(weights, normed), result);
+  release(strategy, place);
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/adapter_products.h"
 #include "model/masked_attention.h"
 #include "ops/attention/attention.h"
 #include "ops/bias/bias.h"
@@ -17,7 +18,7 @@ namespace {
 
 class Block {
  public:
-  Block(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights)
+  Block(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights)
       : context_(context), config_(context.config), refs_(refs), weights_(weights) {}
 
   at::Tensor buffer(Buffer buffer, int64_t layer = 0) const {
@@ -25,17 +26,22 @@ class Block {
   }
 
   BlockActivations activations(const at::Tensor& input, int64_t layer) const {
-    return {.input = input,
-            .rstd1 = buffer(Buffer::kInputRstd, layer),
-            .qkv = buffer(Buffer::kQkv, layer),
-            .context = buffer(Buffer::kAttention, layer),
-            .lse = buffer(Buffer::kLse, layer),
-            .middle = buffer(Buffer::kMiddle, layer),
-            .rstd2 = buffer(Buffer::kPostRstd, layer),
-            .gate_up = buffer(Buffer::kGateUp, layer),
-            .normed1 = buffer(Buffer::kInputNorm, layer),
-            .normed2 = buffer(Buffer::kPostNorm, layer),
-            .activated = buffer(Buffer::kActivated, layer)};
+    return {
+        .input = input,
+        .rstd1 = buffer(Buffer::kInputRstd, layer),
+        .qkv = buffer(Buffer::kQkv, layer),
+        .context = buffer(Buffer::kAttention, layer),
+        .lse = buffer(Buffer::kLse, layer),
+        .middle = buffer(Buffer::kMiddle, layer),
+        .rstd2 = buffer(Buffer::kPostRstd, layer),
+        .gate_up = buffer(Buffer::kGateUp, layer),
+        .normed1 = buffer(Buffer::kInputNorm, layer),
+        .normed2 = buffer(Buffer::kPostNorm, layer),
+        .activated = buffer(Buffer::kActivated, layer),
+        .qkv_adapters = adapter_buffer(refs_.qkv_adapters, Buffer::kQkvAdapters, layer),
+        .output_adapters = adapter_buffer(refs_.output_adapters, Buffer::kOutputAdapters, layer),
+        .gate_up_adapters = adapter_buffer(refs_.gate_up_adapters, Buffer::kGateUpAdapters, layer),
+        .down_adapters = adapter_buffer(refs_.down_adapters, Buffer::kDownAdapters, layer)};
   }
 
   void attention_forward(const BlockActivations& a) const {
@@ -43,6 +49,7 @@ class Block {
              a.normed1, a.rstd1);
     gemm(a.normed1, weight(refs_.qkv), a.qkv, false, true, 0.0);
     add(refs_.qkv_bias, a.qkv);
+    adapt(refs_.qkv_adapters, a.normed1, a.qkv_adapters, a.qkv);
     if (!refs_.qk_norm) rotate(a.qkv, false);
     attend(rotated(a), a);
   }
@@ -51,48 +58,70 @@ class Block {
     const at::Tensor projected = buffer(Buffer::kProjected);
     gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
     add(refs_.output_bias, projected);
+    adapt(refs_.output_adapters, a.context, a.output_adapters, projected);
     rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, a.normed2,
              a.rstd2);
     gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
+    adapt(refs_.gate_up_adapters, a.normed2, a.gate_up_adapters, a.gate_up);
     swiglu(a.gate_up, a.activated);
     out.copy_(a.middle);
     add(refs_.down_bias, out);
     gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
+    adapt(refs_.down_adapters, a.activated, a.down_adapters, out);
   }
 
-  void mlp_backward(const BlockActivations& a, const at::Tensor& grad,
-                    UnitGradient& gradient) const {
+  void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient* gradient,
+                    bool stops) const {
     if (context_.replay_gate_up) replay(a);
-    if (!context_.keep_products) swiglu(a.gate_up, a.activated);
+    if (!context_.keep_products && is_read(refs_.down, refs_.down_adapters)) {
+      swiglu(a.gate_up, a.activated);
+    }
     accumulate(gradient, refs_.down, grad, a.activated);
     accumulate(gradient, refs_.down_bias, grad);
+    const at::Tensor grad_adapters =
+        adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
     const at::Tensor& grad_activated = a.activated;  // its values are used up
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
+    adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
+                           grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
-    norm_backward(a.middle, a.normed2, a.rstd2, refs_.post_norm, refs_.gate_up, a.gate_up, grad,
-                  gradient);
+    norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters}, refs_.post_norm,
+                  refs_.gate_up, refs_.gate_up_adapters, a.gate_up, grad, gradient, stops);
   }
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
-                               UnitGradient& gradient) const {
+                               UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_context = buffer(Buffer::kGradAttention);
     const at::Tensor grad_qkv = buffer(Buffer::kGradQkv);
     accumulate(gradient, refs_.output, grad, a.context);
     accumulate(gradient, refs_.output_bias, grad);
+    const at::Tensor grad_adapters =
+        adapt_backward(refs_.output_adapters, a.context, a.output_adapters, grad, gradient);
     gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
+    adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters,
+                           grad_context);
     attend_backward(grad_context, rotated(a), a, grad_qkv);
     rotate(grad_qkv, true);
     if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
-    norm_backward(a.input, a.normed1, a.rstd1, refs_.input_norm, refs_.qkv, grad_qkv, grad,
-                  gradient);
+    norm_backward({a.input, a.normed1, a.rstd1, a.qkv_adapters}, refs_.input_norm, refs_.qkv,
+                  refs_.qkv_adapters, grad_qkv, grad, gradient, stops);
+  }
+
+  // Parts of a group that never change have no gradient.
+  void clear_held(UnitGradient* gradient) const {
+    for (const ParamRef& ref : refs_.held) ref.view(gradient->flat()).zero_();
   }
 
  private:
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
+  // Whether backward reads the input of the matrix.
+  static bool is_read(const ParamRef& matrix, const AdapterRefs& adapters) {
+    return matrix.trained || !adapters.empty();
+  }
   AttentionHeads heads() const {
     return {config_.num_heads, config_.num_key_value_heads, scale(), refs_.window};
   }
@@ -120,6 +149,27 @@ class Block {
              a.normed2, a.rstd2);
     gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
+    add_adapters(refs_.gate_up_adapters, weights_, a.gate_up_adapters, a.gate_up);
+  }
+
+  at::Tensor adapter_buffer(const AdapterRefs& refs, Buffer name, int64_t layer) const {
+    return refs.empty() ? at::Tensor() : adapter_rows(refs, buffer(name, layer));
+  }
+
+  void adapt(const AdapterRefs& refs, const at::Tensor& x, const at::Tensor& products,
+             const at::Tensor& y) const {
+    adapter_products(refs, weights_, context_.dropout, x, products);
+    add_adapters(refs, weights_, products, y);
+  }
+
+  // Returns the gradient of what the A's made, for adapter_input_backward.
+  at::Tensor adapt_backward(const AdapterRefs& refs, const at::Tensor& x,
+                            const at::Tensor& products, const at::Tensor& grad_y,
+                            UnitGradient* gradient) const {
+    const at::Tensor grad_products = adapter_buffer(refs, Buffer::kGradAdapters, 0);
+    adapter_weights_backward(refs, weights_, context_.dropout, x, products, grad_y, grad_products,
+                             gradient);
+    return grad_products;
   }
 
   void add(const std::optional<ParamRef>& bias, const at::Tensor& x) const {
@@ -139,11 +189,10 @@ class Block {
 
   // After rotated() of the same activations, which left the rstd of the heads.
   void qk_norm_backward_into(const BlockActivations& a, const at::Tensor& grad_qkv,
-                             UnitGradient& gradient) const {
+                             UnitGradient* gradient) const {
     const ParamRef& ref = *refs_.qk_norm;
     qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
-                     config_.num_key_value_heads, ref.view(gradient.flat()),
-                     gradient.beta(ref.offset));
+                     config_.num_key_value_heads, gradient_of(ref, gradient), beta(ref, gradient));
   }
 
   void rotate(const at::Tensor& qkv, bool inverse) const {
@@ -151,40 +200,61 @@ class Block {
          config_.num_heads + config_.num_key_value_heads, inverse);
   }
 
+  static std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
+    if (!ref.trained) return std::nullopt;
+    return ref.view(gradient->flat());
+  }
+  static double beta(const ParamRef& ref, UnitGradient* gradient) {
+    return ref.trained ? gradient->beta(ref.offset) : 0.0;
+  }
+
   // The gradient of a weight used as y = x W^T.
-  static void accumulate(UnitGradient& gradient, const ParamRef& ref, const at::Tensor& grad_y,
+  static void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
                          const at::Tensor& x) {
-    gemm(grad_y, x, ref.view(gradient.flat()), true, false, gradient.beta(ref.offset));
+    if (!ref.trained) return;
+    gemm(grad_y, x, ref.view(gradient->flat()), true, false, gradient->beta(ref.offset));
   }
 
-  static void accumulate(UnitGradient& gradient, const std::optional<ParamRef>& bias,
+  static void accumulate(UnitGradient* gradient, const std::optional<ParamRef>& bias,
                          const at::Tensor& grad_y) {
-    if (bias) bias_backward(grad_y, bias->view(gradient.flat()), gradient.beta(bias->offset));
+    if (!bias || !bias->trained) return;
+    bias_backward(grad_y, bias->view(gradient->flat()), gradient->beta(bias->offset));
   }
 
-  // Through y = rms_norm(x) W^T, adding to the stream's gradient.
-  void norm_backward(const at::Tensor& x, const at::Tensor& normed, const at::Tensor& rstd,
-                     const ParamRef& norm, const ParamRef& matrix, const at::Tensor& grad_y,
-                     const at::Tensor& grad, UnitGradient& gradient) const {
+  // What a norm read and gave.
+  struct Normed {
+    const at::Tensor &x, &normed, &rstd;
+    const at::Tensor& adapters;  // what A made of `normed`
+  };
+
+  // Through y = rms_norm(x) W^T, adding to the stream's gradient unless that `stops`.
+  void norm_backward(const Normed& a, const ParamRef& norm, const ParamRef& matrix,
+                     const AdapterRefs& adapters, const at::Tensor& grad_y, const at::Tensor& grad,
+                     UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
-    if (!context_.keep_products)
-      rms_norm(x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, normed, rstd);
-    accumulate(gradient, matrix, grad_y, normed);
+    if (!context_.keep_products && is_read(matrix, adapters))
+      rms_norm(a.x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, a.normed,
+               a.rstd);
+    accumulate(gradient, matrix, grad_y, a.normed);
+    const at::Tensor grad_adapters =
+        adapt_backward(adapters, a.normed, a.adapters, grad_y, gradient);
+    if (stops && !norm.trained) return;
     gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
-    rms_norm_backward(grad_normed, x, weight(norm), rstd, grad, norm.view(gradient.flat()),
-                      gradient.beta(norm.offset));
+    adapter_input_backward(adapters, weights_, context_.dropout, grad_adapters, grad_normed);
+    rms_norm_backward(grad_normed, a.x, weight(norm), a.rstd, grad, gradient_of(norm, gradient),
+                      beta(norm, gradient));
   }
 
   const BlockContext& context_;
   const ModelConfig& config_;
   const BlockRefs& refs_;
-  const at::Tensor& weights_;
+  const PlaceWeights& weights_;
 };
 
 }  // namespace
 
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
-                               const at::Tensor& weights, const at::Tensor& input,
+                               const PlaceWeights& weights, const at::Tensor& input,
                                const at::Tensor& out, int64_t layer) {
   const Block block(context, refs, weights);
   const BlockActivations saved = block.activations(input, layer);
@@ -193,11 +263,14 @@ BlockActivations block_forward(const BlockContext& context, const BlockRefs& ref
   return saved;
 }
 
-void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,
-                    const BlockActivations& saved, const at::Tensor& grad, UnitGradient& gradient) {
+void block_backward(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights,
+                    const BlockActivations& saved, const at::Tensor& grad, UnitGradient* gradient,
+                    bool stops) {
   const Block block(context, refs, weights);
-  block.mlp_backward(saved, grad, gradient);
-  block.attention_backward_into(saved, grad, gradient);
+  const bool through_attention = !stops || refs.trains_attention;
+  block.mlp_backward(saved, grad, gradient, !through_attention);
+  if (through_attention) block.attention_backward_into(saved, grad, gradient, stops);
+  block.clear_held(gradient);
 }
 
 }  // namespace fastsft

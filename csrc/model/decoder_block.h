@@ -25,6 +25,8 @@ struct BlockActivations {
   at::Tensor gate_up;           // [tokens, 2 * intermediate]; backward writes its gradient over it
   at::Tensor normed1, normed2;  // [tokens, hidden]; shared by all layers unless kept
   at::Tensor activated;         // [tokens, intermediate]; likewise
+  // [tokens, ranks] of the adapters of each group (adapter_products.h); undefined without them.
+  at::Tensor qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
 };
 
 // What all blocks of a micro-batch share.
@@ -34,20 +36,24 @@ struct BlockContext {
   const RopeTable& rope;
   ActivationBuffers& buffers;
   bool keep_products;
+  AdapterDropout dropout;
   bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 
 // Pre-norm attention and SwiGLU MLP, with biases after the products where the model has them:
 //   middle = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
 //   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
+// Every product x W^T has its adapters added.
 // The activations are in the buffers of `layer`.
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
-                               const at::Tensor& weights, const at::Tensor& input,
+                               const PlaceWeights& weights, const at::Tensor& input,
                                const at::Tensor& out, int64_t layer);
 
 // `grad` [tokens, hidden] holds d loss / d out and becomes d loss / d input. Weight gradients go
-// straight into the unit's flat gradient.
-void block_backward(const BlockContext& context, const BlockRefs& refs, const at::Tensor& weights,
-                    const BlockActivations& saved, const at::Tensor& grad, UnitGradient& gradient);
+// straight into the unit's flat gradient; null where nothing of the block is trained. With
+// `stops`, nothing reads the gradient of the input, and `grad` becomes anything.
+void block_backward(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights,
+                    const BlockActivations& saved, const at::Tensor& grad, UnitGradient* gradient,
+                    bool stops);
 
 }  // namespace fastsft

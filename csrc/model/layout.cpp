@@ -1,5 +1,7 @@
 #include "model/layout.h"
 
+#include <set>
+
 #include "core/error.h"
 
 namespace fastsft {
@@ -34,7 +36,7 @@ std::vector<ParamGroup> block_biases(const ModelConfig& c, const std::string& at
   return groups;
 }
 
-ParamUnit block_unit_of(const ModelConfig& c, int64_t layer) {
+std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
   const std::string prefix = block_prefix(layer);
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
   const int64_t kv = c.num_key_value_heads * c.head_dim;
@@ -53,75 +55,225 @@ ParamUnit block_unit_of(const ModelConfig& c, int64_t layer) {
                        vector(attention + "k_norm.weight", c.head_dim)}});
   }
   for (auto& biases : block_biases(c, attention, mlp)) groups.push_back(std::move(biases));
-  return ParamUnit("block." + std::to_string(layer), std::move(groups));
+  return groups;
 }
 
-ParamRef ref(const ParamUnit& unit, const std::string& name, int64_t rows, int64_t columns) {
-  return {.offset = unit.slot(name).offset, .rows = rows, .columns = columns};
+// What is trained of the model's own tensors.
+class Selection {
+ public:
+  explicit Selection(const AdapterOptions& options)
+      : all_(options.empty()), names_(options.trained.begin(), options.trained.end()) {}
+
+  // Of a fused group: matrices all or none; of vectors those that are not trained are held.
+  bool trains(ParamGroup& group) {
+    if (all_) return true;
+    std::vector<ParamSlot*> left;
+    for (auto& slot : group.slots) {
+      if (names_.contains(slot.name))
+        met_.insert(slot.name);
+      else
+        left.push_back(&slot);
+    }
+    if (left.size() == group.slots.size()) return false;
+    for (ParamSlot* slot : left) {
+      require(!slot->decay, "trained: \"", group.slots.front().name,
+              "\" and its neighbours up to \"", group.slots.back().name,
+              "\" are one matrix here, and \"", slot->name,
+              "\" is not among those that are trained; train all of them or none");
+      slot->held = true;
+    }
+    return true;
+  }
+
+  void check() const {
+    for (const auto& name : names_) {
+      require(met_.contains(name), "trained: the model has no tensor \"", name, "\"");
+    }
+  }
+
+ private:
+  bool all_;
+  std::set<std::string> names_, met_;
+};
+
+// The groups of a place come into a unit for what is trained and one for what is not.
+Place add_units(const std::string& name, std::vector<ParamGroup> groups,
+                std::vector<ParamGroup> adapters, Selection& selection,
+                std::vector<ParamUnit>& trained, std::vector<ParamUnit>& frozen) {
+  std::vector<ParamGroup> changing, still;
+  for (auto& group : groups) {
+    const bool trains = selection.trains(group);
+    (trains ? changing : still).push_back(std::move(group));
+  }
+  for (auto& group : adapters) changing.push_back(std::move(group));
+  Place place;
+  if (!changing.empty()) {
+    place.trained = trained.size();
+    trained.emplace_back(name, std::move(changing));
+  }
+  if (!still.empty()) {
+    place.frozen = frozen.size();
+    frozen.emplace_back(name + ".frozen", std::move(still));
+  }
+  return place;
+}
+
+const ParamSlot* find_slot(const ParamUnit& unit, const std::string& name) {
+  for (const auto& slot : unit.slots()) {
+    if (slot.name == name) return &slot;
+  }
+  return nullptr;
+}
+
+// Finds tensors in the two units of a place.
+class Refs {
+ public:
+  Refs(const DecoderLayout& layout, const Place& place)
+      : trained_(place.trained ? &layout.units()[*place.trained] : nullptr),
+        frozen_(place.frozen ? &layout.frozen_units()[*place.frozen] : nullptr) {}
+
+  ParamRef operator()(const std::string& name, int64_t rows, int64_t columns) const {
+    const ParamSlot* slot = trained_ ? find_slot(*trained_, name) : nullptr;
+    const bool trained = slot != nullptr;
+    if (!trained) slot = &frozen_->slot(name);
+    return {.offset = slot->offset, .rows = rows, .columns = columns, .trained = trained};
+  }
+
+  AdapterRefs adapters(const std::vector<AdapterPlace>& places) const {
+    AdapterRefs refs;
+    int64_t ranks = 0;
+    for (const auto& place : places) {
+      refs.parts.push_back({.b = (*this)(adapter_b(place.module), place.outputs, place.rank),
+                            .first = ranks,
+                            .begin = place.begin,
+                            .scale = place.scale,
+                            .number = place.number});
+      ranks += place.rank;
+    }
+    if (!places.empty()) {
+      refs.a = (*this)(adapter_a(places.front().module), ranks, places.front().inputs);
+    }
+    return refs;
+  }
+
+  std::vector<ParamRef> held() const {
+    std::vector<ParamRef> refs;
+    if (!trained_) return refs;
+    for (const auto& slot : trained_->slots()) {
+      if (slot.held) refs.push_back({.offset = slot.offset, .rows = slot.numel(), .columns = 0});
+    }
+    return refs;
+  }
+
+ private:
+  const ParamUnit* trained_;
+  const ParamUnit* frozen_;
+};
+
+int64_t elements(const std::vector<ParamUnit>& units, bool with_held) {
+  int64_t sum = 0;
+  for (const auto& unit : units) {
+    for (const auto& slot : unit.slots()) sum += with_held || !slot.held ? slot.numel() : 0;
+  }
+  return sum;
 }
 
 }  // namespace
 
-DecoderLayout::DecoderLayout(const ModelConfig& config) : tied_(config.tie_word_embeddings) {
+DecoderLayout::DecoderLayout(const ModelConfig& config, const AdapterOptions& options)
+    : tied_(config.tie_word_embeddings), adapters_(options) {
+  const AdapterLayout adapters(config, options);
+  Selection selection(options);
+  const auto add = [&](const std::string& name, std::vector<ParamGroup> groups,
+                       std::vector<ParamGroup> more) {
+    places_.push_back(
+        add_units(name, std::move(groups), std::move(more), selection, units_, frozen_));
+  };
   const ParamGroup embedding{
       {matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)}};
   const ParamGroup final_norm{{vector("model.norm.weight", config.hidden_size)}};
+  const std::vector<ParamGroup> head_adapters = adapters.tensors(AdapterGroup::kHead, 0);
   if (tied_)
-    units_.emplace_back("embedding_and_head", std::vector<ParamGroup>{embedding, final_norm});
+    add("embedding_and_head", {embedding, final_norm}, head_adapters);
   else
-    units_.emplace_back("embedding", std::vector<ParamGroup>{embedding});
+    add("embedding", {embedding}, {});
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    units_.push_back(block_unit_of(config, layer));
+    std::vector<ParamGroup> tensors;
+    for (size_t group = 0; group < kBlockAdapterGroups; ++group) {
+      for (auto& each : adapters.tensors(static_cast<AdapterGroup>(group), layer)) {
+        tensors.push_back(std::move(each));
+      }
+    }
+    add("block." + std::to_string(layer), block_groups(config, layer), std::move(tensors));
   }
-  if (tied_) return;
-  const ParamGroup head{{matrix("lm_head.weight", config.vocab_size, config.hidden_size)}};
-  units_.emplace_back("head", std::vector<ParamGroup>{final_norm, head});
+  if (!tied_) {
+    const ParamGroup head{{matrix("lm_head.weight", config.vocab_size, config.hidden_size)}};
+    add("head", {final_norm, head}, head_adapters);
+  }
+  selection.check();
+}
+
+const std::string& DecoderLayout::name(const Place& place) const {
+  return place.trained ? units_[*place.trained].name() : frozen_[*place.frozen].name();
 }
 
 int64_t DecoderLayout::num_parameters() const {
-  int64_t sum = 0;
-  for (const auto& unit : units_) {
-    for (const auto& slot : unit.slots()) sum += slot.numel();
-  }
-  return sum;
+  return elements(units_, true) + elements(frozen_, true);
 }
+
+int64_t DecoderLayout::num_trained_parameters() const { return elements(units_, false); }
 
 at::Tensor ParamRef::view(const at::Tensor& flat) const {
   if (columns == 0) return flat.narrow(0, offset, rows);
   return flat.narrow(0, offset, rows * columns).view({rows, columns});
 }
 
-BlockRefs block_refs(const ModelConfig& c, const ParamUnit& unit) {
-  // The block's number is in its name: "block.<layer>".
-  const int64_t layer = std::stoll(unit.name().substr(6));
+BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t layer) {
   const std::string prefix = block_prefix(layer);
+  const Refs ref(layout, layout.block(layer));
+  const AdapterLayout places(c, layout.adapters());
+  const auto adapters = [&](AdapterGroup group) {
+    return ref.adapters(places.places(group, layer));
+  };
   const auto optional = [&](bool present, const std::string& name, int64_t rows,
                             int64_t columns) -> std::optional<ParamRef> {
     if (!present) return std::nullopt;
-    return ref(unit, prefix + name, rows, columns);
+    return ref(prefix + name, rows, columns);
   };
-  return {
-      .qkv = ref(unit, prefix + "self_attn.q_proj.weight", c.qkv_size(), c.hidden_size),
-      .output = ref(unit, prefix + "self_attn.o_proj.weight", c.hidden_size, c.query_size()),
-      .gate_up = ref(unit, prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
-      .down = ref(unit, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
-      .input_norm = ref(unit, prefix + "input_layernorm.weight", c.hidden_size, 0),
-      .post_norm = ref(unit, prefix + "post_attention_layernorm.weight", c.hidden_size, 0),
+  BlockRefs refs{
+      .qkv = ref(prefix + "self_attn.q_proj.weight", c.qkv_size(), c.hidden_size),
+      .output = ref(prefix + "self_attn.o_proj.weight", c.hidden_size, c.query_size()),
+      .gate_up = ref(prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
+      .down = ref(prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
+      .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
+      .post_norm = ref(prefix + "post_attention_layernorm.weight", c.hidden_size, 0),
       .qkv_bias = optional(c.qkv_bias, "self_attn.q_proj.bias", c.qkv_size(), 0),
       .output_bias = optional(c.output_bias, "self_attn.o_proj.bias", c.hidden_size, 0),
       .gate_up_bias = optional(c.mlp_bias, "mlp.gate_proj.bias", 2 * c.intermediate_size, 0),
       .down_bias = optional(c.mlp_bias, "mlp.down_proj.bias", c.hidden_size, 0),
       .qk_norm = optional(c.qk_norm, "self_attn.q_norm.weight", 2, c.head_dim),
-      .window = c.windows[static_cast<size_t>(layer)]};
+      .window = c.windows[static_cast<size_t>(layer)],
+      .qkv_adapters = adapters(AdapterGroup::kQkv),
+      .output_adapters = adapters(AdapterGroup::kOutput),
+      .gate_up_adapters = adapters(AdapterGroup::kGateUp),
+      .down_adapters = adapters(AdapterGroup::kDown),
+      .held = ref.held()};
+  const auto trained = [](const std::optional<ParamRef>& each) { return each && each->trained; };
+  refs.trains_attention = refs.qkv.trained || refs.output.trained || refs.input_norm.trained ||
+                          trained(refs.qkv_bias) || trained(refs.output_bias) ||
+                          trained(refs.qk_norm) || !refs.qkv_adapters.empty() ||
+                          !refs.output_adapters.empty();
+  return refs;
 }
 
 HeadRefs head_refs(const ModelConfig& c, const DecoderLayout& layout) {
-  const ParamUnit& embedding = layout.units()[layout.embedding_unit()];
-  const ParamUnit& head = layout.units()[layout.head_unit()];
+  const Refs embedding(layout, layout.embedding()), head(layout, layout.head());
   const char* head_name = layout.tied() ? "model.embed_tokens.weight" : "lm_head.weight";
-  return {.embedding = ref(embedding, "model.embed_tokens.weight", c.vocab_size, c.hidden_size),
-          .head = ref(head, head_name, c.vocab_size, c.hidden_size),
-          .norm = ref(head, "model.norm.weight", c.hidden_size, 0)};
+  const AdapterLayout places(c, layout.adapters());
+  return {.embedding = embedding("model.embed_tokens.weight", c.vocab_size, c.hidden_size),
+          .head = head(head_name, c.vocab_size, c.hidden_size),
+          .norm = head("model.norm.weight", c.hidden_size, 0),
+          .adapters = head.adapters(places.places(AdapterGroup::kHead, 0))};
 }
 
 }  // namespace fastsft

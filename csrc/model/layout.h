@@ -2,31 +2,58 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "model/adapter_layout.h"
+#include "model/adapters.h"
 #include "model/config.h"
 #include "shard/param_unit.h"
 #include "shard/unit_gradient.h"
 
 namespace fastsft {
 
-// Where the parameters of a decoder are: unit 0 is the embedding, 1..num_layers the blocks, the
-// last one head and final norm. Tied: unit 0 is [embedding, final norm] and there is no last one.
+// Parameters that are whole at the same time, as indices: one of `units`, one of `frozen_units`.
+struct Place {
+  std::optional<size_t> trained, frozen;
+};
+
+// Where the parameters of a decoder are. Its places are the embedding, the blocks, and at last head
+// and final norm; tied, the first place is [embedding, final norm] and there is no last one. What
+// is trained is in `units`, in the order of the places; without adapters that is everything. A
+// tensor that is fused with others is trained with them or not at all, unless it does not decay.
 class DecoderLayout {
  public:
-  explicit DecoderLayout(const ModelConfig& config);
+  // std::invalid_argument for adapters and names that the model does not have.
+  explicit DecoderLayout(const ModelConfig& config, const AdapterOptions& adapters = {});
 
   const std::vector<ParamUnit>& units() const { return units_; }
-  size_t embedding_unit() const { return 0; }
-  size_t block_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
-  size_t head_unit() const { return tied_ ? 0 : units_.size() - 1; }
+  const std::vector<ParamUnit>& frozen_units() const { return frozen_; }
+  const Place& embedding() const { return places_.front(); }
+  const Place& block(int64_t layer) const { return places_[static_cast<size_t>(layer) + 1]; }
+  const Place& head() const { return tied_ ? places_.front() : places_.back(); }
   bool tied() const { return tied_; }
+  // Units that stay whole from the first forward to the last backward of a micro-batch.
+  size_t resident_units() const { return tied_ && embedding().trained ? 1 : 0; }
+  size_t resident_frozen_units() const { return tied_ && embedding().frozen ? 1 : 0; }
+  // "block.3": of a place, for messages.
+  const std::string& name(const Place& place) const;
   int64_t num_parameters() const;
+  int64_t num_trained_parameters() const;
+  const AdapterOptions& adapters() const { return adapters_; }
 
  private:
   bool tied_;
-  std::vector<ParamUnit> units_;
+  AdapterOptions adapters_;
+  std::vector<ParamUnit> units_, frozen_;
+  std::vector<Place> places_;
+};
+
+// The whole flat parameters of a place; undefined where it has none of that kind.
+struct PlaceWeights {
+  at::Tensor trained, frozen;
 };
 
 // A matrix or vector inside a unit: one tensor, or a fused group beginning at `offset`.
@@ -34,8 +61,35 @@ struct ParamRef {
   int64_t offset = 0;
   int64_t rows = 0;
   int64_t columns = 0;  // 0: a vector of `rows`
+  bool trained = true;
 
   at::Tensor view(const at::Tensor& flat) const;
+  at::Tensor view(const PlaceWeights& weights) const {
+    return view(trained ? weights.trained : weights.frozen);
+  }
+};
+
+// The adapters of linears that read the same input.
+struct AdapterRefs {
+  struct Part {
+    ParamRef b;         // [outputs, rank]
+    int64_t first = 0;  // of its ranks among those of the group
+    int64_t begin = 0;  // of its columns in the group's result
+    double scale = 1;
+    uint32_t number = 0;  // AdapterPlace
+  };
+  ParamRef a;  // [ranks, inputs]
+  std::vector<Part> parts;
+
+  bool empty() const { return parts.empty(); }
+};
+
+// The dropout of what adapters read (ops/dropout/dropout.h). `memory` holds the widest input.
+struct AdapterDropout {
+  double probability = 0;      // 0: none
+  int64_t seed = 0;            // of the step
+  at::Tensor token_keys = {};  // [tokens] int32
+  at::Tensor memory = {};      // flat
 };
 
 // What a decoder block reads and writes, and how many tokens its attention sees (0: all).
@@ -44,13 +98,17 @@ struct BlockRefs {
   std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;
   std::optional<ParamRef> qk_norm;  // [2, head_dim]: of the query heads, of the key heads
   int64_t window = 0;
+  AdapterRefs qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
+  std::vector<ParamRef> held = {};  // parts of trained groups that never change
+  bool trains_attention = true;     // something before the post norm is trained
 };
-BlockRefs block_refs(const ModelConfig& config, const ParamUnit& unit);
+BlockRefs block_refs(const ModelConfig& config, const DecoderLayout& layout, int64_t layer);
 
 struct HeadRefs {
-  ParamRef embedding;  // in the embedding unit
-  ParamRef head;       // in the head unit; the embedding when tied
-  ParamRef norm;       // in the head unit
+  ParamRef embedding;         // in the embedding's place
+  ParamRef head;              // in the head's place; the embedding when tied
+  ParamRef norm;              // in the head's place
+  AdapterRefs adapters = {};  // likewise
 };
 HeadRefs head_refs(const ModelConfig& config, const DecoderLayout& layout);
 

@@ -32,6 +32,37 @@ int64_t head_products(const ModelConfig& c, int64_t rows) {
                    cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, false)});
 }
 
+// Of the adapters of linears that read `inputs` columns. A's gradients and B's are products of all
+// ranks, or of one adapter's, which are fewer.
+int64_t adapter_products(int64_t tokens, int64_t inputs, int64_t rank, int64_t outputs) {
+  if (rank == 0) return 0;
+  int64_t most = 0;
+  for (int64_t r = 1; r <= rank; ++r) {
+    most =
+        std::max({most, largest_product(tokens, inputs, r), largest_product(tokens, r, outputs)});
+  }
+  return most;
+}
+
+int64_t adapter_products(const ModelConfig& c, const MicroBatchShape& shape,
+                         const AdapterSizes& sizes) {
+  const auto of = [&](AdapterGroup group, int64_t inputs, int64_t outputs) {
+    return adapter_products(shape.tokens, inputs, sizes.rank(group), outputs);
+  };
+  return std::max({of(AdapterGroup::kQkv, c.hidden_size, c.query_size()),
+                   of(AdapterGroup::kOutput, c.query_size(), c.hidden_size),
+                   of(AdapterGroup::kGateUp, c.hidden_size, c.intermediate_size),
+                   of(AdapterGroup::kDown, c.intermediate_size, c.hidden_size)});
+}
+
+int64_t head_adapter_products(const ModelConfig& c, int64_t labels, int64_t rows, int64_t rank) {
+  if (rank == 0) return 0;
+  return std::max({largest_product(labels, c.hidden_size, rank),
+                   cpu::gemm_floats(rows, rank, c.vocab_size, false),
+                   cpu::gemm_floats(rows, c.vocab_size, rank, true),
+                   cpu::gemm_floats(c.vocab_size, rows, rank, false)});
+}
+
 // The longest vector whose gradient is summed over tokens.
 int64_t widest_vector(const ModelConfig& c) {
   return std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
@@ -41,11 +72,14 @@ int64_t widest_vector(const ModelConfig& c) {
 }  // namespace
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
-                     int64_t threads) {
+                     int64_t threads, const AdapterSizes& adapters) {
   const int64_t sums = cpu::row_parts_floats(widest_vector(c), threads);
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
-  return std::max({sums, head_products(c, rows), block_products(c, shape.tokens)});
+  return std::max(
+      {sums, head_products(c, rows), block_products(c, shape.tokens),
+       adapter_products(c, shape, adapters),
+       head_adapter_products(c, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 
 int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape, int64_t threads) {

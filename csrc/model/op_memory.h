@@ -2,6 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "model/adapter_layout.h"
 #include "model/config.h"
 
 namespace fastsft {
@@ -15,7 +16,7 @@ struct MicroBatchShape {
 
 // float32 elements of the scratch that ops on the CPU compute in (ops/cpu/scratch.h).
 int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchShape& shape,
-                     int64_t threads);
+                     int64_t threads, const AdapterSizes& adapters = {});
 
 // Bytes that attention on the CPU keeps in all threads together, not from torch's allocator.
 int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchShape& shape,

@@ -58,7 +58,7 @@ TextDecoder::TextDecoder(const ModelConfig& config, at::ScalarType dtype, at::De
     states_.push_back({.unit = &unit, .begin = 0, .end = unit.numel(), .master = weights});
   }
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    blocks_.push_back(block_refs(config, layout_.units()[layout_.block_unit(layer)]));
+    blocks_.push_back(block_refs(config, layout_, layer));
   }
 }
 
@@ -79,7 +79,7 @@ at::Tensor TextDecoder::read(std::span<const int64_t> ids) {
   for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
     last = read_piece(ids.subspan(begin, std::min<size_t>(kPiece, ids.size() - begin)));
   }
-  const at::Tensor& weights = states_[layout_.head_unit()].master;
+  const at::Tensor& weights = states_[*layout_.head().trained].master;
   const at::Tensor normed = norm(last, head_.norm.view(weights));
   const at::Tensor logits = at::empty({1, config_.vocab_size}, last.options().dtype(at::kFloat));
   gemm(normed, head_.head.view(weights), logits, false, true, 0.0);
@@ -112,7 +112,7 @@ at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
       at::arange(length_, length_ + count, at::TensorOptions().dtype(at::kInt).device(device_));
   const at::Tensor stream =
       at::empty({count, config_.hidden_size}, at::TensorOptions().dtype(dtype_).device(device_));
-  embedding(head_.embedding.view(states_[layout_.embedding_unit()].master), tokens, stream);
+  embedding(head_.embedding.view(states_[*layout_.embedding().trained].master), tokens, stream);
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) block(layer, stream, positions);
   length_ += count;
   return stream.narrow(0, count - 1, 1);
@@ -121,7 +121,7 @@ at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
 // In place; the same sums as block_forward (decoder_block.h) has.
 void TextDecoder::block(int64_t layer, const at::Tensor& stream, const at::Tensor& positions) {
   const BlockRefs& refs = blocks_[static_cast<size_t>(layer)];
-  const at::Tensor& weights = states_[layout_.block_unit(layer)].master;
+  const at::Tensor& weights = states_[*layout_.block(layer).trained].master;
   const int64_t rotated = config_.num_heads + config_.num_key_value_heads;
   const at::Tensor qkv = product(norm(stream, refs.input_norm.view(weights)),
                                  refs.qkv.view(weights), refs.qkv_bias, weights);

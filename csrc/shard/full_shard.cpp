@@ -7,7 +7,7 @@
 namespace fastsft {
 
 FullShard::FullShard(const StrategyContext& context, const Sharding& ranks)
-    : Strategy(context, ranks),
+    : Strategy(context, ranks, Frozen::kByRanges),
       buffers_(context_.units, shards().world_size(), 2 + context.resident_units, context.compute(),
                trace::Lane::kParameters),
       pending_(context.units.size()) {
@@ -57,6 +57,7 @@ StateBytes plan_full_shard(const StateDescription& d) {
       .clones_between = clone * embedding * (d.accumulates ? 4 + d.options.itemsize() : 4)};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);
+  plan_frozen_ranges(d, bytes);
   return bytes;
 }
 

@@ -44,6 +44,7 @@ StateBytes plan_no_shard(const StateDescription& d) {
       .gradients = d.options.grad_itemsize() < 4 ? alone.reduced_gradients() : 4 * size,
       .clones_between = alone.widened_sums()};
   plan_optimizer(alone, bytes);
+  plan_frozen_whole(alone, bytes);
   return bytes;
 }
 

@@ -14,6 +14,8 @@ struct ParamSlot {
   std::vector<int64_t> shape;
   int64_t offset = 0;  // elements from the start of the unit
   bool decay = false;  // weight decay applies (docs/spec/trainer_semantics.md, section 10.1)
+  bool adapter = false;  // not part of the model's own files
+  bool held = false;     // never changes although its group is trained: its gradient is zero
 
   int64_t numel() const;
 };

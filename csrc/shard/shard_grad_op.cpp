@@ -38,6 +38,7 @@ StateBytes plan_shard_grad_op(const StateDescription& d) {
       .clones_between = clone * std::max(4 * d.padded(0), d.options.itemsize() * d.largest(0))};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);
+  plan_frozen_whole(d, bytes);
   return bytes;
 }
 

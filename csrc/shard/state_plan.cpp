@@ -65,4 +65,27 @@ void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
   bytes.offloaded = d.options.offload ? offloaded_bytes(d) : 0;
 }
 
+void plan_frozen_whole(const StateDescription& d, StateBytes& bytes) {
+  if (d.frozen == nullptr) return;
+  for (const auto& unit : *d.frozen) {
+    bytes.parameters += unit.padded_numel(1) * d.options.itemsize();
+  }
+}
+
+void plan_frozen_ranges(const StateDescription& d, StateBytes& bytes) {
+  if (d.frozen == nullptr || d.frozen->empty()) return;
+  int64_t total = 0, largest = 0;
+  for (const auto& unit : *d.frozen) {
+    const int64_t size = unit.padded_numel(d.world_size);
+    total += size;
+    largest = std::max(largest, size);
+  }
+  const auto open = static_cast<int64_t>(2 + d.resident_frozen_units);
+  bytes.parameters += total / d.world_size * d.options.itemsize();
+  bytes.buffers += open * largest * d.options.itemsize();
+  if (!d.clones()) return;
+  // The gather of the largest unit, next to which little is reduced.
+  bytes.clones_in_blocks += largest * d.options.itemsize();
+}
+
 }  // namespace fastsft

@@ -18,6 +18,8 @@ struct StateDescription {
   size_t resident_units = 0;  // StrategyContext
   bool cloned = true;         // collectives clone the whole unit, as gloo does
   bool accumulates = true;    // a step has more than one micro-batch
+  const std::vector<ParamUnit>* frozen = nullptr;  // units that nothing updates; null: none
+  size_t resident_frozen_units = 0;
 
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
   // head) or of all.
@@ -48,5 +50,9 @@ struct StateBytes {
 
 // Moments, and the masters of bfloat16, of a range of every unit.
 void plan_optimizer(const StateDescription& description, StateBytes& bytes);
+
+// The parameters that nothing updates: whole, or by ranges of every unit and whole in buffers.
+void plan_frozen_whole(const StateDescription& description, StateBytes& bytes);
+void plan_frozen_ranges(const StateDescription& description, StateBytes& bytes);
 
 }  // namespace fastsft

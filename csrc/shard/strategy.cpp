@@ -7,6 +7,15 @@
 
 namespace fastsft {
 
+Strategy::Strategy(const StrategyContext& context, const Sharding& ranks, Frozen frozen)
+    : context_(context),
+      ranks_(ranks),
+      frozen_(context.frozen_units,
+              {.compute = context.compute(),
+               .shards = frozen == Frozen::kByRanges ? &ranks.shards : nullptr,
+               .resident_units = context.resident_frozen_units,
+               .prefetch = context.prefetch}) {}
+
 void Strategy::add_state(int64_t begin, at::Tensor range) {
   const int64_t size = range.numel();
   UnitState state;
@@ -21,6 +30,12 @@ void Strategy::add_state(int64_t begin, at::Tensor range) {
   state.exp_avg_sq = at::zeros({size}, context_.state(options.optim_dtype));
   states_.push_back(std::move(state));
   ranges_.push_back(std::move(range));
+}
+
+std::vector<UnitState> Strategy::all_states() const {
+  std::vector<UnitState> all = states_;
+  all.insert(all.end(), frozen_.states().begin(), frozen_.states().end());
+  return all;
 }
 
 void Strategy::reduce_gradients(Reduction keep) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "shard/frozen_units.h"
 #include "shard/gradients.h"
 #include "shard/rank_groups.h"
 #include "shard/staged_states.h"
@@ -19,7 +20,7 @@
 namespace fastsft {
 
 struct StrategyContext {
-  const std::vector<ParamUnit>& units;  // outlives the strategy
+  const std::vector<ParamUnit>& units;  // that are trained; outlives the strategy
   RankGroups& groups;                   // likewise
   StateOptions options;
   at::Device device;  // of parameters, gradients and optimizer state
@@ -27,6 +28,14 @@ struct StrategyContext {
   size_t resident_units;
   bool prefetch = true;   // false: every gather is waited for at once, for comparison
   bool blocking = false;  // likewise every reduction
+  // Units that nothing updates, and how many of them are resident; outlives the strategy.
+  const std::vector<ParamUnit>& frozen_units = no_units();
+  size_t resident_frozen_units = 0;
+
+  static const std::vector<ParamUnit>& no_units() {
+    static const std::vector<ParamUnit> none;
+    return none;
+  }
 
   at::TensorOptions compute() const {
     return at::TensorOptions().dtype(options.compute_dtype).device(device);
@@ -45,8 +54,9 @@ struct StrategyContext {
 // written by AdamW, which is also the upper half of a split master.
 class Strategy {
  public:
-  Strategy(const StrategyContext& context, const Sharding& ranks)
-      : context_(context), ranks_(ranks) {}
+  // Whether parameters that nothing updates are held by ranges over `ranks.shards`.
+  enum class Frozen { kWhole, kByRanges };
+  Strategy(const StrategyContext& context, const Sharding& ranks, Frozen frozen = Frozen::kWhole);
   virtual ~Strategy() = default;
 
   // Starts gathering `unit` asynchronously; no-op if already gathered.
@@ -60,12 +70,17 @@ class Strategy {
   virtual bool replicated() const = 0;
   virtual int64_t parameter_bytes() const = 0;  // without the masters of bfloat16
   virtual int64_t buffer_bytes() const = 0;
+  // The units that nothing updates; none of the methods above knows them.
+  FrozenUnits& frozen() { return frozen_; }
+  const FrozenUnits& frozen() const { return frozen_; }
 
   // Masters were written from outside (a load): compute ranges and whole copies follow. Collective.
   void publish();
 
   Gradients& gradients() { return *gradients_; }
   std::vector<UnitState>& states() { return states_; }
+  // Those, and those of the units that nothing updates: for loading.
+  std::vector<UnitState> all_states() const;
   // The bfloat16 range next to master; none in float32.
   std::optional<at::Tensor> compute_range(size_t unit) const;
 
@@ -96,6 +111,7 @@ class Strategy {
   StrategyContext context_;
   Sharding ranks_;
   std::unique_ptr<Gradients> gradients_;
+  FrozenUnits frozen_;
   std::vector<UnitState> states_;
   std::vector<at::Tensor> ranges_;  // in the compute dtype
 

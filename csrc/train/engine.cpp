@@ -1,7 +1,6 @@
 #include "train/engine.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
@@ -14,30 +13,19 @@
 #include "core/start_threads.h"
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
-#include "model/causal_lm.h"
 #include "ops/clip_control/clip_control.h"
+#include "optim/tensor_norms.h"
 #include "shard/master_weights.h"
+#include "train/native_model.h"
 
 namespace fastsft {
 namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-// The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
-int64_t first_positions(int64_t longest) {
-  constexpr int64_t kMost = 4096;
-  return longest > 0 ? std::min(longest, kMost) : kMost;
-}
-
 std::optional<at::Device> other_than_cpu(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
   return device;
-}
-
-std::unique_ptr<Model> native_model(const std::string& config_json, const EngineOptions& options) {
-  return std::make_unique<CausalLM>(parse_model_config(config_json), options.state.compute_dtype,
-                                    options.device, parse_recompute(options.recompute),
-                                    first_positions(options.max_positions));
 }
 
 }  // namespace
@@ -66,7 +54,9 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
                              .device = options.device,
                              .resident_units = model_->resident_units(),
                              .prefetch = options.prefetch && !options.blocking,
-                             .blocking = options.blocking});
+                             .blocking = options.blocking,
+                             .frozen_units = frozen_units(),
+                             .resident_frozen_units = model_->resident_frozen_units()});
 }
 
 template <typename Work>
@@ -93,7 +83,8 @@ void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothi
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
     model_->use_embedding_noise(noise_.of_micro_batch(i));
-    model_->use_draws({draw_seed_, begun_steps_, static_cast<int64_t>(i)});
+    model_->use_draws(
+        {draw_seed_, begun_steps_, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
     model_->forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
     if (options_.blocking) await_device("micro-batch");
   }
@@ -122,6 +113,7 @@ void Engine::reserve(const MicroBatchShape& micro_batch, const StepShape& step) 
 void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                         const StepOptions& options) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
+  dropout_seed_ = options.dropout_seed;
   // All of them first: bad rows are found before any collective.
   std::vector<HostBatch> batches;
   for (const auto& micro_batch : micro_batches) {
@@ -176,7 +168,12 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   const Phase phase("update");
   const trace::Span span(trace::Lane::kCompute, "update");
   // One copy of the gradients counts in the sum over all ranks.
-  if (strategy_->copy() == 0) add_local_norm_squared(*strategy_, totals.narrow(0, 1, 1));
+  const at::Tensor norm = totals.narrow(0, 1, 1);
+  if (model_->norms_by_tensor() && strategy_->replicated()) {
+    add_tensor_norms_squared(*strategy_, norm);
+  } else if (strategy_->copy() == 0) {
+    add_local_norm_squared(*strategy_, norm);
+  }
   agree_on_totals(options.loss_limit, totals);
   clip_control(control_, options.max_grad_norm);
   adamw_update(*strategy_, options.adamw, control_);
@@ -214,6 +211,7 @@ std::vector<trace::RecordedSpan> Engine::stop_trace() {
 
 double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
                     const LossOptions& options) {
+  dropout_seed_ = {};
   const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
   return guarded([&] {
     const Phase phase("evaluation");
@@ -244,19 +242,32 @@ at::Tensor Engine::logits_of(const HostBatch& host) {
 
 std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
     const TokenDataset& dataset, const MicroBatch& micro_batch, const LossOptions& options) {
+  dropout_seed_ = options.dropout_seed;
   const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
   return guarded([&] {
     const at::Tensor sum = zero_sum();
     accumulate({&host, 1}, options.label_smoothing, sum);
     communicator().all_reduce_sum(sum, "loss")->wait();
-    auto tensors = gather_slots(true);
+    auto tensors = gather_slots(true, false);
     strategy_->gradients().clear();
     return std::make_pair(*sum.cpu().data_ptr<double>(), std::move(tensors));
   });
 }
 
 std::map<std::string, at::Tensor> Engine::named_parameters() {
-  return guarded([&] { return gather_slots(false); });
+  return guarded([&] {
+    auto result = gather_slots(false, true);
+    for (size_t i = 0; i < frozen_units().size(); ++i) {
+      const at::Tensor whole = strategy_->frozen().gather(i);
+      gather_slots_of(frozen_units()[i], whole, false, true, result);
+      strategy_->frozen().release(i);
+    }
+    return result;
+  });
+}
+
+std::map<std::string, at::Tensor> Engine::trained_parameters() {
+  return guarded([&] { return gather_slots(false, false); });
 }
 
 void Engine::await_device(const char* what) {
@@ -269,32 +280,11 @@ void Engine::await_states() {
   if (strategy_->offloaded_bytes() > 0) await_device("states");
 }
 
-std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients) {
-  await_states();
-  std::map<std::string, at::Tensor> result;
-  for (size_t i = 0; i < units().size(); ++i) {
-    const at::Tensor held =
-        gradients ? strategy_->gradients().local(i) : read_master(strategy_->states()[i]);
-    const at::Tensor range = held.to(options_.device);
-    at::Tensor whole = range;
-    if (!strategy_->replicated()) {
-      Communicator& shards = strategy_->shards();
-      whole = at::empty({range.numel() * shards.world_size()}, range.options());
-      shards.all_gather(whole, range, units()[i].name())->wait();
-    }
-    whole = whole.cpu().to(at::kFloat);
-    for (const auto& slot : units()[i].slots()) {
-      result[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
-    }
-  }
-  return result;
-}
-
 void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
   await_states();
-  for (const UnitState& state : strategy_->states()) {
+  for (const UnitState& state : strategy_->all_states()) {
     for (const auto& slot : state.unit->slots()) {
       if (slot.name != name) continue;
       require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
@@ -333,11 +323,11 @@ int64_t Engine::num_non_embedding_parameters() const {
 }
 
 std::map<std::string, int64_t> Engine::memory() const {
-  return {{"parameters", strategy_->parameter_bytes()},
+  return {{"parameters", strategy_->parameter_bytes() + strategy_->frozen().parameter_bytes()},
           {"gradients", strategy_->gradients().nbytes()},
           {"optimizer", strategy_->optimizer_bytes()},
           {"offloaded", strategy_->offloaded_bytes()},
-          {"buffers", strategy_->buffer_bytes()},
+          {"buffers", strategy_->buffer_bytes() + strategy_->frozen().buffer_bytes()},
           {"activations", model_->buffer_bytes()},
           {"batches", upload_.nbytes()}};
 }

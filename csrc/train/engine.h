@@ -27,6 +27,7 @@ namespace fastsft {
 struct EngineOptions {
   at::Device device = at::kCPU;
   StateOptions state;
+  AdapterOptions adapters;
   std::string recompute = "selective";
   GroupNames groups;
   int64_t num_threads = 0;    // 0: as torch is set
@@ -53,6 +54,7 @@ struct StepOptions {
   // On the embeddings, in training.
   EmbeddingNoise noise = {};
   bool find_packed = false;  // BatchRules
+  int64_t dropout_seed = 0;  // of the adapters' dropout in this step
 };
 
 // Conversations of one micro-batch and what multiplies the token losses of each.
@@ -65,6 +67,8 @@ struct MicroBatch {
 struct LossOptions {
   double label_smoothing = 0;
   bool find_packed = false;  // BatchRules
+  // Of the adapters' dropout, where there are gradients; none: it is left away.
+  std::optional<int64_t> dropout_seed = {};
 };
 
 // The sizes that the upload of a step depends on.
@@ -114,6 +118,8 @@ class Engine {
                         bool find_packed);
   // float32 copies of all parameters by name, on the CPU. For tests and small models.
   std::map<std::string, at::Tensor> named_parameters();
+  // The same of what is trained.
+  std::map<std::string, at::Tensor> trained_parameters();
 
   // Copies this rank's part of a whole tensor (any floating dtype, any device) into the master;
   // shapes must agree. `publish` follows after the last one. Local, not collective.
@@ -123,7 +129,10 @@ class Engine {
   const std::string& config_json() const { return config_json_; }
   at::Device device() const { return options_.device; }
   int64_t vocab_size() const { return model_->vocab_size(); }
+  // What is trained.
   const std::vector<ParamUnit>& units() const { return model_->units(); }
+  const std::vector<ParamUnit>& frozen_units() const { return model_->frozen_units(); }
+  const AdapterOptions& adapters() const { return options_.adapters; }
   // All ranks.
   Communicator& communicator() { return groups_.all(); }
   Strategy& strategy() { return *strategy_; }
@@ -138,6 +147,7 @@ class Engine {
   void start_trace(size_t capacity);
   std::vector<trace::RecordedSpan> stop_trace();
   int64_t num_parameters() const;
+  int64_t num_trained_parameters() const { return model_->num_trained_parameters(); }
   int64_t num_non_embedding_parameters() const;
   // Bytes held now: parameters, gradients, optimizer, offloaded (on the host), buffers (whole
   // units), activations, and the uploaded batches.
@@ -165,7 +175,10 @@ class Engine {
   template <typename Work>
   void with_batch(const HostBatch& batch, const Work& work);
   at::Tensor zero_sum() const;  // [1] float64 on the device
-  std::map<std::string, at::Tensor> gather_slots(bool gradients);
+  std::map<std::string, at::Tensor> gather_slots(bool gradients, bool with_held);
+  // Copies of a unit's tensors from this rank's range of it; `sharded`: others have the rest.
+  void gather_slots_of(const ParamUnit& unit, const at::Tensor& held, bool sharded, bool with_held,
+                       std::map<std::string, at::Tensor>& to);
 
   std::string config_json_;
   EngineOptions options_;
@@ -173,9 +186,10 @@ class Engine {
   RankGroups groups_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Strategy> strategy_;
-  EmbeddingNoise noise_;   // of the current step
-  int64_t draw_seed_ = 0;  // likewise
-  at::Tensor control_;     // ops/clip_control/control_slots.h
+  EmbeddingNoise noise_;                 // of the current step
+  int64_t draw_seed_ = 0;                // likewise
+  std::optional<int64_t> dropout_seed_;  // of the current computation
+  at::Tensor control_;                   // ops/clip_control/control_slots.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device

@@ -5,8 +5,10 @@
 namespace fastsft {
 
 BatchRules Engine::batch_rules(bool find_packed) const {
-  return {
-      .vocab_size = vocab_size(), .window = model_->smallest_window(), .find_packed = find_packed};
+  return {.vocab_size = vocab_size(),
+          .window = model_->smallest_window(),
+          .find_packed = find_packed,
+          .token_keys = dropout_seed_ && model_->has_token_draws()};
 }
 
 HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,

@@ -24,17 +24,26 @@ constexpr int64_t kResults = 2;
 // cos and sin of the longest conversation.
 int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
 
-StateBytes state_of(const std::vector<ParamUnit>& units, size_t resident, const PlanRequest& r) {
+struct UnitsInPlan {
+  const std::vector<ParamUnit>& units;
+  size_t resident_units = 0;
+  const std::vector<ParamUnit>& frozen_units = StrategyContext::no_units();
+  size_t resident_frozen_units = 0;
+};
+
+StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
   require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
           "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
           " ranks");
-  return plan_state({.units = units,
+  return plan_state({.units = layout.units,
                      .options = r.state,
                      .world_size = r.world_size,
                      .node_size = r.node_size,
-                     .resident_units = resident,
+                     .resident_units = layout.resident_units,
                      .cloned = r.on_cpu,
-                     .accumulates = r.micro_batches > 1});
+                     .accumulates = r.micro_batches > 1,
+                     .frozen = &layout.frozen_units,
+                     .resident_frozen_units = layout.resident_frozen_units});
 }
 
 // Everything but what the model itself takes for a micro-batch.
@@ -60,14 +69,17 @@ void add_parts(MemoryPlan& plan, std::vector<std::pair<std::string, int64_t>> pa
 }  // namespace
 
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
-  const DecoderLayout layout(config);
-  const StateBytes state = state_of(layout.units(), layout.tied() ? 1 : 0, r);
+  const DecoderLayout layout(config, r.adapters);
+  const StateBytes state = state_of({layout.units(), layout.resident_units(), layout.frozen_units(),
+                                     layout.resident_frozen_units()},
+                                    r);
   const c10::ScalarType dtype = r.state.compute_dtype;
   const BufferTable buffers(config,
                             {.dtype = dtype,
                              .recompute = parse_recompute(r.recompute),
                              .device = r.on_cpu ? at::kCPU : at::kCUDA,
-                             .threads = r.threads},
+                             .threads = r.threads,
+                             .adapters = AdapterLayout(config, r.adapters).sizes()},
                             r.micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);
@@ -83,7 +95,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
 }
 
 MemoryPlan plan_called_memory(const std::vector<ParamUnit>& units, const PlanRequest& r) {
-  MemoryPlan plan = plan_of(state_of(units, 1, r), r);
+  MemoryPlan plan = plan_of(state_of({units, 1}, r), r);
   add_parts(plan, {{"activations", 0}, {"labelled tokens", 0}, {"logits", 0}});
   return plan;
 }

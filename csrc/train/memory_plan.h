@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/adapters.h"
 #include "model/op_memory.h"
 #include "shard/param_unit.h"
 #include "shard/state_options.h"
@@ -13,6 +14,7 @@ namespace fastsft {
 // Inputs of the memory plan.
 struct PlanRequest {
   StateOptions state;
+  AdapterOptions adapters;
   std::string recompute = "selective";
   int world_size = 1;
   int node_size = 0;              // ranks of a node, for hybrid strategies; 0: all are one

@@ -43,6 +43,17 @@ std::vector<UnitDigest> digest_states(Strategy& strategy, const std::vector<Para
     strategy.release(unit);
     digests.push_back(std::move(digest));
   }
+  for (size_t unit = 0; unit < strategy.frozen().states().size(); ++unit) {
+    const UnitState& state = strategy.frozen().states()[unit];
+    UnitDigest digest{.unit = state.unit->name(),
+                      .shard = state.begin == 0 && state.end >= state.unit->numel()
+                                   ? 0
+                                   : strategy.shards().rank(),
+                      .state = digest_state(state)};
+    digest.parameters = add_to_digest(0, strategy.frozen().gather(unit));
+    strategy.frozen().release(unit);
+    digests.push_back(std::move(digest));
+  }
   return digests;
 }
 

@@ -13,6 +13,8 @@ import torch
 import typing_extensions
 
 __all__: list[str] = [
+    "AdapterLinear",
+    "AdapterOptions",
     "AddedToken",
     "AllocationMeter",
     "AtomicDirectory",
@@ -100,6 +102,7 @@ __all__: list[str] = [
     "copies_of_record",
     "count_data",
     "count_parameters",
+    "count_trained_parameters",
     "crc32c",
     "crc32c_combine",
     "crc32c_portable",
@@ -949,6 +952,60 @@ class StateOptions:
         sharding strategy; on one rank all are no_shard
         """
 
+class AdapterLinear:
+    """
+    A low-rank adapter of a linear module: scale * dropout(x) A^T B^T.
+    """
+
+    __hash__: typing.ClassVar[None] = None
+    def __eq__(self, arg0: typing.Any) -> typing.Any: ...
+    def __init__(
+        self,
+        module: str,
+        *,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        scale: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+    def __repr__(self) -> str: ...
+    @property
+    def module(self) -> str:
+        """
+        "model.layers.0.self_attn.q_proj"
+        """
+    @property
+    def rank(self) -> int: ...
+    @property
+    def scale(self) -> float: ...
+
+class AdapterOptions:
+    """
+    What is trained next to a frozen model; empty: the whole model, without adapters. Never changes.
+    """
+
+    __hash__: typing.ClassVar[None] = None
+    def __bool__(self) -> bool: ...
+    def __eq__(self, arg0: typing.Any) -> typing.Any: ...
+    def __init__(
+        self,
+        *,
+        linears: collections.abc.Sequence[AdapterLinear] = [],
+        dropout: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        trained: collections.abc.Sequence[str] = [],
+    ) -> None: ...
+    def __repr__(self) -> str: ...
+    @property
+    def dropout(self) -> float:
+        """
+        of what adapters read
+        """
+    @property
+    def linears(self) -> list[AdapterLinear]: ...
+    @property
+    def trained(self) -> list[str]:
+        """
+        names of the model's parameters that are trained, too
+        """
+
 class SyncPiece:
     @property
     def begin(self) -> int: ...
@@ -1202,6 +1259,7 @@ class Engine:
         config_json: str,
         state: StateOptions = ...,
         *,
+        adapters: AdapterOptions = ...,
         device: str = "cpu",
         recompute: str = "selective",
         gather_group: str = "",
@@ -1217,8 +1275,9 @@ class Engine:
         blocking: bool = False,
     ) -> None:
         """
-        config_json: of a Hugging Face directory. Groups: names of c10d's; empty: one rank, or
-        one node. ValueError for what the model or the options do not allow.
+        config_json: of a Hugging Face directory. adapters: what is trained; empty: everything.
+        Groups: names of c10d's; empty: one rank, or one node. ValueError for what the model or
+        the options do not allow.
         """
     def begin_step(
         self,
@@ -1239,6 +1298,7 @@ class Engine:
         noise: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         noise_seed: typing.SupportsInt | typing.SupportsIndex = 0,
         find_packed: bool = False,
+        dropout_seed: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None:
         """
         Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, an
@@ -1254,9 +1314,11 @@ class Engine:
         *,
         label_smoothing: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         find_packed: bool = False,
+        dropout_seed: typing.SupportsInt | typing.SupportsIndex | None = None,
     ) -> tuple[float, dict[str, torch.Tensor]]:
         """
         (loss, float32 gradients by name), summed over ranks, without an update; collective.
+        dropout_seed: of the adapters' dropout, None: without it.
         """
     def logits(
         self,
@@ -1339,6 +1401,12 @@ class Engine:
         """
         Results of steps, oldest first, each once: without those in flight, or all of them.
         """
+    def trained_parameters(self) -> dict[str, torch.Tensor]:
+        """
+        The same of what is trained.
+        """
+    @property
+    def adapters(self) -> AdapterOptions: ...
     @property
     def config_json(self) -> str: ...
     @property
@@ -1346,7 +1414,12 @@ class Engine:
     @property
     def num_non_embedding_parameters(self) -> int: ...
     @property
-    def num_parameters(self) -> int: ...
+    def num_parameters(self) -> int:
+        """
+        With adapters.
+        """
+    @property
+    def num_trained_parameters(self) -> int: ...
     @property
     def parameter_shapes(self) -> dict[str, list[int]]: ...
     @property
@@ -1363,6 +1436,11 @@ class Engine:
         """
     @step_count.setter
     def step_count(self, arg1: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def trained_shapes(self) -> dict[str, list[int]]:
+        """
+        As parameter_shapes, of what is trained.
+        """
     @property
     def unit_hashes(self) -> list[str]:
         """
@@ -1577,9 +1655,14 @@ def copies_of_record(
 def count_data(
     inputs: collections.abc.Sequence[DataInput], num_threads: typing.SupportsInt | typing.SupportsIndex = 0
 ) -> DataCounts: ...
-def count_parameters(config_json: str) -> int:
+def count_parameters(config_json: str, *, adapters: AdapterOptions = ...) -> int:
     """
     ValueError for a configuration that the engine does not compute.
+    """
+
+def count_trained_parameters(config_json: str, *, adapters: AdapterOptions = ...) -> int:
+    """
+    Those of them that are trained.
     """
 
 def crc32c(data: bytes, previous: typing.SupportsInt | typing.SupportsIndex = 0) -> int: ...
@@ -1752,6 +1835,7 @@ def plan_memory(
     config_json: str,
     state: StateOptions = ...,
     *,
+    adapters: AdapterOptions = ...,
     recompute: str = "selective",
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     node_size: typing.SupportsInt | typing.SupportsIndex = 0,
@@ -1867,9 +1951,11 @@ def trace_dropped() -> int:
     Spans of the last trace that newer ones pushed out.
     """
 
-def unit_layouts(config_json: str) -> list[tuple[str, str, int, list[tuple[str, list[int], int]]]]:
+def unit_layouts(
+    config_json: str, *, adapters: AdapterOptions = ...
+) -> list[tuple[str, str, int, list[tuple[str, list[int], int]]]]:
     """
-    Units of the model with the places of their tensors. ValueError as count_parameters.
+    Units of what is trained with the places of their tensors. ValueError as count_parameters.
     """
 
 def unit_tensors(engine: Engine) -> list[list[tuple[str, list[int]]]]: ...

@@ -38,7 +38,8 @@ from fastsft.data.supervised import (
     preprocess,
 )
 from fastsft.inspection.data_report import show_data
-from fastsft.model.causal_lm import CausalLM, stretch_positions
+from fastsft.model.causal_lm import stretch_positions
+from fastsft.model.choice import open_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
@@ -116,7 +117,7 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
         meet_and_agree(args, model_args, data_args, files)
         join(args.ddp_timeout, str(args.device))
 
-    model = CausalLM.from_pretrained(model_args.model_name_or_path or "", cache_dir=args.cache_dir, engine=args.engine)
+    model = open_model(model_args.model_name_or_path or "", cache_dir=args.cache_dir, engine=args.engine)
     check_directory(model, trusts_code=bool(getattr(model_args, "trust_remote_code", False)))
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):

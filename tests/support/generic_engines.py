@@ -31,7 +31,7 @@ def library_model(model_type: str, seed: int = 0, **settings: Any) -> Any:
 
 
 def generic_engine(model: Any, *, recompute: bool = False, **options: Any) -> _C.Engine:
-    """The engine of `model`'s configuration with its weights; options of the state by name, others as Engine's."""
+    """The engine of `model`'s configuration with its weights. Options: of the state, and those of Engine."""
     state, others = of_state(options)
     config = json.loads(model.config.to_json_string(use_diff=False))
     made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute)
@@ -58,7 +58,7 @@ def dataset_of(rows: Rows) -> _C.TokenDataset:
     return dataset
 
 
-def library_loss(model: Any, rows: Rows, weight: float) -> torch.Tensor:
+def library_loss(model: Any, rows: Rows, weight: float, masked_id: int = -1) -> torch.Tensor:
     """Sum of weight * cross entropy, by the model's own loss function over right-padded rows."""
     width = max(len(ids) for ids, _ in rows)
     input_ids = torch.zeros(len(rows), width, dtype=torch.long)
@@ -67,8 +67,12 @@ def library_loss(model: Any, rows: Rows, weight: float) -> torch.Tensor:
     for at, (ids, (begin, end)) in enumerate(rows):
         input_ids[at, : len(ids)] = torch.tensor(ids)
         labels[at, begin:end] = input_ids[at, begin:end]
-        mask[at, : len(ids)] = 1
+        mask[at, : len(ids)] = (input_ids[at, : len(ids)] != masked_id).long()
     loss: torch.Tensor = model(
-        input_ids=input_ids, attention_mask=mask, labels=labels, use_cache=False, num_items_in_batch=1 / weight
+        input_ids=input_ids,
+        attention_mask=mask,
+        labels=labels,
+        use_cache=False,
+        num_items_in_batch=1 / weight,
     ).loss
     return loss

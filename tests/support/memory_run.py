@@ -42,6 +42,7 @@ class MemoryRun:
     optim_dtype: str = "float32"
     master_dtype: str = "float32"
     offload: bool = False
+    rank: int = 0  # of adapters on all linears; 0: everything is trained
 
     def config(self) -> str:
         return json.dumps({**MODELS, **FAMILIES}[self.model])
@@ -51,8 +52,15 @@ class MemoryRun:
         return {
             "strategy": self.strategy, "recompute": self.recompute, "compute_dtype": self.dtype,
             "grad_dtype": self.grad_dtype, "optim_dtype": self.optim_dtype, "master_dtype": self.master_dtype,
-            "offload": self.offload,
+            "offload": self.offload, "adapters": self.adapters(),
         }  # fmt: skip
+
+    def adapters(self) -> _C.AdapterOptions:
+        names = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"]
+        layers = json.loads(self.config())["num_hidden_layers"] if self.rank else 0
+        modules = [f"model.layers.{layer}.{name}" for layer in range(layers) for name in names]
+        linears = [_C.AdapterLinear(module, rank=self.rank, scale=2.0) for module in modules]
+        return _C.AdapterOptions(linears=linears)
 
 
 def _data(tokens: int) -> _C.TokenDataset:

@@ -25,13 +25,15 @@ MODELS: dict[str, tuple[int, str, dict[str, Any]]] = {
         "embd_pdrop": 0.0, "attn_pdrop": 0.0,
     }),
     "gemma2": (33, "llama2_legacy", {
-        **_COMMON, "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 64,
+        **_COMMON, "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "query_pre_attn_scalar": 8, "sliding_window": 64,
         "max_position_embeddings": 512,
     }),
     "mixtral": (34, "llama2_legacy", {
-        **_COMMON, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None,
+        **_COMMON, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": None,
         "max_position_embeddings": 512,
     }),
 }  # fmt: skip

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+from engines import planned_bytes
 from fastsft import _C
 from memory_run import FAMILIES, MODELS, MemoryRun, measure
 
@@ -78,6 +79,31 @@ def test_no_shard_sums_bfloat16_gradients_in_whole_units() -> None:
 def test_families(model: str, dtype: str) -> None:
     """The norms of query and key (qwen3) and biases (qwen2)."""
     assert_planned(MemoryRun(model, recompute="gate_up", dtype=dtype, tokens=512))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("model", "strategy", "ranks"),
+    [
+        ("untied", "no_shard", 1),
+        ("qwen3", "no_shard", 1),
+        ("tied, grouped heads", "shard_grad_op", 2),
+        ("tied, grouped heads", "full_shard", 2),
+        ("untied", "full_shard", 2),
+    ],
+)
+def test_adapters(model: str, strategy: str, ranks: int, dtype: str) -> None:
+    """The frozen model is there once, in the compute dtype, without gradients and moments."""
+    run = MemoryRun(model, strategy, dtype=dtype, ranks=ranks, tokens=256, rank=8)
+    assert_planned(run)
+    full = MemoryRun(model, strategy, dtype=dtype, ranks=ranks, tokens=256)
+    parts, whole = (
+        planned_bytes(each.config(), world_size=ranks, **each.shared()).parts for each in (run, full)
+    )
+    trained = _C.count_trained_parameters(run.config(), adapters=run.adapters())
+    every = _C.count_parameters(run.config(), adapters=run.adapters())
+    assert parts["optimizer"] == pytest.approx(whole["optimizer"] * trained / (every - trained), rel=0.1)
+    assert parts["parameters"] < 1.1 * whole["parameters"]
 
 
 _ROUNDING = 4096  # bytes that malloc may add to a piece

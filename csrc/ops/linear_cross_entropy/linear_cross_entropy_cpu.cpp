@@ -32,20 +32,31 @@ double row_losses(const at::Tensor& logits, const int64_t* targets, const float*
   return sum;
 }
 
+void scale_gradient(const std::optional<at::Tensor>& gradient, double beta) {
+  if (gradient && beta == 0)
+    gradient->zero_();
+  else if (gradient && beta != 1)
+    gradient->mul_(beta);
+}
+
 void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight,
                               const at::Tensor& targets, const at::Tensor& token_weights,
                               double label_smoothing, const at::Tensor& loss,
                               const std::optional<at::Tensor>& grad_hidden,
                               const std::optional<at::Tensor>& grad_weight, double beta,
-                              const std::optional<at::Tensor>& workspace) {
+                              const std::optional<at::Tensor>& workspace,
+                              const std::optional<at::Tensor>& low_rank,
+                              const std::optional<at::Tensor>& low_rank_weight,
+                              const std::optional<at::Tensor>& grad_low_rank,
+                              const std::optional<at::Tensor>& grad_low_rank_weight,
+                              double low_rank_beta) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
-                             grad_hidden, grad_weight, beta, workspace);
+                             grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
+                             grad_low_rank, grad_low_rank_weight);
   const int64_t tokens = hidden.size(0), step = cpu::logit_chunk_rows(tokens, weight.size(0));
-  if (tokens == 0 && grad_weight) {  // no chunk will apply beta
-    if (beta == 0)
-      grad_weight->zero_();
-    else if (beta != 1)
-      grad_weight->mul_(beta);
+  if (tokens == 0) {  // no chunk will apply beta
+    scale_gradient(grad_weight, beta);
+    scale_gradient(grad_low_rank_weight, low_rank_beta);
     return;
   }
   const LogitsWorkspace buffers = logits_workspace(workspace, hidden, step, weight.size(0));
@@ -54,6 +65,9 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
     const at::Tensor rows = hidden.narrow(0, begin, count),
                      logits = buffers.logits.narrow(0, 0, count);
     gemm(rows, weight, logits, false, true, 0.0);
+    if (low_rank) {
+      gemm(low_rank->narrow(0, begin, count), *low_rank_weight, logits, false, true, 1.0);
+    }
     *loss.data_ptr<double>() += row_losses(
         logits, targets.data_ptr<int64_t>() + begin, token_weights.data_ptr<float>() + begin,
         static_cast<float>(label_smoothing), grad_hidden.has_value());
@@ -61,7 +75,11 @@ void linear_cross_entropy_cpu(const at::Tensor& hidden, const at::Tensor& weight
     const at::Tensor grad_logits = buffers.grad_logits.narrow(0, 0, count);
     if (!buffers.grad_logits.is_same(buffers.logits)) grad_logits.copy_(logits);
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);
-    gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
+    if (grad_weight) gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
+    if (!low_rank) continue;
+    gemm(grad_logits, *low_rank_weight, grad_low_rank->narrow(0, begin, count), false, false, 0.0);
+    gemm(grad_logits, low_rank->narrow(0, begin, count), *grad_low_rank_weight, true, false,
+         begin == 0 ? low_rank_beta : 1.0);
   }
 }
 

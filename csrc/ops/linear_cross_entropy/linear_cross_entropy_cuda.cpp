@@ -20,22 +20,33 @@ at::Tensor part(const at::Tensor& buffer, int64_t rows, int64_t vocab) {
   return buffer.narrow(0, 0, rows).narrow(1, 0, vocab);
 }
 
+void scale_gradient(const std::optional<at::Tensor>& gradient, double beta) {
+  if (gradient && beta == 0)
+    gradient->zero_();
+  else if (gradient && beta != 1)
+    gradient->mul_(beta);
+}
+
 void linear_cross_entropy_cuda(const at::Tensor& hidden, const at::Tensor& weight,
                                const at::Tensor& targets, const at::Tensor& token_weights,
                                double label_smoothing, const at::Tensor& loss,
                                const std::optional<at::Tensor>& grad_hidden,
                                const std::optional<at::Tensor>& grad_weight, double beta,
-                               const std::optional<at::Tensor>& workspace) {
+                               const std::optional<at::Tensor>& workspace,
+                               const std::optional<at::Tensor>& low_rank,
+                               const std::optional<at::Tensor>& low_rank_weight,
+                               const std::optional<at::Tensor>& grad_low_rank,
+                               const std::optional<at::Tensor>& grad_low_rank_weight,
+                               double low_rank_beta) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
-                             grad_hidden, grad_weight, beta, workspace);
+                             grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
+                             grad_low_rank, grad_low_rank_weight);
   const c10::cuda::CUDAGuard guard(hidden.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t tokens = hidden.size(0), vocab = weight.size(0);
   if (tokens == 0) {  // no chunk will apply beta
-    if (grad_weight && beta == 0)
-      grad_weight->zero_();
-    else if (grad_weight && beta != 1)
-      grad_weight->mul_(beta);
+    scale_gradient(grad_weight, beta);
+    scale_gradient(grad_low_rank_weight, low_rank_beta);
     return;
   }
   const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
@@ -45,6 +56,10 @@ void linear_cross_entropy_cuda(const at::Tensor& hidden, const at::Tensor& weigh
     const at::Tensor rows = hidden.narrow(0, begin, count);
     const at::Tensor grad_logits = part(chunks.grad_logits, count, vocab);
     gemm(rows, weight, part(chunks.logits, count, vocab), false, true, 0.0);
+    if (low_rank) {
+      gemm(low_rank->narrow(0, begin, count), *low_rank_weight, part(chunks.logits, count, vocab),
+           false, true, 1.0);
+    }
     cuda::launch_cross_entropy({.logits = chunks.logits.data_ptr<float>(),
                                 .targets = targets.data_ptr<int64_t>() + begin,
                                 .weights = token_weights.data_ptr<float>() + begin,
@@ -57,7 +72,11 @@ void linear_cross_entropy_cuda(const at::Tensor& hidden, const at::Tensor& weigh
                                cuda::dtype_of(grad_logits), stream);
     if (!grad_hidden) continue;
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);
-    gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
+    if (grad_weight) gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
+    if (!low_rank) continue;
+    gemm(grad_logits, *low_rank_weight, grad_low_rank->narrow(0, begin, count), false, false, 0.0);
+    gemm(grad_logits, low_rank->narrow(0, begin, count), *grad_low_rank_weight, true, false,
+         begin == 0 ? low_rank_beta : 1.0);
   }
   cuda::launch_add_losses(chunks.losses.data_ptr<double>(), tokens, loss.data_ptr<double>(),
                           stream);

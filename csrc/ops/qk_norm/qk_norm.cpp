@@ -40,7 +40,7 @@ void qk_norm(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
 
 void qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                      const at::Tensor& grad_weight, double beta) {
+                      const std::optional<at::Tensor>& grad_weight, double beta) {
   FASTSFT_DISPATCH(qk_norm_backward, grad, x, weight, rstd, num_heads, num_key_value_heads,
                    grad_weight, beta);
 }
@@ -53,13 +53,14 @@ void check_qk_norm(const at::Tensor& x, const at::Tensor& weight, int64_t num_he
 
 void check_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                            const at::Tensor& grad_weight, double beta) {
+                            const std::optional<at::Tensor>& grad_weight, double beta) {
   constexpr const char* kOp = "qk_norm_backward";
   check_heads(kOp, x, {"grad", grad}, weight, rstd, num_heads, num_key_value_heads);
-  check_tensors(kOp, {{"x", x}, {"grad_weight", grad_weight}});
-  check_shape(kOp, {"grad_weight", grad_weight}, weight.sizes());
-  check_dtype(kOp, {"grad_weight", grad_weight}, at::kFloat);
-  TORCH_CHECK_VALUE(grad_weight.is_contiguous(), kOp, ": grad_weight must be contiguous");
+  if (!grad_weight) return;
+  check_tensors(kOp, {{"x", x}, {"grad_weight", *grad_weight}});
+  check_shape(kOp, {"grad_weight", *grad_weight}, weight.sizes());
+  check_dtype(kOp, {"grad_weight", *grad_weight}, at::kFloat);
+  TORCH_CHECK_VALUE(grad_weight->is_contiguous(), kOp, ": grad_weight must be contiguous");
 }
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
@@ -68,7 +69,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
       "Tensor(a!) out, Tensor(b!) rstd) -> ()");
   m.def(
       "qk_norm_backward(Tensor(a!) grad, Tensor x, Tensor weight, Tensor rstd, int num_heads, "
-      "int num_key_value_heads, Tensor(b!) grad_weight, float beta) -> ()");
+      "int num_key_value_heads, Tensor(b!)? grad_weight, float beta) -> ()");
 }
 
 }  // namespace fastsft

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace fastsft {
 
 // RMS norm of each query and key head, before the rotation:
@@ -21,16 +23,17 @@ void qk_norm(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
 //   grad = rstd * (g - n * mean(g * n))
 //   grad_weight = beta * grad_weight + sum over tokens and heads of grad * n      [2, head_dim]
 // x as it was given to qk_norm, rstd as it came out. grad_weight is float32; with beta = 0 what it
-// held does not matter. Deterministic for a given number of threads.
+// held does not matter. Deterministic for a given number of threads. Without it only `grad`
+// is made.
 void qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                      const at::Tensor& grad_weight, double beta);
+                      const std::optional<at::Tensor>& grad_weight, double beta);
 
 void check_qk_norm(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
                    int64_t num_key_value_heads, double eps, const at::Tensor& out,
                    const at::Tensor& rstd);
 void check_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                            const at::Tensor& grad_weight, double beta);
+                            const std::optional<at::Tensor>& grad_weight, double beta);
 
 }  // namespace fastsft

@@ -12,7 +12,7 @@
 namespace fastsft::cpu {
 namespace {
 
-template <typename T>
+template <bool kWeight, typename T>
 FASTSFT_INLINE void backward(T* grad, const T* x, const T* weight, const float* rstd,
                              float* grad_weight, int64_t rows, int64_t dim) {
   for (int64_t i = 0; i < rows; ++i, grad += dim, x += dim) {
@@ -25,14 +25,23 @@ FASTSFT_INLINE void backward(T* grad, const T* x, const T* weight, const float* 
     const float mean = dot * scale * scale / static_cast<float>(dim);
     for (int64_t j = 0; j < dim; ++j) {
       const float g = to_float(grad[j]), xj = to_float(x[j]);
-      grad_weight[j] += g * xj * scale;
+      if constexpr (kWeight) grad_weight[j] += g * xj * scale;
       store(&grad[j], scale * (g * to_float(weight[j]) - xj * mean));
     }
   }
 }
 
+template <typename T>
+FASTSFT_INLINE void backward(T* grad, const T* x, const T* weight, const float* rstd,
+                             float* grad_weight, int64_t rows, int64_t dim) {
+  if (grad_weight != nullptr)
+    backward<true>(grad, x, weight, rstd, grad_weight, rows, dim);
+  else
+    backward<false>(grad, x, weight, rstd, grad_weight, rows, dim);
+}
+
 // The backward pass of rms_norm_rows in place, for `rows` heads of `dim` that are end to end on one
-// thread: grad becomes the gradient of x; `grad_weight` [dim] is added to.
+// thread: grad becomes the gradient of x; `grad_weight` [dim] is added to, or null.
 FASTSFT_CLONES void head_norm_backward_rows(float* grad, const float* x, const float* weight,
                                             const float* rstd, float* grad_weight, int64_t rows,
                                             int64_t dim) {
@@ -73,19 +82,22 @@ void run_qk_norm_forward(const at::Tensor& x, const at::Tensor& weight, int64_t 
 template <typename T>
 void run_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& rstd, int64_t queries, int64_t keys,
-                          const at::Tensor& grad_weight, float beta) {
+                          const std::optional<at::Tensor>& grad_weight, float beta) {
   const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
   const T* scale = weight.data_ptr<T>();
-  cpu::sum_row_parts(x.size(0), grad_weight, beta, [&](int64_t begin, int64_t end, float* part) {
+  const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
     for (int64_t token = begin; token < end; ++token) {
       T* g = grad.data_ptr<T>() + token * width;
       const T* row = x.data_ptr<T>() + token * width;
       const float* r = rstd.data_ptr<float>() + token * heads;
       cpu::head_norm_backward_rows(g, row, scale, r, part, queries, dim);
       cpu::head_norm_backward_rows(g + queries * dim, row + queries * dim, scale + dim, r + queries,
-                                   part + dim, keys, dim);
+                                   part == nullptr ? nullptr : part + dim, keys, dim);
     }
-  });
+  };
+  if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, beta, add_rows);
+  at::parallel_for(0, x.size(0), cpu::rows_per_task(width),
+                   [&](int64_t begin, int64_t end) { add_rows(begin, end, nullptr); });
 }
 
 void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
@@ -100,7 +112,7 @@ void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_head
 
 void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                          const at::Tensor& grad_weight, double beta) {
+                          const std::optional<at::Tensor>& grad_weight, double beta) {
   check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta);
   const bool wide = x.scalar_type() == at::kFloat;
   (wide ? run_qk_norm_backward<float>

@@ -46,18 +46,21 @@ void qk_norm_cuda(const at::Tensor& x, const at::Tensor& weight, int64_t num_hea
 
 void qk_norm_backward_cuda(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                            const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                           const at::Tensor& grad_weight, double beta) {
+                           const std::optional<at::Tensor>& grad_weight, double beta) {
   check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta);
   const c10::cuda::CUDAGuard guard(x.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t wanted = std::min(x.size(0), cuda::kQkNormMaxParts);
   const int64_t count = (wanted + cuda::kQkNormWarps - 1) / cuda::kQkNormWarps * cuda::kQkNormWarps;
-  const at::Tensor parts = at::empty({count, grad_weight.numel()}, grad_weight.options());
+  at::Tensor parts;
+  if (grad_weight) parts = at::empty({count, grad_weight->numel()}, grad_weight->options());
   cuda::launch_qk_norm_backward(arguments(x, grad, weight, rstd, num_heads, num_key_value_heads),
-                                grad.data_ptr(), parts.data_ptr<float>(), count, cuda::dtype_of(x),
-                                stream);
-  cuda::launch_column_sums(parts.data_ptr<float>(), count, grad_weight.numel(),
-                           static_cast<float>(beta), grad_weight.data_ptr<float>(), stream);
+                                grad.data_ptr(), grad_weight ? parts.data_ptr<float>() : nullptr, count,
+                                cuda::dtype_of(x), stream);
+  if (grad_weight) {
+    cuda::launch_column_sums(parts.data_ptr<float>(), count, grad_weight->numel(),
+                             static_cast<float>(beta), grad_weight->data_ptr<float>(), stream);
+  }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

@@ -114,6 +114,7 @@ __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int fi
                                args.rstd[heads + head], args.dim, part);
     }
   }
+  if (to == nullptr) return;
 #pragma unroll
   for (int p = 0; p < kPacks<kWidth>; ++p) {
     const int j = column_of<kWidth>(p);
@@ -124,7 +125,7 @@ __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int fi
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kWarps * 32)
     backward_kernel(QkNormArgs args, T* grad, float* parts) {
-  float* to = parts + warp_index() * 2 * args.dim;
+  float* to = parts == nullptr ? nullptr : parts + warp_index() * 2 * args.dim;
   backward_heads<T, kWidth>(args, grad, 0, 0, args.queries, to);
   backward_heads<T, kWidth>(args, grad, 1, args.queries, args.queries + args.keys, to);
 }

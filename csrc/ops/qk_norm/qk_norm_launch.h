@@ -26,7 +26,7 @@ void launch_qk_norm(const QkNormArgs& args, void* out, float eps, Dtype dtype, c
 inline constexpr int kQkNormWarps = 4;  // of one block; a warp takes a head or writes one part
 inline constexpr int64_t kQkNormMaxParts = 8192;
 // `grad` in place; parts [count, 2, dim] receives the weight gradients of some of the
-// tokens; count is a multiple of kQkNormWarps.
+// tokens; count is a multiple of kQkNormWarps. Null `parts`: they are not wanted.
 void launch_qk_norm_backward(const QkNormArgs& args, void* grad, float* parts, int64_t count,
                              Dtype dtype, cudaStream_t stream);
 

@@ -15,7 +15,7 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const at::Tensor& grad_weight, double beta) {
+                       const OptionalTensor& grad_weight, double beta) {
   FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta);
 }
 
@@ -47,14 +47,13 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
-                             const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
+                             const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta) {
   constexpr const char* kOp = "rms_norm_backward";
   check_tensors(kOp, {{"grad_out", grad_out},
                       {"x", x},
                       {"weight", weight},
                       {"rstd", rstd},
-                      {"grad_x", grad_x},
-                      {"grad_weight", grad_weight}});
+                      {"grad_x", grad_x}});
   check_compute_dtype(kOp, {"x", x});
   TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(),
                     " dimensions, expected [tokens, hidden]");
@@ -67,8 +66,10 @@ void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
   check_dtype(kOp, {"weight", weight}, x.scalar_type());
   check_shape(kOp, {"rstd", rstd}, {x.size(0)});
   check_dtype(kOp, {"rstd", rstd}, at::kFloat);
-  check_shape(kOp, {"grad_weight", grad_weight}, {x.size(1)});
-  check_dtype(kOp, {"grad_weight", grad_weight}, at::kFloat);
+  if (!grad_weight) return;
+  check_tensors(kOp, {{"x", x}, {"grad_weight", *grad_weight}});
+  check_shape(kOp, {"grad_weight", *grad_weight}, {x.size(1)});
+  check_dtype(kOp, {"grad_weight", *grad_weight}, at::kFloat);
 }
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
@@ -77,7 +78,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
       "Tensor(b!) out, Tensor(c!) rstd) -> ()");
   m.def(
       "rms_norm_backward(Tensor grad_out, Tensor x, Tensor weight, Tensor rstd, Tensor(a!) grad_x, "
-      "Tensor(b!) grad_weight, float beta) -> ()");
+      "Tensor(b!)? grad_weight, float beta) -> ()");
 }
 
 }  // namespace fastsft

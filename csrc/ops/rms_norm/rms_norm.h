@@ -19,16 +19,17 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 // With n = x * rstd and g = grad_out * weight:
 //   grad_x += rstd * (g - n * mean(g * n))
 //   grad_weight = beta * grad_weight + sum over tokens of grad_out * n          (float32)
-// grad_x has the dtype of x. Deterministic for a given number of threads.
+// grad_x has the dtype of x. Deterministic for a given number of threads. Without `grad_weight`
+// only grad_x is made.
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const at::Tensor& grad_weight, double beta);
+                       const OptionalTensor& grad_weight, double beta);
 
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                     double eps, const OptionalTensor& sum, const at::Tensor& out,
                     const at::Tensor& rstd);
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
-                             const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta);
+                             const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta);
 
 }  // namespace fastsft

@@ -37,7 +37,7 @@ void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at
 
 void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& rstd,
-                            const at::Tensor& grad_x, const at::Tensor& grad_weight, double beta) {
+                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
   const c10::cuda::CUDAGuard guard(x.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
@@ -45,21 +45,26 @@ void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
   const int width = cuda::access_width(hidden, {x, weight, grad_out, grad_x});
   const cuda::RowPlan plan = cuda::plan_row(hidden, width);
   const int64_t blocks = cuda::blocks_for(rows, plan.rows_per_block, cuda::kRmsNormBlocks);
-  const at::Tensor parts = at::empty({blocks * plan.rows_per_block, hidden}, grad_weight.options());
+  at::Tensor parts;
+  if (grad_weight) {
+    parts = at::empty({blocks * plan.rows_per_block, hidden}, grad_weight->options());
+  }
   cuda::launch_rms_norm_backward({.grad_out = grad_out.data_ptr(),
                                   .x = x.data_ptr(),
                                   .weight = weight.data_ptr(),
                                   .rstd = rstd.data_ptr<float>(),
                                   .grad_x = grad_x.data_ptr(),
-                                  .parts = parts.data_ptr<float>(),
+                                  .parts = grad_weight ? parts.data_ptr<float>() : nullptr,
                                   .rows = rows,
                                   .hidden = hidden,
                                   .blocks = blocks,
                                   .width = width,
                                   .plan = plan},
                                  cuda::dtype_of(x), stream);
-  cuda::launch_column_sums(parts.data_ptr<float>(), parts.size(0), hidden, static_cast<float>(beta),
-                           grad_weight.data_ptr<float>(), stream);
+  if (grad_weight) {
+    cuda::launch_column_sums(parts.data_ptr<float>(), parts.size(0), hidden,
+                             static_cast<float>(beta), grad_weight->data_ptr<float>(), stream);
+  }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

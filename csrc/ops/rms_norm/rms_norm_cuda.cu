@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(1024) backward_kernel(RmsNormBackwardArgs args
   for (int64_t row = first_row(); row < args.rows; row += step) {
     backward_row<T, kWidth, kPacks>(args, row, part);
   }
+  if (args.parts == nullptr) return;
   float* to = args.parts + first_row() * args.hidden;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -162,8 +163,11 @@ __global__ void __launch_bounds__(1024) backward_kernel(RmsNormBackwardArgs args
 
 template <typename T>
 __global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBackwardArgs args) {
-  float* part = args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden;
-  for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) part[j] = 0;
+  const bool sums = args.parts != nullptr;
+  float* part = sums ? args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden : nullptr;
+  if (sums) {
+    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) part[j] = 0;
+  }
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const int64_t begin = row * args.hidden;
     float dot = 0;
@@ -174,8 +178,9 @@ __global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBack
     const float scale = args.rstd[row];
     const float mean = block_sum(dot) * scale * scale / static_cast<float>(args.hidden);
     for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+      float unused = 0;
       backward_access<T, 1>(args, begin + j, j, scale, mean, pack_at<T, 1>(args.x, begin + j),
-                            pack_at<T, 1>(args.grad_out, begin + j), &part[j]);
+                            pack_at<T, 1>(args.grad_out, begin + j), sums ? &part[j] : &unused);
     }
   }
 }

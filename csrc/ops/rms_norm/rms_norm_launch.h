@@ -32,14 +32,15 @@ struct RmsNormBackwardArgs {
   const void* weight;
   const float* rstd;
   void* grad_x;
-  float* parts;  // [blocks * plan.rows_per_block, hidden]: weight gradients of some of the rows
+  // [blocks * plan.rows_per_block, hidden]: weight gradients of some of the rows; null: not wanted.
+  float* parts;
   int64_t rows, hidden;
   int64_t blocks;
   int width;
   RowPlan plan;
 };
 inline constexpr int64_t kRmsNormBlocks = 512;  // at most: four for each multiprocessor, nearly
-// Fills `parts`; their sum is the weight gradient (ops/cuda/column_sums.h).
+// Fills `parts`, if any; their sum is the weight gradient (ops/cuda/column_sums.h).
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream);
 
 }  // namespace fastsft::cuda

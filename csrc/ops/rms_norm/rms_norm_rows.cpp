@@ -32,7 +32,7 @@ FASTSFT_INLINE void forward(const T* x, const T* residual, const T* weight, floa
   }
 }
 
-template <typename T>
+template <bool kWeight, typename T>
 FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, const float* rstd,
                              T* grad_x, float* grad_weight, int64_t rows, int64_t hidden) {
   for (int64_t i = 0; i < rows; ++i, grad_out += hidden, x += hidden, grad_x += hidden) {
@@ -46,10 +46,19 @@ FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, con
     for (int64_t j = 0; j < hidden; ++j) {
       const float g = to_float(grad_out[j]);
       const float xj = to_float(x[j]);
-      grad_weight[j] += g * xj * scale;
+      if constexpr (kWeight) grad_weight[j] += g * xj * scale;
       store(&grad_x[j], to_float(grad_x[j]) + scale * (g * to_float(weight[j]) - xj * mean));
     }
   }
+}
+
+template <typename T>
+FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, const float* rstd,
+                             T* grad_x, float* grad_weight, int64_t rows, int64_t hidden) {
+  if (grad_weight != nullptr)
+    backward<true>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+  else
+    backward<false>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ class PrecisionArguments:
     tpu_metrics_debug: bool = refused(False, "metrics of a TPU", _NO_TPU)
     engine: Literal["auto", "native", "generic"] = used(
         "auto",
-        "what computes a model: native kernels for the families that have them, or transformers' own forward and "
-        "backward; auto: native where it can",
+        "what computes a model: native kernels for the families that have them, or transformers' own forward "
+        "and backward; auto: native where it can",
     )
     bf16: bool = used(False, "bfloat16 compute over fp32 weights")
     fp16: bool = refused(

@@ -11,7 +11,7 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.config import check_config_types, read_generation_config, source_dtype
-from fastsft.model.family import check_family, is_native, refuse_default
+from fastsft.model.family import check_family, refuse_default
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.weights import load_weights
@@ -140,7 +140,12 @@ def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
 
 
 class CausalLM:
-    """A causal language model on disk; its weights are read when the engine is built."""
+    """A causal language model on disk; its weights are read when the engine is built.
+
+    engine_kind: native or generic, what computes its forward and backward.
+    """
+
+    engine_kind = "native"
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         # Of the start, wherever the script goes later.
@@ -166,22 +171,14 @@ class CausalLM:
         *,
         config: ModelConfig | None = None,
         cache_dir: str | None = None,
-        engine: str = "native",
     ) -> CausalLM:
-        """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON.
-
-        engine: native, generic, or auto: native for the families that it knows.
-        """
-        if engine == "native":
+        """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
+        if cls.engine_kind == "native":
             refuse_default(model_name_or_path)
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = _config_of(directory)
-        if engine == "generic" or (engine == "auto" and not is_native(config)):
-            from fastsft.model.generic.causal_lm import GenericCausalLM
-
-            cls = GenericCausalLM
-        else:
+        if cls.engine_kind == "native":
             check_family(config, directory)
         model = cls(directory, config)
         model.generation_settings()  # what is wrong with them is told before training, and read once
@@ -246,11 +243,6 @@ class CausalLM:
             "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; a "
             "model of transformers that was given to the Trainer has the trained weights after train()"
         )
-
-    @property
-    def engine_kind(self) -> str:
-        """native or generic: what computes its forward and backward."""
-        return "native"
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""
@@ -333,7 +325,7 @@ class CausalLM:
             node_size=args.node_size,
         )
 
-    def conversation_cost(self) -> tuple[float, float]:
+    def conversation_cost(self) -> tuple[float, ...]:
         """Operations of a conversation: a part linear and a part quadratic in its tokens."""
         from fastsft import _C
 

@@ -17,8 +17,8 @@ from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.finished_run import forget_end
 from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.data.collators import only_stacks
+from fastsft.model.choice import as_model
 from fastsft.model.directory import prepare_output_directory
-from fastsft.model.loaded_model import as_model
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports

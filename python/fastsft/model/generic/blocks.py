@@ -124,7 +124,9 @@ class _Boundary(torch.autograd.Function):
         return gradients[0], None
 
 
-def _through_first(args: tuple[Any, ...], kwargs: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _through_first(
+    args: tuple[Any, ...], kwargs: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]
+) -> Any:
     """The arguments with `change` of the first floating one, which is the stream of hidden states."""
     for at, value in enumerate(args):
         if isinstance(value, torch.Tensor) and value.is_floating_point():

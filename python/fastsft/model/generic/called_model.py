@@ -61,7 +61,7 @@ class GenericModel:
     def forward_backward(
         self, units: Any, batch: Any, draws: tuple[int, int, int], label_smoothing: float, loss: torch.Tensor
     ) -> None:
-        """One micro-batch: adds its loss to `loss` [1] float64 and its gradients to the units'; collective."""
+        """Add the loss of a micro-batch to `loss` [1] float64, its gradients to the units'; collective."""
         with self._pass(units), self._drawing(draws):
             self.model.train()
             with torch.no_grad():
@@ -86,7 +86,9 @@ class GenericModel:
             logits: torch.Tensor = self.model(**padded.inputs(), use_cache=False).logits
             return logits.reshape(-1, logits.shape[-1]).index_select(0, padded.places).float()
 
-    def _loss(self, units: Any, batch: Any, smoothing: float, loss: torch.Tensor, *, plain: bool) -> torch.Tensor:
+    def _loss(
+        self, units: Any, batch: Any, smoothing: float, loss: torch.Tensor, *, plain: bool
+    ) -> torch.Tensor:
         padded = PaddedBatch.of(batch)
         labels = Labels(batch, padded.places, smoothing)
         if plain:
@@ -118,7 +120,7 @@ class GenericModel:
 
     @contextmanager
     def _drawing(self, draws: tuple[int, int, int]) -> Iterator[None]:
-        """Random numbers of this place alone: a resumed run draws the same; the caller's go on as they were."""
+        """Random numbers of this place, so that a resumed run draws the same; the caller's stay."""
         name = ",".join(map(str, (*draws, self._rank)))
         seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
         devices = [self.device] if self.device.type == "cuda" else []

@@ -12,7 +12,7 @@ from fastsft.model.generic.parameters import UnitParameters
 
 
 class HeadLoss:
-    """Stands for the head's forward while a loss is computed. parameters: of unit 0, which has the head."""
+    """Takes the head's forward over while a loss is computed. parameters: of unit 0, which has the head."""
 
     def __init__(self, model: Any, parameters: UnitParameters) -> None:
         head = model.get_output_embeddings()
@@ -25,7 +25,7 @@ class HeadLoss:
             self._at = at[0] if at else None
 
     def is_plain(self, device: torch.device) -> bool:
-        """What the model returns is what the head returns: looked at once, with two tokens; collective."""
+        """True if the model returns what the head returns: looked at once, with two tokens; collective."""
         if self._is_plain is None:
             self._is_plain = self._looks_plain(device)
         return self._is_plain
@@ -40,14 +40,20 @@ class HeadLoss:
             with torch.no_grad():
                 ids = torch.tensor([[0, 1]], device=device)
                 self._model.eval()
-                logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
+                logits = self._model(
+                    input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False
+                ).logits
         finally:
             self._model.train(training)
             watch.remove()
-        same = len(seen) == 1 and logits.shape == seen[0].shape and torch.equal(logits.float(), seen[0].float())
+        same = (
+            len(seen) == 1 and logits.shape == seen[0].shape and torch.equal(logits.float(), seen[0].float())
+        )
         return same and bool(logits.abs().max() > 0)
 
-    def fused(self, inputs: dict[str, torch.Tensor], units: Any, labels: Labels, loss: torch.Tensor) -> torch.Tensor:
+    def fused(
+        self, inputs: dict[str, torch.Tensor], units: Any, labels: Labels, loss: torch.Tensor
+    ) -> torch.Tensor:
         """Add the loss to `loss`; returns what backward starts from."""
         assert self.head is not None
         found: list[torch.Tensor] = []
@@ -57,14 +63,16 @@ class HeadLoss:
             found.append(_LinearCrossEntropy.apply(rows, self, units, labels, loss))  # type: ignore[no-untyped-call]
             return hidden.new_zeros(1, 1, 1)
 
-        self.head.forward = forward  # type: ignore[method-assign]
+        self.head.forward = forward  # type: ignore[method-assign,assignment]
         try:
             self._model(**inputs, use_cache=False)
         finally:
-            self.head.forward = self._own_forward  # type: ignore[method-assign]
+            self.head.forward = self._own_forward  # type: ignore[method-assign,assignment]
         return found[0]
 
-    def write(self, rows: torch.Tensor, units: Any, labels: Labels, loss: torch.Tensor, *, training: bool) -> Any:
+    def write(
+        self, rows: torch.Tensor, units: Any, labels: Labels, loss: torch.Tensor, *, training: bool
+    ) -> Any:
         """The op: adds to `loss`, and in training the weight's gradient to the unit. Gradient of `rows`."""
         weight = self._parameters.parameters[self._at].data  # type: ignore[index]
         if not training:
@@ -78,7 +86,16 @@ class HeadLoss:
         beta = 1.0 if units.adds_to_gradient(index, offset) else 0.0
         grad_rows = torch.empty_like(rows)
         torch.ops.fastsft.linear_cross_entropy(
-            rows, weight, labels.targets, labels.weights, labels.smoothing, loss, grad_rows, gradient, beta, None
+            rows,
+            weight,
+            labels.targets,
+            labels.weights,
+            labels.smoothing,
+            loss,
+            grad_rows,
+            gradient,
+            beta,
+            None,
         )
         return grad_rows
 
@@ -104,7 +121,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """The op computes gradients with the loss; backward hands that of the rows on."""
 
     @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, head: HeadLoss, units: Any, labels: Labels, loss: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, rows: torch.Tensor, head: HeadLoss, units: Any, labels: Labels, loss: torch.Tensor
+    ) -> torch.Tensor:
         gradient = head.write(rows.contiguous(), units, labels, loss, training=ctx.needs_input_grad[0])
         if gradient is not None:
             ctx.save_for_backward(gradient)

@@ -14,7 +14,7 @@ KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps
 
 @dataclass(frozen=True)
 class ActivationSizes:
-    """What a token, a pair of tokens and a labelled token take. layout: _C.CalledModel, for the state."""
+    """Sizes that a micro-batch's bytes depend on. layout: _C.CalledModel, for the state."""
 
     layout: Any
     hidden: int
@@ -28,7 +28,9 @@ class ActivationSizes:
     def of(cls, layout: Any, config: Any, blocks: int, itemsize: int) -> ActivationSizes:
         """config: of transformers."""
         hidden = int(config.hidden_size)
-        inner = max(_number(config, "intermediate_size"), _number(config, "ffn_dim"), _number(config, "n_inner"))
+        inner = max(
+            _number(config, "intermediate_size"), _number(config, "ffn_dim"), _number(config, "n_inner")
+        )
         heads = max(_number(config, "num_attention_heads"), 1)
         return cls(layout, hidden, inner or 4 * hidden, heads, blocks, int(config.vocab_size), itemsize)
 

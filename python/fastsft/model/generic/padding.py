@@ -42,6 +42,6 @@ class PaddedBatch:
 def _check_positions(batch: Any, within: torch.Tensor) -> None:
     if not torch.equal(batch.positions.to(torch.int64), within):
         raise ValueError(
-            "position_ids: expected those of each row to be 0, 1, 2, ... with the generic engine, which leaves "
-            "positions to the model; leave the column out"
+            "position_ids: expected those of each row to be 0, 1, 2, ... with the generic engine, which "
+            "leaves positions to the model; leave the column out"
         )

@@ -18,7 +18,9 @@ class UnitParameters:
     whatever is computed with them is NaN.
     """
 
-    def __init__(self, index: int, unit: Unit, places: list[tuple[str, list[int], int]], nothing: torch.Tensor) -> None:
+    def __init__(
+        self, index: int, unit: Unit, places: list[tuple[str, list[int], int]], nothing: torch.Tensor
+    ) -> None:
         self.index, self._nothing = index, nothing
         offsets = {name: offset for name, _, offset in places}
         self.places = [(offsets[one.name], math.prod(one.shape)) for one in unit.parameters]
@@ -28,7 +30,7 @@ class UnitParameters:
         self.parameters: list[nn.Parameter] = []
         for at, one in enumerate(unit.parameters):
             parameter = nn.Parameter(nothing.expand(one.shape))
-            parameter.register_post_accumulate_grad_hook(self._hook(at))
+            parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
             self.parameters.append(parameter)
             for module, name in one.owners:
                 module._parameters[name] = parameter

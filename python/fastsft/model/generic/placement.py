@@ -1,4 +1,4 @@
-"""Which parameter of a module is on which flat unit."""
+"""The places of a model's parameters on flat units."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def decaying_names(model: Any) -> set[str]:
     """Parameters with weight decay, by the rule of transformers' Trainer."""
     from transformers.trainer_pt_utils import get_parameter_names
 
-    return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))
+    return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))  # type: ignore[no-untyped-call]
 
 
 def _blocks(model: Any) -> list[tuple[str, nn.Module]]:
-    """Modules of the classes that transformers never splits, outermost only; else the largest list of modules."""
+    """Outermost modules of the classes that transformers never splits, else the largest list of modules."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     found: list[tuple[str, nn.Module]] = []
     for name, module in model.named_modules():

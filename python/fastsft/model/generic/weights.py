@@ -44,8 +44,8 @@ def _fill(loader: Any, model: Any, units: list[Unit], directory: str | Path) -> 
 def tensor_names(model: Any, units: list[Unit], stored: Mapping[str, Any]) -> dict[str, str]:
     """The tensors of the model that `stored` has, each with its name there.
 
-    A name may lack the prefix of the base model, or have it too much, as transformers allows; one of tied
-    tensors stands for all.
+    A name may lack the prefix of the base model, or have it too much, as transformers allows; a tied
+    tensor has one name of several.
     """
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     others: dict[str, list[str]] = {}
@@ -88,7 +88,9 @@ def _unused(model: Any, left: set[str], tied: set[str]) -> list[str]:
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     unknown = []
     for name in sorted(left):
-        if any(each in tied for each in _spellings(name, prefix)) or any(each.search(name) for each in patterns):
+        if any(each in tied for each in _spellings(name, prefix)) or any(
+            each.search(name) for each in patterns
+        ):
             continue
         if _is_buffer(model, name, prefix):
             warn_once(f"{name} of the files is a table that the model computes itself: not read")
@@ -99,4 +101,6 @@ def _unused(model: Any, left: set[str], tied: set[str]) -> list[str]:
 
 def _is_buffer(model: Any, name: str, prefix: str) -> bool:
     buffers = {each for each, _ in model.named_buffers()}
-    return any(each in buffers for each in _spellings(name, prefix)) or name.endswith((".attn.bias", ".attn.masked_bias"))
+    return any(each in buffers for each in _spellings(name, prefix)) or name.endswith(
+        (".attn.bias", ".attn.masked_bias")
+    )

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// Formula: ops/dropout/dropout.h. `access` is the elements of one access to a row.
+struct DropoutArgs {
+  const void* x;
+  const int32_t* keys;
+  void* out;
+  int64_t rows, width;
+  uint64_t seed;
+  uint32_t stream, first_kept;
+  float scale;  // of what is kept
+  float beta;
+  int access;
+};
+void launch_dropout(const DropoutArgs& args, Dtype dtype, cudaStream_t stream);
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "shard/communicator.h"
+#include "shard/param_unit.h"
+#include "shard/unit_buffers.h"
+#include "shard/unit_state.h"
+
+namespace fastsft {
+
+// Parameters that nothing updates, in the compute dtype, without gradients and moments: whole on
+// every rank, or by ranges over `shards`, whole only around their use.
+class FrozenUnits {
+ public:
+  struct Options {
+    at::TensorOptions compute;
+    Communicator* shards = nullptr;  // null: whole on every rank
+    size_t resident_units = 0;  // whole at once next to the one computed and its neighbour
+    bool prefetch = true;
+  };
+  FrozenUnits(const std::vector<ParamUnit>& units, const Options& options);
+
+  void prefetch(size_t unit);
+  // The whole padded flat parameters, valid until `release`.
+  at::Tensor gather(size_t unit);
+  void release(size_t unit);
+
+  // What this rank holds; `master` is what is computed with, and there are no moments.
+  const std::vector<UnitState>& states() const { return states_; }
+  int64_t parameter_bytes() const;
+  int64_t buffer_bytes() const { return buffers_ ? buffers_->nbytes() : 0; }
+
+ private:
+  void begin_gather(size_t unit);
+
+  const std::vector<ParamUnit>& units_;
+  Options options_;
+  std::vector<UnitState> states_;
+  std::optional<UnitBuffers> buffers_;
+  std::vector<PendingPtr> pending_;
+};
+
+}  // namespace fastsft
