@@ -65,11 +65,11 @@ def _parameters_on_meta() -> Iterator[None]:
             moved = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
             module._parameters[name] = moved
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
     try:
         yield
     finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign,assignment]
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def check_model(model: Any) -> None:

@@ -63,11 +63,11 @@ class HeadLoss:
             found.append(_LinearCrossEntropy.apply(rows, self, units, labels, loss))  # type: ignore[no-untyped-call]
             return hidden.new_zeros(1, 1, 1)
 
-        self.head.forward = forward  # type: ignore[method-assign,assignment]
+        self.head.forward = forward  # type: ignore[method-assign]
         try:
             self._model(**inputs, use_cache=False)
         finally:
-            self.head.forward = self._own_forward  # type: ignore[method-assign,assignment]
+            self.head.forward = self._own_forward  # type: ignore[method-assign]
         return found[0]
 
     def write(
