@@ -24,6 +24,8 @@ def generate() -> str:
     text = re.sub(r"collections\.abc\.Callable(?!\[)", "collections.abc.Callable[..., typing.Any]", text)
     # Values such as the version of torch belong to one build, not to the interface.
     text = re.sub(r"^((?!__all__)\w+: \w+) = .*$", r"\1", text, flags=re.M)
+    # Of a class with == alone, which the checker of types takes for a mistake.
+    text = text.replace("[None] = None", "[None] = None  # type: ignore[assignment]")
     return ruff("format", ruff("check", text, "--fix-only", "--quiet"))
 
 

@@ -172,7 +172,7 @@ void define_construction(EngineClass& engine) {
                       std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
                       const std::string& node_gather_group, const std::string& node_reduce_group,
                       const std::string& across_group, bool blocking,
-                      const PythonModelMaker* model) {
+                      const std::optional<PythonModelMaker>& model) {
             return make_engine(config_json, device,
                                {.state = state,
                                 .adapters = adapters,
@@ -185,7 +185,7 @@ void define_construction(EngineClass& engine) {
                                 .blocking = blocking,
                                 .timeout_seconds = timeout_seconds,
                                 .results_behind = results_behind},
-                               model);
+                               model ? &*model : nullptr);
           }),
           py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"),
           py::kw_only(), py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),

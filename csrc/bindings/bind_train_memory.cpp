@@ -48,7 +48,8 @@ void bind_train_memory(py::module_& module) {
       "plan_memory",
       [](const std::string& config_json, const StateOptions& state, const AdapterOptions& adapters,
          const std::string& recompute, int world_size, int node_size, const Shape& micro_batch,
-         const Shape& step, int64_t threads, bool on_cpu, const PythonModelMaker* model) {
+         const Shape& step, int64_t threads, bool on_cpu,
+         const std::optional<PythonModelMaker>& model) {
         return plan(config_json,
                     {.state = state,
                      .adapters = adapters,
@@ -57,7 +58,7 @@ void bind_train_memory(py::module_& module) {
                      .node_size = node_size,
                      .threads = threads,
                      .on_cpu = on_cpu},
-                    micro_batch, step, model);
+                    micro_batch, step, model ? &*model : nullptr);
       },
       py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"), py::kw_only(),
       py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),

@@ -106,7 +106,7 @@ void CausalLM::reserve(const MicroBatchShape& shape) {
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out) {
-  const Place& place = layout_.embedding();
+  const UnitPlace& place = layout_.embedding();
   const PlaceWeights weights = gather(strategy, place);
   prefetch(strategy, layout_.block(0));
   const trace::Span span(trace::Lane::kCompute, "forward", layout_.name(place));
@@ -125,7 +125,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pas
   }
   const BlockContext shared = context(batch, dropout_of(batch, pass));
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
-    const Place& place = layout_.block(layer);
+    const UnitPlace& place = layout_.block(layer);
     const bool last = layer + 1 == config_.num_layers;
     const bool keeps = training && layer >= lowest_;
     const PlaceWeights weights = gather(strategy, place);
@@ -159,7 +159,7 @@ at::Tensor CausalLM::head_products(const PlaceWeights& weights, const at::Tensor
 
 at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                                    const at::Tensor& stream, const at::Tensor& loss) {
-  const Place& place = layout_.head();
+  const UnitPlace& place = layout_.head();
   const PlaceWeights weights = gather(strategy, place);
   const at::Tensor norm = head_.norm.view(weights);
   const trace::Span span(trace::Lane::kCompute, "loss", layout_.name(place));
@@ -218,7 +218,7 @@ void CausalLM::backward_blocks(const Batch& batch, Strategy& strategy, const at:
   const BlockContext shared = context(batch, dropout_of(batch, Pass::kTraining));
   const int64_t lowest = std::max<int64_t>(lowest_, 0);
   for (int64_t layer = config_.num_layers - 1; layer >= lowest; --layer) {
-    const Place& place = layout_.block(layer);
+    const UnitPlace& place = layout_.block(layer);
     const PlaceWeights weights = gather(strategy, place);
     if (layer > lowest) prefetch(strategy, layout_.block(layer - 1));
     backward_block(shared, weights, whole_gradient(strategy, place), layer, grad);
@@ -244,7 +244,7 @@ void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& w
 // Tied, the gradient of the place has that of the head already.
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                              const at::Tensor& grad) {
-  const Place& place = layout_.embedding();
+  const UnitPlace& place = layout_.embedding();
   if (UnitGradient* gradient = whole_gradient(strategy, place)) {
     const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(place));
     if (head_.embedding.trained) embedding_backward_into(batch, grad, *gradient);
@@ -267,7 +267,7 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
                             const at::Tensor& loss) {
   buffers_.begin(shape_of(batch), Pass::kForwardOnly);
   const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
-  const Place& place = layout_.head();
+  const UnitPlace& place = layout_.head();
   const PlaceWeights weights = gather(strategy, place);
   const at::Tensor rows = at::index_select(stream, 0, batch.label_positions);
   const at::Tensor normed = at::empty(rows.sizes(), rows.options());
@@ -288,7 +288,7 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
 at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
   buffers_.begin(shape_of(batch), Pass::kForwardOnly);
   const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
-  const Place& place = layout_.head();
+  const UnitPlace& place = layout_.head();
   const PlaceWeights weights = gather(strategy, place);
   const at::Tensor normed = at::empty(stream.sizes(), stream.options());
   const auto wide = stream.options().dtype(at::kFloat);

@@ -97,16 +97,16 @@ class Selection {
 };
 
 // The groups of a place come into a unit for what is trained and one for what is not.
-Place add_units(const std::string& name, std::vector<ParamGroup> groups,
-                std::vector<ParamGroup> adapters, Selection& selection,
-                std::vector<ParamUnit>& trained, std::vector<ParamUnit>& frozen) {
+UnitPlace add_units(const std::string& name, std::vector<ParamGroup> groups,
+                    std::vector<ParamGroup> adapters, Selection& selection,
+                    std::vector<ParamUnit>& trained, std::vector<ParamUnit>& frozen) {
   std::vector<ParamGroup> changing, still;
   for (auto& group : groups) {
     const bool trains = selection.trains(group);
     (trains ? changing : still).push_back(std::move(group));
   }
   for (auto& group : adapters) changing.push_back(std::move(group));
-  Place place;
+  UnitPlace place;
   if (!changing.empty()) {
     place.trained = trained.size();
     trained.emplace_back(name, std::move(changing));
@@ -128,7 +128,7 @@ const ParamSlot* find_slot(const ParamUnit& unit, const std::string& name) {
 // Finds tensors in the two units of a place.
 class Refs {
  public:
-  Refs(const DecoderLayout& layout, const Place& place)
+  Refs(const DecoderLayout& layout, const UnitPlace& place)
       : trained_(place.trained ? &layout.units()[*place.trained] : nullptr),
         frozen_(place.frozen ? &layout.frozen_units()[*place.frozen] : nullptr) {}
 
@@ -213,7 +213,7 @@ DecoderLayout::DecoderLayout(const ModelConfig& config, const AdapterOptions& op
   selection.check();
 }
 
-const std::string& DecoderLayout::name(const Place& place) const {
+const std::string& DecoderLayout::name(const UnitPlace& place) const {
   return place.trained ? units_[*place.trained].name() : frozen_[*place.frozen].name();
 }
 

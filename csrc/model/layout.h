@@ -16,7 +16,7 @@
 namespace fastsft {
 
 // Parameters that are whole at the same time, as indices: one of `units`, one of `frozen_units`.
-struct Place {
+struct UnitPlace {
   std::optional<size_t> trained, frozen;
 };
 
@@ -31,15 +31,15 @@ class DecoderLayout {
 
   const std::vector<ParamUnit>& units() const { return units_; }
   const std::vector<ParamUnit>& frozen_units() const { return frozen_; }
-  const Place& embedding() const { return places_.front(); }
-  const Place& block(int64_t layer) const { return places_[static_cast<size_t>(layer) + 1]; }
-  const Place& head() const { return tied_ ? places_.front() : places_.back(); }
+  const UnitPlace& embedding() const { return places_.front(); }
+  const UnitPlace& block(int64_t layer) const { return places_[static_cast<size_t>(layer) + 1]; }
+  const UnitPlace& head() const { return tied_ ? places_.front() : places_.back(); }
   bool tied() const { return tied_; }
   // Units that stay whole from the first forward to the last backward of a micro-batch.
   size_t resident_units() const { return tied_ && embedding().trained ? 1 : 0; }
   size_t resident_frozen_units() const { return tied_ && embedding().frozen ? 1 : 0; }
   // "block.3": of a place, for messages.
-  const std::string& name(const Place& place) const;
+  const std::string& name(const UnitPlace& place) const;
   int64_t num_parameters() const;
   int64_t num_trained_parameters() const;
   const AdapterOptions& adapters() const { return adapters_; }
@@ -48,7 +48,7 @@ class DecoderLayout {
   bool tied_;
   AdapterOptions adapters_;
   std::vector<ParamUnit> units_, frozen_;
-  std::vector<Place> places_;
+  std::vector<UnitPlace> places_;
 };
 
 // The whole flat parameters of a place; undefined where it has none of that kind.

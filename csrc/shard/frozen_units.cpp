@@ -45,8 +45,8 @@ int64_t FrozenUnits::parameter_bytes() const {
 
 void FrozenUnits::begin_gather(size_t unit) {
   if (buffers_->holds(unit)) return;
-  pending_[unit] = options_.shards->all_gather(buffers_->take(unit), states_[unit].master,
-                                               units_[unit].name());
+  pending_[unit] =
+      options_.shards->all_gather(buffers_->take(unit), states_[unit].master, units_[unit].name());
 }
 
 }  // namespace fastsft

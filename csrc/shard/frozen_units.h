@@ -20,7 +20,7 @@ class FrozenUnits {
   struct Options {
     at::TensorOptions compute;
     Communicator* shards = nullptr;  // null: whole on every rank
-    size_t resident_units = 0;  // whole at once next to the one computed and its neighbour
+    size_t resident_units = 0;       // whole at once next to the one computed and its neighbour
     bool prefetch = true;
   };
   FrozenUnits(const std::vector<ParamUnit>& units, const Options& options);

@@ -13,7 +13,9 @@ struct UnitState {
   const ParamUnit* unit = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
-  at::Tensor master;   // float32, or int16: the lower half of a split one (ops/adamw/adamw.h)
+  // float32, or int16: the lower half of a split one (ops/adamw/adamw.h). Of a unit that nothing
+  // updates, what is computed with; it has none of what follows.
+  at::Tensor master;
   at::Tensor high;     // its upper half, the bfloat16 compute range; undefined unless it is split
   at::Tensor exp_avg;  // float32 or bfloat16, as exp_avg_sq
   at::Tensor exp_avg_sq;

@@ -15,7 +15,6 @@
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
 #include "optim/tensor_norms.h"
-#include "shard/master_weights.h"
 #include "train/native_model.h"
 
 namespace fastsft {
@@ -278,26 +277,6 @@ void Engine::await_device(const char* what) {
 
 void Engine::await_states() {
   if (strategy_->offloaded_bytes() > 0) await_device("states");
-}
-
-void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
-  const c10::NoGradGuard no_grad;
-  const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
-  await_states();
-  for (const UnitState& state : strategy_->all_states()) {
-    for (const auto& slot : state.unit->slots()) {
-      if (slot.name != name) continue;
-      require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
-              ", the model expects ", at::IntArrayRef(slot.shape));
-      const int64_t begin = std::max(slot.offset, state.begin);
-      const int64_t end = std::min(slot.offset + slot.numel(), state.end);
-      if (begin >= end) return;
-      const at::Tensor part = value.reshape({-1}).narrow(0, begin - slot.offset, end - begin);
-      write_master(state, begin - state.begin, part);
-      return;
-    }
-  }
-  throw_invalid("the model has no tensor \"", name, "\"");
 }
 
 void Engine::publish() {

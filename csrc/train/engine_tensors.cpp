@@ -1,11 +1,38 @@
-// Tensors of the model by name, out of the units.
+// Whole tensors of the engine, in and out.
 
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 
+#include <algorithm>
+
+#include "core/error.h"
 #include "shard/master_weights.h"
 #include "train/engine.h"
 
 namespace fastsft {
+namespace {
+
+// Whether one of `states` has the tensor.
+bool set_in(const std::vector<UnitState>& states, const std::string& name,
+            const at::Tensor& value) {
+  for (const UnitState& state : states) {
+    for (const auto& slot : state.unit->slots()) {
+      if (slot.name != name) continue;
+      require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
+              ", the model expects ", at::IntArrayRef(slot.shape));
+      const int64_t begin = std::max(slot.offset, state.begin);
+      const int64_t end = std::min(slot.offset + slot.numel(), state.end);
+      if (begin >= end) return true;
+      const at::Tensor part = value.reshape({-1}).narrow(0, begin - slot.offset, end - begin);
+      write_master(state, begin - state.begin, part);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 std::map<std::string, at::Tensor> Engine::gather_slots(bool gradients, bool with_held) {
   await_states();
@@ -32,6 +59,16 @@ void Engine::gather_slots_of(const ParamUnit& unit, const at::Tensor& held, bool
     if (slot.held && !with_held) continue;
     to[slot.name] = whole.narrow(0, slot.offset, slot.numel()).view(slot.shape).clone();
   }
+}
+
+void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
+  const c10::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device_guard(
+      options_.device.is_cpu() ? std::nullopt : std::optional<at::Device>(options_.device));
+  await_states();
+  require(
+      set_in(strategy_->states(), name, value) || set_in(strategy_->frozen().states(), name, value),
+      "the model has no tensor \"", name, "\"");
 }
 
 }  // namespace fastsft

@@ -958,7 +958,7 @@ class AdapterLinear:
     A low-rank adapter of a linear module: scale * dropout(x) A^T B^T.
     """
 
-    __hash__: typing.ClassVar[None] = None
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __eq__(self, arg0: typing.Any) -> typing.Any: ...
     def __init__(
         self,
@@ -983,7 +983,7 @@ class AdapterOptions:
     What is trained next to a frozen model; empty: the whole model, without adapters. Never changes.
     """
 
-    __hash__: typing.ClassVar[None] = None
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __bool__(self) -> bool: ...
     def __eq__(self, arg0: typing.Any) -> typing.Any: ...
     def __init__(
@@ -1391,7 +1391,7 @@ class Engine:
         node_reduce_group: str = "",
         across_group: str = "",
         blocking: bool = False,
-        model: CalledModel = None,
+        model: CalledModel | None = None,
     ) -> None:
         """
         config_json: of a Hugging Face directory. adapters: what is trained; empty: everything.
@@ -1961,7 +1961,7 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
-    model: CalledModel = None,
+    model: CalledModel | None = None,
 ) -> MemoryPlan:
     """
     Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from adapted_models import LENGTHS
 from engines import train_step
 from fastsft import _C
-from peft_pairs import CASES, LENGTHS, LINEAR, PeftPair
+from peft_pairs import CASES, LINEAR, SIZES, PeftPair, adapted_model, random_peft
 from tolerances import assert_close
 
-MIXED = CASES["llama, all linears, rsLoRA, ranks that differ"]
+MIXED = "llama, all linears, rsLoRA, ranks that differ"
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradients(case: str) -> None:
-    pair = PeftPair(CASES[case])
+    pair = PeftPair(case)
     expected_loss, expected = pair.expected()
     loss, gradients = pair.gradients()
     assert loss == pytest.approx(expected_loss, abs=1e-5)
@@ -30,7 +33,7 @@ def test_loss_and_gradients(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_logits(case: str) -> None:
-    pair = PeftPair(CASES[case])
+    pair = PeftPair(case)
     logits = pair.engine.logits(torch.cat(pair.ids).numpy(), np.array(LENGTHS))
     for ids, (begin, end) in zip(pair.ids, pairwise([0, *np.cumsum(LENGTHS)]), strict=True):
         with torch.no_grad():
@@ -44,9 +47,10 @@ def test_logits(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_recompute_changes_no_bit(case: str) -> None:
-    loss, gradients = PeftPair(CASES[case], recompute="none").gradients()
+    subject = adapted_model(random_peft(CASES[case]))
+    loss, gradients = subject.gradients(subject.engine(recompute="none"))
     for recompute in _C.recompute_policies()[1:]:
-        again, others = PeftPair(CASES[case], recompute=recompute).gradients()
+        again, others = subject.gradients(subject.engine(recompute=recompute))
         assert again == loss
         for name, gradient in gradients.items():
             assert torch.equal(others[name], gradient), f"{name}, {recompute}"
@@ -79,50 +83,51 @@ def token_keys(row: int, length: int) -> torch.Tensor:
     return torch.tensor(np.array(words, dtype=np.uint32).view(np.int32))
 
 
-def use_masks(pair: PeftPair, probability: float) -> list[GivenMask]:
+def use_masks(pair: PeftPair, probability: float) -> None:
     """peft's model drops what the engine drops; linears are counted within their layer."""
-    masks = []
+    masks: list[GivenMask] = []
+
+    def prepare(_model: torch.nn.Module, _args: Any, kwargs: dict[str, torch.Tensor]) -> None:
+        for mask in masks:
+            mask.keys = token_keys(pair.row, kwargs["input_ids"].shape[1])
+
     for name, module in pair.model.named_modules():
         if hasattr(module, "lora_dropout"):
             layer = next((int(part) for part in name.split(".") if part.isdigit()), 0)
             number = [*LINEAR, "lm_head"].index(name.rsplit(".", 1)[-1])
             masks.append(GivenMask(8 * layer + number, probability))
             module.lora_dropout["default"] = masks[-1]
-    return masks
+    pair.model.register_forward_pre_hook(prepare, with_kwargs=True)
 
 
 @pytest.mark.parametrize("case", list(CASES)[:8])
 def test_dropout(case: str) -> None:
-    pair = PeftPair(CASES[case], adapters_dropout=0.3)
-    plain_loss, plain = pair.gradients()
+    pair = PeftPair(case, adapter_dropout=0.3)
+    plain_loss, _ = pair.gradients()
     rows = np.arange(len(LENGTHS))
-    loss, gradients = pair.engine.gradients(pair.dataset, rows, pair.weights, dropout_seed=11)
+    loss, gradients = pair.gradients(dropout_seed=11)
     assert loss != plain_loss
-    masks = use_masks(pair, 0.3)
-    pair.model.register_forward_pre_hook(
-        lambda module, args, kwargs: [setattr(mask, "keys", token_keys(pair.row, kwargs["input_ids"].shape[1]))
-                                      for mask in masks] and None,
-        with_kwargs=True,
-    )  # fmt: skip
+    use_masks(pair, 0.3)
     expected_loss, expected = pair.expected()
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     for name, gradient in expected.items():
         assert_close(gradients[name], gradient, "model", name)
-    again, others = pair.engine.gradients(pair.dataset, rows, pair.weights, dropout_seed=11)
+    again, others = pair.gradients(dropout_seed=11)
     assert again == loss and all(torch.equal(others[name], gradients[name]) for name in gradients)
-    assert pair.engine.gradients(pair.dataset, rows, pair.weights, dropout_seed=12)[0] != loss
+    assert pair.gradients(dropout_seed=12)[0] != loss
     assert pair.engine.loss(pair.dataset, rows, pair.weights) == pytest.approx(plain_loss, abs=1e-6)
 
 
-@pytest.mark.parametrize("recompute", _C.recompute_policies())
-def test_dropout_is_the_same_under_each_policy(recompute: str) -> None:
-    pair, other = (PeftPair(MIXED, adapters_dropout=0.3, recompute=name) for name in ("none", recompute))
-    rows = np.arange(len(LENGTHS))
-    loss, gradients = pair.engine.gradients(pair.dataset, rows, pair.weights, dropout_seed=1)
-    again, others = other.engine.gradients(pair.dataset, rows[::-1], pair.weights[::-1], dropout_seed=1)
-    assert again == pytest.approx(loss, abs=1e-6)
-    for name, gradient in gradients.items():
-        assert_close(others[name], gradient, "model", name)
+def test_dropout_is_the_same_in_any_order_under_each_policy() -> None:
+    pair, rows = PeftPair(MIXED, adapter_dropout=0.3), np.arange(len(LENGTHS))
+    loss, gradients = pair.gradients(dropout_seed=1)
+    for recompute in _C.recompute_policies():
+        other = pair.subject.engine(adapter_dropout=0.3, recompute=recompute)
+        turned, weights = rows[::-1].copy(), pair.weights[::-1].copy()
+        again, others = other.gradients(pair.dataset, turned, weights, dropout_seed=1)
+        assert again == pytest.approx(loss, abs=1e-6)
+        for name, gradient in gradients.items():
+            assert_close(others[name], gradient, "model", name)
 
 
 def test_what_is_frozen_stays() -> None:
@@ -157,7 +162,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_is_refused(message: str) -> None:
-    config_json = PeftPair(MIXED).config_json
+    config_json = json.dumps({"model_type": "llama", **SIZES})
     with pytest.raises(ValueError, match=message):
         _C.Engine(config_json, adapters=REFUSED[message])
     with pytest.raises(ValueError, match=message):
@@ -168,5 +173,6 @@ def test_options_are_values() -> None:
     assert options() == options() and options(rank=3) != options()
     assert options() and not _C.AdapterOptions()
     assert repr(options()) == (
-        f"AdapterOptions(linears=[AdapterLinear(module='{Q_PROJ}', rank=2, scale=1.0)], dropout=0.0, trained=[])"
+        f"AdapterOptions(linears=[AdapterLinear(module='{Q_PROJ}', rank=2, scale=1.0)], "
+        "dropout=0.0, trained=[])"
     )

@@ -70,3 +70,35 @@ def test_extreme_logits_and_nan() -> None:
 def test_a_target_outside_the_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match="target 11 is not in a vocabulary of 11"):
         run(torch.ones(1, 8), torch.ones(11, 8), torch.tensor([11]), torch.ones(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens,vocab", [(40, 97), (700, 33000)])
+def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vocab: int) -> None:
+    hidden, weight = (torch.randn(tokens, 24) / 24**0.5).to(dtype), torch.randn(vocab, 24).to(dtype)
+    rows, matrix = (torch.randn(tokens, 3) / 3).to(dtype), torch.randn(vocab, 3).to(dtype)
+    targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
+    exact = [tensor.double().requires_grad_() for tensor in (hidden, rows, matrix)]
+    wide = torch.cat([exact[0], exact[1]], 1), torch.cat([weight.double(), exact[2]], 1)
+    expected = reference.linear_cross_entropy(*wide, targets, token_weights, 0.1)
+    expected.backward()
+    loss, made = torch.zeros(1, dtype=torch.float64), [torch.full_like(hidden, torch.nan)]
+    made += [torch.full_like(rows, torch.nan), torch.ones(vocab, 3)]
+    torch.ops.fastsft.linear_cross_entropy(
+        hidden, weight, targets, token_weights, 0.1, loss, made[0], None, 0.0, None,
+        rows, matrix, made[1], made[2], 1.0,
+    )  # fmt: skip
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-6)
+    made[2] -= 1  # what was there is added to
+    for got, tensor in zip(made, exact, strict=True):
+        assert tensor.grad is not None
+        assert relative_error(got, tensor.grad) <= TOLERANCES[dtype].model
+    again = torch.zeros(1, dtype=torch.float64)
+    torch.ops.fastsft.linear_cross_entropy(
+        hidden, weight, targets, token_weights, 0.1, again, None, None, 0.0, None, rows, matrix
+    )
+    assert again.item() == pytest.approx(loss.item(), rel=1e-12)
+    with pytest.raises(ValueError, match="low_rank, its weight and their gradients go together"):
+        torch.ops.fastsft.linear_cross_entropy(
+            hidden, weight, targets, token_weights, 0.1, again, made[0], None, 0.0, None, rows, matrix
+        )

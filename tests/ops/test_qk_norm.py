@@ -88,3 +88,14 @@ def test_shapes_are_checked() -> None:
         torch.ops.fastsft.qk_norm(x, torch.ones(2, 4), 3, 0, EPS, x, rstd)
     with pytest.raises(ValueError, match=r"expected \[tokens, width\] and \[2, head_dim\]"):
         torch.ops.fastsft.qk_norm(x, torch.ones(1, 4), 2, 1, EPS, x, rstd)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_backward_without_the_weight_gradient(dtype: torch.dtype) -> None:
+    x, weight, grad = inputs(130, 4, 2, 16, dtype)
+    rstd = torch.empty(130, 6)
+    torch.ops.fastsft.qk_norm(x, weight, 4, 2, EPS, torch.empty_like(x), rstd)
+    exact = x.double().requires_grad_()
+    plain(exact, weight.double(), 4, 2).backward(grad.double())
+    torch.ops.fastsft.qk_norm_backward(grad, x, weight, rstd, 4, 2, None, 0.0)
+    assert_close(grad, exact.grad)

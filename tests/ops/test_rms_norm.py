@@ -67,3 +67,14 @@ def test_a_residual_needs_a_sum() -> None:
     x, w = torch.ones(2, 4), torch.ones(4)
     with pytest.raises(ValueError, match="residual and sum go together"):
         torch.ops.fastsft.rms_norm(x, x, w, EPS, None, torch.empty(2, 4), torch.empty(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_backward_without_the_weight_gradient(dtype: torch.dtype) -> None:
+    x, grad_out, stream = (torch.randn(130, 96).to(dtype) for _ in range(3))
+    weight = torch.randn(96).to(dtype)
+    rstd = (x.double().square().mean(-1) + EPS).rsqrt().float()
+    expected_x, _ = backward_of(x, weight, grad_out)
+    before = stream.clone()
+    torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, stream, None, 0.0)
+    assert_close(stream, before.double() + expected_x)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import torch
 
-from fastsft import _C
-from runs import append_labelled
+from adapted_models import LENGTHS, AdaptedModel, labels_of
 
 SIZES = {
     "vocab_size": 64,
@@ -22,7 +20,6 @@ SIZES = {
     "initializer_range": 0.2,
     "pad_token_id": 0,
 }
-LENGTHS = [3, 26, 11, 2, 40, 7]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
 Case = tuple[dict[str, Any], dict[str, Any]]
@@ -58,7 +55,7 @@ CASES: dict[str, Case] = {
     ),
     "llama, MLP biases, the head too": (
         {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
-        {"target_modules": ["down_proj", "lm_head"], "layers_to_transform": None},
+        {"target_modules": ["down_proj", "lm_head"]},
     ),
     "llama, the head alone": ({"model_type": "llama"}, {"target_modules": ["lm_head"]}),
     "llama, head and embedding are trained whole": (
@@ -79,69 +76,56 @@ def engine_name(name: str) -> str:
     return name.removeprefix("base_model.model.")
 
 
-def adapter_options(model: Any, dropout: float = 0.0) -> _C.AdapterOptions:
-    """What peft's model trains, as the engine takes it."""
+def random_peft(case: Case) -> Any:
+    """transformers' model under peft, nothing of it zero."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**{**SIZES, **case[0]})
+    base = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    lora = LoraConfig(**{"r": 4, "lora_alpha": 6, "lora_dropout": 0.0, **case[1]})
+    model = get_peft_model(base, lora).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
+        elif ".lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+def adapted_model(model: Any) -> AdaptedModel:
+    """What peft's model is and trains, as the engine takes it."""
     modules = [(name, module) for name, module in model.named_modules() if hasattr(module, "lora_A")]
-    linears = [
-        _C.AdapterLinear(engine_name(name), rank=module.r["default"], scale=module.scaling["default"])
-        for name, module in modules
-    ]
-    trained = [engine_name(name) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    return _C.AdapterOptions(
-        linears=linears, dropout=dropout, trained=[name for name in trained if ".lora_" not in name]
+    named = [item for item in model.named_parameters() if ".original_module." not in item[0]]
+    trained = [engine_name(name) for name, parameter in named if parameter.requires_grad]
+    return AdaptedModel(
+        config_json=json.dumps(model.config.to_dict()),
+        linears=[
+            (engine_name(name), module.r["default"], module.scaling["default"]) for name, module in modules
+        ],
+        trained=[name for name in trained if ".lora_" not in name],
+        parameters={engine_name(name): parameter.detach() for name, parameter in named},
+        ids=[torch.randint(1, 64, (length,)) for length in LENGTHS],  # 0 pads: no gradient there
     )
 
 
 class PeftPair:
-    """Both models, and conversations of uneven length."""
+    """Both models; peft's is the judge."""
 
-    def __init__(
-        self,
-        case: Case,
-        groups: dict[str, Any] | None = None,
-        adapters_dropout: float = 0.0,
-        **options: Any,
-    ) -> None:
-        from peft import LoraConfig, get_peft_model
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        from engines import new_engine
-
-        torch.manual_seed(0)
-        config = AutoConfig.for_model(**{**SIZES, **case[0]})
-        base = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        lora = LoraConfig(**{"r": 4, "lora_alpha": 6, "lora_dropout": 0.0, **case[1]})
-        self.config_json = json.dumps(config.to_dict())
-        self.model = get_peft_model(base, lora).eval()
-        for name, parameter in self.model.named_parameters():
-            if parameter.dim() == 1:
-                torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
-            elif ".lora_" in name:
-                torch.nn.init.normal_(parameter, std=0.2)
-        self.adapters = adapter_options(self.model, adapters_dropout)
-        self.engine = new_engine(self.config_json, adapters=self.adapters, **options, **(groups or {}))
-        for name, parameter in self.model.named_parameters():
-            if engine_name(name) in self.engine.parameter_shapes:
-                self.engine.set_parameter(engine_name(name), parameter.detach())
-        self.engine.publish()
-        self.ids = [torch.randint(1, 64, (length,)) for length in LENGTHS]  # 0 pads: no gradient there
-        self.weights = np.linspace(0.01, 0.05, len(LENGTHS))
-        self.dataset = _C.TokenDataset()
-        for ids, labels in zip(self.ids, map(self.labels, self.ids), strict=True):
-            append_labelled(self.dataset, ids.tolist(), labels.tolist())
-
-    def labels(self, ids: torch.Tensor) -> torch.Tensor:
-        """Everything but the first two fifths is learned."""
-        labels = ids.clone()
-        labels[: 2 * len(labels) // 5 + 1] = -100
-        return labels
+    def __init__(self, case: str, **options: Any) -> None:
+        self.model = random_peft(CASES[case])
+        self.subject = adapted_model(self.model)
+        self.engine = self.subject.engine(**options)
+        self.dataset, self.weights, self.ids = self.subject.dataset(), self.subject.weights, self.subject.ids
 
     def expected_loss(self) -> torch.Tensor:
         """Each conversation alone: nothing depends on padding or packing."""
         losses = []
-        for self.row, (ids, weight) in enumerate(zip(self.ids, self.weights, strict=True)):
+        for row, (ids, weight) in enumerate(zip(self.ids, self.weights, strict=True)):
+            self.row = row
             logits = self.model(input_ids=ids[None]).logits[0]
-            loss = torch.nn.functional.cross_entropy(logits[:-1], self.labels(ids)[1:], reduction="sum")
+            loss = torch.nn.functional.cross_entropy(logits[:-1], labels_of(ids)[1:], reduction="sum")
             losses.append(weight * loss)
         return torch.stack(losses).sum()
 
@@ -149,13 +133,9 @@ class PeftPair:
         """Loss and gradients by the engine's names."""
         loss = self.expected_loss()
         loss.backward()
-        gradients = {
-            engine_name(name): parameter.grad
-            for name, parameter in self.model.named_parameters()
-            if parameter.requires_grad
-        }
+        named = self.model.named_parameters()
+        gradients = {engine_name(name): value.grad for name, value in named if value.requires_grad}
         return loss.item(), gradients
 
-    def gradients(self) -> tuple[float, dict[str, torch.Tensor]]:
-        rows = np.arange(len(self.ids))[self.engine.rank :: self.engine.world_size]
-        return self.engine.gradients(self.dataset, rows, self.weights[rows])
+    def gradients(self, **options: Any) -> tuple[float, dict[str, torch.Tensor]]:
+        return self.subject.gradients(self.engine, **options)

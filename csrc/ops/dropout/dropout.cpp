@@ -17,12 +17,14 @@ void check_dropout(const at::Tensor& x, const at::Tensor& keys, double p, int64_
   constexpr const char* kOp = "dropout";
   check_tensors(kOp, {{"x", x}, {"keys", keys}, {"out", out}});
   check_compute_dtype(kOp, {"x", x});
-  TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(), " dimensions, expected [tokens, width]");
+  TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(),
+                    " dimensions, expected [tokens, width]");
   check_shape(kOp, {"keys", keys}, {x.size(0)});
   check_dtype(kOp, {"keys", keys}, at::kInt);
   check_shape(kOp, {"out", out}, x.sizes());
   check_dtype(kOp, {"out", out}, x.scalar_type());
-  TORCH_CHECK_VALUE(x.is_contiguous() && out.is_contiguous(), kOp, ": x and out must be contiguous");
+  TORCH_CHECK_VALUE(x.is_contiguous() && out.is_contiguous(), kOp,
+                    ": x and out must be contiguous");
   TORCH_CHECK_VALUE(p >= 0 && p < 1, kOp, ": p is ", p, ", expected [0, 1)");
   TORCH_CHECK_VALUE(stream >= 0 && stream <= 0xFFFFFFFF, kOp, ": stream is ", stream,
                     ", expected 32 bits");

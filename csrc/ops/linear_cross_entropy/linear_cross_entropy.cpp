@@ -7,17 +7,14 @@
 
 namespace fastsft {
 
-void linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                          const at::Tensor& targets, const at::Tensor& token_weights,
-                          double label_smoothing, const at::Tensor& loss,
-                          const std::optional<at::Tensor>& grad_hidden,
-                          const std::optional<at::Tensor>& grad_weight, double beta,
-                          const std::optional<at::Tensor>& workspace,
-                          const std::optional<at::Tensor>& low_rank,
-                          const std::optional<at::Tensor>& low_rank_weight,
-                          const std::optional<at::Tensor>& grad_low_rank,
-                          const std::optional<at::Tensor>& grad_low_rank_weight,
-                          double low_rank_beta) {
+void linear_cross_entropy(
+    const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+    const at::Tensor& token_weights, double label_smoothing, const at::Tensor& loss,
+    const std::optional<at::Tensor>& grad_hidden, const std::optional<at::Tensor>& grad_weight,
+    double beta, const std::optional<at::Tensor>& workspace,
+    const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
+    const std::optional<at::Tensor>& grad_low_rank,
+    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta) {
   FASTSFT_DISPATCH(linear_cross_entropy, hidden, weight, targets, token_weights, label_smoothing,
                    loss, grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
                    grad_low_rank, grad_low_rank_weight, low_rank_beta);
@@ -42,9 +39,9 @@ void check_low_rank(const char* op, const at::Tensor& hidden, const at::Tensor& 
   check_shape(op, {"low_rank_weight", *matrix}, {weight.size(0), rows->size(1)});
   check_dtype(op, {"low_rank_weight", *matrix}, hidden.scalar_type());
   if (!gradients) return;
-  check_tensors(op, {{"hidden", hidden},
-                     {"grad_low_rank", *grad_rows},
-                     {"grad_low_rank_weight", *grad_matrix}});
+  check_tensors(
+      op,
+      {{"hidden", hidden}, {"grad_low_rank", *grad_rows}, {"grad_low_rank_weight", *grad_matrix}});
   check_shape(op, {"grad_low_rank", *grad_rows}, rows->sizes());
   check_dtype(op, {"grad_low_rank", *grad_rows}, hidden.scalar_type());
   check_shape(op, {"grad_low_rank_weight", *grad_matrix}, matrix->sizes());

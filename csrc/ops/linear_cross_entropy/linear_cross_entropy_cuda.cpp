@@ -27,17 +27,14 @@ void scale_gradient(const std::optional<at::Tensor>& gradient, double beta) {
     gradient->mul_(beta);
 }
 
-void linear_cross_entropy_cuda(const at::Tensor& hidden, const at::Tensor& weight,
-                               const at::Tensor& targets, const at::Tensor& token_weights,
-                               double label_smoothing, const at::Tensor& loss,
-                               const std::optional<at::Tensor>& grad_hidden,
-                               const std::optional<at::Tensor>& grad_weight, double beta,
-                               const std::optional<at::Tensor>& workspace,
-                               const std::optional<at::Tensor>& low_rank,
-                               const std::optional<at::Tensor>& low_rank_weight,
-                               const std::optional<at::Tensor>& grad_low_rank,
-                               const std::optional<at::Tensor>& grad_low_rank_weight,
-                               double low_rank_beta) {
+void linear_cross_entropy_cuda(
+    const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+    const at::Tensor& token_weights, double label_smoothing, const at::Tensor& loss,
+    const std::optional<at::Tensor>& grad_hidden, const std::optional<at::Tensor>& grad_weight,
+    double beta, const std::optional<at::Tensor>& workspace,
+    const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
+    const std::optional<at::Tensor>& grad_low_rank,
+    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
                              grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
                              grad_low_rank, grad_low_rank_weight);

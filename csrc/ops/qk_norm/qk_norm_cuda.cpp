@@ -55,8 +55,8 @@ void qk_norm_backward_cuda(const at::Tensor& grad, const at::Tensor& x, const at
   at::Tensor parts;
   if (grad_weight) parts = at::empty({count, grad_weight->numel()}, grad_weight->options());
   cuda::launch_qk_norm_backward(arguments(x, grad, weight, rstd, num_heads, num_key_value_heads),
-                                grad.data_ptr(), grad_weight ? parts.data_ptr<float>() : nullptr, count,
-                                cuda::dtype_of(x), stream);
+                                grad.data_ptr(), grad_weight ? parts.data_ptr<float>() : nullptr,
+                                count, cuda::dtype_of(x), stream);
   if (grad_weight) {
     cuda::launch_column_sums(parts.data_ptr<float>(), count, grad_weight->numel(),
                              static_cast<float>(beta), grad_weight->data_ptr<float>(), stream);

@@ -47,13 +47,12 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
-                             const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta) {
+                             const at::Tensor& grad_x, const OptionalTensor& grad_weight,
+                             double beta) {
   constexpr const char* kOp = "rms_norm_backward";
-  check_tensors(kOp, {{"grad_out", grad_out},
-                      {"x", x},
-                      {"weight", weight},
-                      {"rstd", rstd},
-                      {"grad_x", grad_x}});
+  check_tensors(
+      kOp,
+      {{"grad_out", grad_out}, {"x", x}, {"weight", weight}, {"rstd", rstd}, {"grad_x", grad_x}});
   check_compute_dtype(kOp, {"x", x});
   TORCH_CHECK_VALUE(x.dim() == 2, kOp, ": x has ", x.dim(),
                     " dimensions, expected [tokens, hidden]");

@@ -30,6 +30,7 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
                     const at::Tensor& rstd);
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
-                             const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta);
+                             const at::Tensor& grad_x, const OptionalTensor& grad_weight,
+                             double beta);
 
 }  // namespace fastsft

@@ -31,7 +31,8 @@ void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
 template <typename T>
 void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
-                           const at::Tensor& grad_x, const OptionalTensor& grad_weight, float beta) {
+                           const at::Tensor& grad_x, const OptionalTensor& grad_weight,
+                           float beta) {
   const int64_t hidden = x.size(1);
   const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
     const int64_t at = begin * hidden;
@@ -56,7 +57,8 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
 
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
-                           const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta) {
+                           const at::Tensor& grad_x, const OptionalTensor& grad_weight,
+                           double beta) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
   const bool wide = x.scalar_type() == at::kFloat;
   (wide ? run_rms_norm_backward<float>

@@ -7,7 +7,8 @@
 namespace fastsft::cpu {
 
 // Rows [0, rows) of rms_norm and its backward on one thread; the formulas are in
-// ops/rms_norm/rms_norm.h. `residual` and `sum` may be null together. `grad_weight` is added to, or null.
+// ops/rms_norm/rms_norm.h. `residual` and `sum` may be null together. `grad_weight` is added to, or
+// null.
 void rms_norm_rows(const float* x, const float* residual, const float* weight, float eps,
                    float* sum, float* out, float* rstd, int64_t rows, int64_t hidden);
 void rms_norm_rows(const c10::BFloat16* x, const c10::BFloat16* residual,

@@ -59,6 +59,7 @@ class Setting:
     """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
 
     called: what is known of a model that is not native, else None.
+    adapters: the engine's AdapterOptions; None: the whole model is trained.
     """
 
     config_json: str
@@ -68,6 +69,7 @@ class Setting:
     threads: int = 1
     node_size: int = 0
     called: Any = None
+    adapters: Any = None
 
     def with_called(self, sizes: Any) -> Setting:
         """Of a called model: sizes has `layout` (_C.CalledModel) and `parts` (model/generic/memory.py)."""
@@ -111,7 +113,8 @@ class MemoryPlan:
         Where they are not there, training waits for saves instead (checkpoint/saver.py).
         """
         setting, dtype = self.setting, self.setting.state.optim_dtype
-        alone = Setting(setting.config_json, called=setting.called).with_state(optim_dtype=dtype)
+        alone = Setting(setting.config_json, called=setting.called, adapters=setting.adapters)
+        alone = alone.with_state(optim_dtype=dtype)
         width = 4 if dtype == "float32" else 2
         elements = plan_memory(alone, "none", 0, Workload()).parts["optimizer"] // (2 * width)
         return int(elements * (4 + 2 * width)) // setting.world_size
@@ -124,6 +127,7 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
     plan = _C.plan_memory(
         setting.config_json,
         setting.state,
+        adapters=setting.adapters or _C.AdapterOptions(),
         recompute=recompute,
         world_size=setting.world_size,
         node_size=setting.node_size,

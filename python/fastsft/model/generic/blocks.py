@@ -81,7 +81,7 @@ class Block:
             if isinstance(kept, torch.Tensor):
                 return kept
             offset, shape, stride = kept
-            now = self._units.gather(self.parameters.index)
+            now: torch.Tensor = self._units.gather(self.parameters.index)
             return now.as_strided(shape, stride, now.storage_offset() + offset)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)

@@ -65,7 +65,7 @@ def _parameters_on_meta() -> Iterator[None]:
             moved = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
             module._parameters[name] = moved
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:

@@ -63,7 +63,7 @@ class HeadLoss:
             found.append(_LinearCrossEntropy.apply(rows, self, units, labels, loss))  # type: ignore[no-untyped-call]
             return hidden.new_zeros(1, 1, 1)
 
-        self.head.forward = forward  # type: ignore[method-assign]
+        self.head.forward = forward  # type: ignore[method-assign,assignment]
         try:
             self._model(**inputs, use_cache=False)
         finally:
@@ -114,7 +114,8 @@ class Labels:
         if self.smoothing:
             mean = -functional.log_softmax(rows, dim=-1).mean(dim=-1)
             losses = (1 - self.smoothing) * losses + self.smoothing * mean
-        return (losses * self.weights).sum()
+        total: torch.Tensor = (losses * self.weights).sum()
+        return total
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

@@ -23,7 +23,7 @@ class GenericLoadedModel(GenericParts, LoadedModel):
 
     def _check_module(self, module: Any) -> None:
         check_quantised(module)
-        if not hasattr(module, "get_output_embeddings"):
+        if getattr(module, "get_output_embeddings", lambda: None)() is None:
             raise ValueError(
                 f"Trainer: expected model to be a causal language model of transformers, got "
                 f"{type(module).__name__}; take a wrapper off, or save the model and give its directory"
