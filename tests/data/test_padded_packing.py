@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ def test_every_row_once_and_places_within_the_budget(ranks: int, budget: int) ->
     for batch in filter(None, batches):
         assert len(batch) == 1 or len(batch) * max(lengths[batch]) <= budget
     ranges = sorted((min(lengths[batch]), max(lengths[batch])) for batch in filter(None, batches))
-    assert all(end <= begin for (_, end), (begin, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
 
 
 def test_padding_takes_less_than_with_rows_of_all_lengths() -> None:

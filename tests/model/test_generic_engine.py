@@ -149,6 +149,18 @@ def test_rows_with_positions_of_their_own_are_refused() -> None:
         engine.loss(dataset, np.arange(1), np.ones(1))
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_rows_longer_than_a_table_of_positions_are_refused(family: str) -> None:
+    """Rotations have no such end."""
+    config = {**GPT2, **WITHOUT_DROPOUT} if family == "gpt2" else DECODER
+    engine, dataset = generic_engine(library_model(family, **config)), dataset_of(random_rows([80]))
+    if family == "gpt2":
+        with pytest.raises(ValueError, match="a row has 79 tokens, but the model has 64 positions"):
+            engine.loss(dataset, np.arange(1), np.ones(1))
+    else:
+        assert engine.loss(dataset, np.arange(1), np.ones(1)) > 0
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -12,7 +12,7 @@ import torch
 from fastsft import _C
 from fastsft.model.generic.blocks import Block
 from fastsft.model.generic.head_loss import HeadLoss, Labels
-from fastsft.model.generic.padding import PaddedBatch
+from fastsft.model.generic.padding import PaddedBatch, check_length, most_positions
 from fastsft.model.generic.parameters import UnitParameters
 from fastsft.model.generic.placement import Unit, place
 
@@ -45,6 +45,7 @@ class GenericModel:
         for block in self._blocks:
             block.recompute = recompute
         self.head = HeadLoss(model, self._outside)
+        self._most_positions = most_positions(model)
 
     def called(self) -> Any:
         """For `_C.Engine(model=)`, which then owns this object."""
@@ -82,20 +83,24 @@ class GenericModel:
         """[tokens, vocab_size] float32; collective."""
         with self._pass(units), torch.no_grad():
             self.model.eval()
-            padded = PaddedBatch.of(batch)
+            padded = self._padded(batch)
             logits: torch.Tensor = self.model(**padded.inputs(), use_cache=False).logits
             return logits.reshape(-1, logits.shape[-1]).index_select(0, padded.places).float()
 
     def _loss(
         self, units: Any, batch: Any, smoothing: float, loss: torch.Tensor, *, plain: bool
     ) -> torch.Tensor:
-        padded = PaddedBatch.of(batch)
+        padded = self._padded(batch)
         labels = Labels(batch, padded.places, smoothing)
         if plain:
             return self.head.fused(padded.inputs(), units, labels, loss)
         start = labels.loss_of(self.model(**padded.inputs(), use_cache=False).logits)
         loss.add_(start.detach())
         return start
+
+    def _padded(self, batch: Any) -> PaddedBatch:
+        check_length(batch, self._most_positions)
+        return PaddedBatch.of(batch)
 
     def _reduce_rest(self, units: Any) -> None:
         """Units whose backward had no end to see, and what belongs to no block."""

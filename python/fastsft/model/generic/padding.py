@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,25 @@ class PaddedBatch:
     def inputs(self) -> dict[str, torch.Tensor]:
         """Arguments of the model."""
         return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+
+
+def most_positions(model: Any) -> int | None:
+    """Positions of a model that looks them up in a table; None where it computes them."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    tokens = model.get_input_embeddings()
+    tables = [each for each in model.modules() if isinstance(each, nn.Embedding) and each is not tokens]
+    if not isinstance(positions, int) or not any(each.num_embeddings >= positions for each in tables):
+        return None
+    return positions
+
+
+def check_length(batch: Any, most: int | None) -> None:
+    """ValueError for a row with more tokens than `most`."""
+    if most is not None and batch.max_seqlen > most:
+        raise ValueError(
+            f"a row has {batch.max_seqlen} tokens, but the model has {most} positions, in a table that is not "
+            f"stretched; use --model_max_length {most}"
+        )
 
 
 def _check_positions(batch: Any, within: torch.Tensor) -> None:
