@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapted_model import AdaptedModel, put_values
+from fastsft.lora.opening import check_engine_of_adapters
 from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
@@ -17,17 +18,24 @@ from fastsft.lora.peft_modules import (
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.causal_lm import ModelConfig
+from fastsft.model.choice import as_model
 from fastsft.model.live_weights import LiveWeights, raw_parameters
-from fastsft.model.loaded_model import LoadedModel, as_model
+from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
 
-def as_trained_model(model: Any) -> Any:
-    """The `model` of a Trainer: a PeftModel with its adapters, any other as `as_model`."""
-    return GivenPeftModel(model) if is_peft_model(model) else as_model(model)
+def as_trained_model(model: Any, engine: str = "auto") -> Any:
+    """The `model` of a Trainer: a PeftModel with its adapters, any other as `as_model`.
+
+    engine: --engine. ValueError for a PeftModel and the generic engine.
+    """
+    if not is_peft_model(model):
+        return as_model(model, engine)
+    check_engine_of_adapters(engine)
+    return GivenPeftModel(model)
 
 
 class GivenPeftModel(AdaptedModel):

@@ -58,6 +58,7 @@ class Workload:
 class Setting:
     """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
 
+    called: what is known of a model that is not native, else None.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
     """
 
@@ -67,7 +68,12 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
+    called: Any = None
     adapters: Any = None
+
+    def with_called(self, sizes: Any) -> Setting:
+        """Of a called model: sizes has `layout` (_C.CalledModel) and `parts` (model/generic/memory.py)."""
+        return replace(self, called=sizes)
 
     def with_state(self, **changes: Any) -> Setting:
         """The same with other state options."""
@@ -131,8 +137,12 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         **work.shapes(),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
+        model=None if setting.called is None else setting.called.layout,
     )
-    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside, plan.host, work)
+    parts = dict(plan.parts)
+    if setting.called is not None:
+        parts.update(setting.called.parts(recompute, work.tokens, work.labels, work.longest))
+    return MemoryPlan(setting, recompute, token_budget, parts, plan.outside, plan.host, work)
 
 
 WorkloadOf = Callable[[int], Workload]
@@ -289,7 +299,7 @@ def plan_of_run(
     args: Any,
     setting: Setting,
     rows: Any,
-    cost: tuple[float, float],
+    cost: tuple[float, ...],
     room: Room,
     kept: tuple[str, int | None] | None = None,
 ) -> MemoryPlan:
