@@ -73,6 +73,8 @@ def rows() -> Iterator[Call]:
         yield Call("swiglu_backward", (grad, gate_up, torch.zeros_like(gate_up)))
         yield Call("add_bias", (gate_up, gate_up[3].clone()))
         yield Call("bias_backward", (gate_up, torch.randn(2 * width), 1.0))
+        keys = torch.arange(17, dtype=torch.int32) * 7919 - 100
+        yield Call("dropout", (grad, keys, 0.3, 2**40 + 5, 5, torch.randn(17, width).to(dtype), 1.0))
 
 
 def embeddings() -> Iterator[Call]:

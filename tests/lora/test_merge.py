@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from fastsft.cli import main as cli
 from fastsft.lora.adapter_files import AdapterDirectory, write_adapter
+from fastsft.lora.merge import merge_adapter
 from fastsft.lora.targets import resolve
 from read_tensors import most_alive
 from tiny_models import write_model
@@ -88,6 +89,20 @@ def test_our_files_open_in_peft(case: str, tmp_path: Path) -> None:
     write_adapter(tmp_path / "again", opened.settings, targets, values)
     expected, found = merged_by_peft(base, opened.directory), merged_by_peft(base, tmp_path / "again")
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_the_tokenizer_is_that_of_the_adapter(tmp_path: Path) -> None:
+    """With the chat template that was trained; the base's where the adapter has none."""
+    base = write_model(tmp_path / "base", "untied")
+    adapter = save_adapter(base, tmp_path / "adapter", {"target_modules": ["q_proj"]})
+    (base / "tokenizer_config.json").write_text('{"chat_template": "base"}')
+    merge_adapter(adapter, tmp_path / "without", base)
+    assert json.loads((tmp_path / "without" / "tokenizer_config.json").read_text())["chat_template"] == "base"
+    (adapter / "tokenizer_config.json").write_text("{}")
+    (adapter / "chat_template.jinja").write_text("trained")
+    merge_adapter(adapter, tmp_path / "with", base)
+    assert (tmp_path / "with" / "chat_template.jinja").read_text() == "trained"
+    assert json.loads((tmp_path / "with" / "tokenizer_config.json").read_text()) == {}
 
 
 def test_a_narrow_base_is_summed_wide_and_rounded_once(tmp_path: Path, capsys) -> None:

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _unknown(command: str) -> str:
-    near = difflib.get_close_matches(command, COMMANDS, 1)
+    near = difflib.get_close_matches(command, COMMANDS, 1, cutoff=0.7)
     hint = f"the nearest is {near[0]}" if near else f"expected one of {', '.join(COMMANDS)}"
     return f"no command {command!r}; {hint}"
 

@@ -23,7 +23,8 @@ def merge_adapter(
     """Write the base model with the adapter merged into it to the new directory `target`.
 
     base: a model directory or hub name; by default the one that adapter_config.json names. dtype: float32,
-    bfloat16 or float16; None keeps each tensor's. Configuration, tokenizer and licence are the base's. One
+    bfloat16 or float16; None keeps each tensor's. The tokenizer, with the trained chat template, is the
+    adapter's where its directory has one, else the base's; configuration and licence are the base's. One
     tensor of the base is in memory at a time. ValueError for an adapter that does not fit the base, and as
     convert_model.
     """
@@ -34,7 +35,9 @@ def merge_adapter(
     opened.check(targets)
     _check_head(opened, targets, bool(config.get("tie_word_embeddings")))
     merged = MergedValues(opened, targets)
-    return convert_model(source, Path(target), dtype, max_shard_size, merged.merged)
+    own = (opened.directory / "tokenizer_config.json").is_file()
+    tokenizer = opened.directory if own else source
+    return convert_model(source, Path(target), dtype, max_shard_size, merged.merged, tokenizer)
 
 
 class MergedValues:

@@ -56,16 +56,21 @@ class Converted:
 
 
 def convert_model(
-    source: Path, target: Path, dtype: str | None, max_shard_size: int, change: Change | None = None
+    source: Path,
+    target: Path,
+    dtype: str | None,
+    max_shard_size: int,
+    change: Change | None = None,
+    tokenizer: Path | None = None,
 ) -> Converted:
     """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
 
     dtype: float32, bfloat16 or float16, rounded to nearest even once: from the float32 weights of a
     checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
     max_shard_size: bytes of a weight file. change: makes another value of a tensor, by its name, before it
-    is rounded; with it what is stored counts. One unit is in memory at a time. `target` appears whole or not
-    at all. ValueError for a source that is not a whole model of a known family, a target that is there, and
-    a value that the dtype cannot hold.
+    is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. One unit is in memory
+    at a time. `target` appears whole or not at all. ValueError for a source that is not a whole model of a
+    known family, a target that is there, and a value that the dtype cannot hold.
     """
     from fastsft import _C
 
@@ -85,7 +90,7 @@ def convert_model(
         values = _Values(weights, stored, change)
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
-        files += _write_small_files(Path(staging.path), source, dtype)
+        files += _write_small_files(Path(staging.path), source, dtype, tokenizer or source)
         staging.commit(target.name, _C.Manifest(0, 1, "", files))
         if os.path.lexists(target):
             raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten")
@@ -188,14 +193,14 @@ def _rounded(tensor: Any, dtype: str, name: str) -> Any:
     return rounded
 
 
-def _write_small_files(folder: Path, source: Path, dtype: str | None) -> list[Any]:
+def _write_small_files(folder: Path, source: Path, dtype: str | None, tokenizer: Path) -> list[Any]:
     """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
     for name, content in _small_files(source, dtype):
         replace_file(folder / name, content)
-    tokenizer = KeptFiles.of(source)
-    tokenizer.write(folder)
+    kept = KeptFiles.of(tokenizer)
+    kept.write(folder)
     names = [name for name in ("config.json", *_COPIED) if (folder / name).is_file()]
-    return [digest_durably(folder, name) for name in (*names, *tokenizer.contents)]
+    return [digest_durably(folder, name) for name in (*names, *kept.contents)]
 
 
 def _small_files(source: Path, dtype: str | None) -> Iterator[tuple[str, str | bytes]]:

@@ -93,7 +93,9 @@ class ChatModel:
     ) -> None:
         path = file_inside(directory, "config.json")
         if path is None:
-            raise ValueError(f"{directory}: expected a model directory, found no config.json")
+            adapter = file_inside(directory, "adapter_config.json") is not None
+            way = "; it has a LoRA adapter: write the whole model with fastsft merge" if adapter else ""
+            raise ValueError(f"{directory}: expected a model directory, found no config.json{way}")
         if not has_safetensors(Path(directory)):
             raise ValueError(f"{directory}: expected weights in safetensors, found none")
         self.tokenizer = Tokenizer.from_pretrained(str(directory))

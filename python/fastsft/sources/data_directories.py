@@ -78,7 +78,7 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 
 def _tell_rest(path: str, names: list[str]) -> None:
-    """What of a directory is not read: a file that was meant as data must not be missed in silence."""
+    """A line that lists what is not read: a file that was meant as data must not be missed in silence."""
     rest = [name for name in names if name not in _NOT_DATA and not name.lower().startswith("readme")]
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""

@@ -25,7 +25,9 @@ void redirect(const c10::OperatorHandle& op, c10::Stack* stack) {
 
 // The engine lends memory of the CPU's layout; the kernels' own is another one.
 void redirect_without_workspace(const c10::OperatorHandle& op, c10::Stack* stack) {
-  stack->back() = c10::IValue();
+  const auto& schema = op.schema();
+  const auto place = static_cast<size_t>(schema.argumentIndexWithName("workspace").value());
+  stack->at(stack->size() - schema.arguments().size() + place) = c10::IValue();
   redirect(op, stack);
 }
 
