@@ -5,6 +5,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
+#include "core/error.h"
 #include "data/best_fit.h"
 #include "data/step_source.h"
 
@@ -12,8 +13,13 @@ namespace fastsft::bindings {
 namespace {
 
 namespace py = pybind11;
-using Cost = std::pair<double, double>;  // linear, quadratic
+using Cost = std::vector<double>;  // linear, quadratic; 1 as the third where rows are padded
 using Counts = std::optional<IntArray>;
+
+PackCost pack_cost(const Cost& cost) {
+  require(cost.size() == 2 || cost.size() == 3, "expected 2 or 3 costs, got ", cost.size());
+  return {cost[0], cost[1], cost.size() == 3 && cost[2] != 0};
+}
 
 std::vector<int64_t> to_vector(const IntArray& array) {
   const auto values = view(array);
@@ -27,9 +33,9 @@ GroupPlan plan_group(const IntArray& lengths, const IntArray& target_counts,
   const RowCounts rows{view(lengths), view(target_counts),
                        view(label_counts.value_or(target_counts))};
   const py::gil_scoped_release released;
-  return plan_of_rank(pack_group(rows, group, loss_norm(norm, average),
-                                 {micro_batch_tokens, {cost.first, cost.second}}),
-                      rank);
+  return plan_of_rank(
+      pack_group(rows, group, loss_norm(norm, average), {micro_batch_tokens, pack_cost(cost)}),
+      rank);
 }
 
 std::pair<py::array_t<int32_t>, py::array_t<int64_t>> best_fit(const IntArray& lengths,
@@ -47,11 +53,11 @@ StepPacking step_packing(const IntArray& lengths, int64_t ranks, int64_t micro_b
                          const Cost& cost) {
   const auto items = view(lengths);
   const py::gil_scoped_release released;
-  return pack_step(items, ranks, micro_batch_tokens, {cost.first, cost.second});
+  return pack_step(items, ranks, micro_batch_tokens, pack_cost(cost));
 }
 
 double balance_of(const StepPacking& packing, const IntArray& lengths, const Cost& cost) {
-  return balance(packing, view(lengths), {cost.first, cost.second});
+  return balance(packing, view(lengths), pack_cost(cost));
 }
 
 void bind_plans(py::module_& module) {
@@ -93,7 +99,7 @@ void bind_source(py::module_& module) {
                                {.shape = {batch_size, world_size, drop_last},
                                 .accumulation = accumulation,
                                 .norm = loss_norm(norm, average),
-                                .pack = {micro_batch_tokens, {cost.first, cost.second}}});
+                                .pack = {micro_batch_tokens, pack_cost(cost)}});
            }),
            py::arg("lengths"), py::arg("target_counts"), py::kw_only(), py::arg("batch_size"),
            py::arg("world_size") = 1, py::arg("drop_last") = false, py::arg("accumulation") = 1,

@@ -4,6 +4,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
+#include "bindings/python_model.h"
 #include "core/error.h"
 #include "train/engine.h"
 #include "train/threads.h"
@@ -26,10 +27,11 @@ at::Device parse_device(const std::string& name) {
 }
 
 std::unique_ptr<Engine> make_engine(const std::string& config_json, const std::string& device,
-                                    EngineOptions options) {
+                                    EngineOptions options, const PythonModelMaker* model) {
   options.device = parse_device(device);
+  auto called = model == nullptr ? nullptr : model->make();
   const py::gil_scoped_release released;
-  return std::make_unique<Engine>(config_json, options);
+  return std::make_unique<Engine>(config_json, options, std::move(called));
 }
 
 // Calls `step(micro_batches)` without the GIL.
@@ -162,39 +164,41 @@ using EngineClass = py::class_<Engine>;
 
 void define_construction(EngineClass& engine) {
   engine
-      .def(py::init([](const std::string& config_json, const StateOptions& state,
-                       const AdapterOptions& adapters, const std::string& device,
-                       const std::string& recompute, const std::string& gather_group,
-                       const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
-                       std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
-                       const std::string& node_gather_group, const std::string& node_reduce_group,
-                       const std::string& across_group, bool blocking) {
-             return make_engine(config_json, device,
-                                {.state = state,
-                                 .adapters = adapters,
-                                 .recompute = recompute,
-                                 .groups = {gather_group, reduce_group, node_gather_group,
-                                            node_reduce_group, across_group},
-                                 .num_threads = num_threads,
-                                 .max_positions = max_positions,
-                                 .prefetch = prefetch,
-                                 .blocking = blocking,
-                                 .timeout_seconds = timeout_seconds,
-                                 .results_behind = results_behind});
-           }),
-           py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"),
-           py::kw_only(), py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
-           py::arg("device") = "cpu", py::arg("recompute") = "selective",
-           py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
-           py::arg("max_positions") = 0, py::arg("results_behind") = py::none(),
-           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0,
-           py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
-           py::arg("across_group") = "", py::arg("blocking") = false,
-           "config_json: of a Hugging Face directory. adapters: what is trained; empty: "
-           "everything.\n"
-           "Groups: names of c10d's; empty: one rank, or one node. ValueError for what the model "
-           "or\n"
-           "the options do not allow.")
+      .def(
+          py::init([](const std::string& config_json, const StateOptions& state,
+                      const AdapterOptions& adapters, const std::string& device,
+                      const std::string& recompute, const std::string& gather_group,
+                      const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
+                      std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
+                      const std::string& node_gather_group, const std::string& node_reduce_group,
+                      const std::string& across_group, bool blocking,
+                      const std::optional<PythonModelMaker>& model) {
+            return make_engine(config_json, device,
+                               {.state = state,
+                                .adapters = adapters,
+                                .recompute = recompute,
+                                .groups = {gather_group, reduce_group, node_gather_group,
+                                           node_reduce_group, across_group},
+                                .num_threads = num_threads,
+                                .max_positions = max_positions,
+                                .prefetch = prefetch,
+                                .blocking = blocking,
+                                .timeout_seconds = timeout_seconds,
+                                .results_behind = results_behind},
+                               model ? &*model : nullptr);
+          }),
+          py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"),
+          py::kw_only(), py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
+          py::arg("device") = "cpu", py::arg("recompute") = "selective",
+          py::arg("gather_group") = "", py::arg("reduce_group") = "", py::arg("num_threads") = 0,
+          py::arg("max_positions") = 0, py::arg("results_behind") = py::none(),
+          py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0,
+          py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
+          py::arg("across_group") = "", py::arg("blocking") = false, py::arg("model") = py::none(),
+          "config_json: of a Hugging Face directory. adapters: what is trained; empty: "
+          "everything.\n"
+          "Groups: names of c10d's; empty: one rank, or one node. model: computes in place of the\n"
+          "native one of config_json. ValueError for what the model or the options do not allow.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");
@@ -301,7 +305,7 @@ void define_place(EngineClass& engine) {
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
       .def_property_readonly("world_size",
                              [](Engine& self) { return self.communicator().world_size(); })
-      .def_property_readonly("vocab_size", [](Engine& self) { return self.config().vocab_size; });
+      .def_property_readonly("vocab_size", [](Engine& self) { return self.vocab_size(); });
 }
 
 }  // namespace

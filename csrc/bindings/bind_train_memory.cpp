@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "bindings/python_model.h"
 #include "model/conversation_cost.h"
 #include "model/recompute.h"
 #include "train/allocation_meter.h"
@@ -19,11 +20,12 @@ std::pair<double, double> cost_of(const std::string& config_json) {
 using Shape = std::tuple<int64_t, int64_t, int64_t>;
 
 MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape& micro_batch,
-                const Shape& step) {
+                const Shape& step, const PythonModelMaker* model) {
   std::tie(request.micro_batch.tokens, request.micro_batch.labels, request.micro_batch.longest) =
       micro_batch;
   std::tie(request.step_tokens, request.step_labels, request.micro_batches) = step;
   const py::gil_scoped_release released;
+  if (model != nullptr) return plan_called_memory(model->layout.units, request);
   return plan_memory(parse_model_config(config_json), request);
 }
 
@@ -46,7 +48,8 @@ void bind_train_memory(py::module_& module) {
       "plan_memory",
       [](const std::string& config_json, const StateOptions& state, const AdapterOptions& adapters,
          const std::string& recompute, int world_size, int node_size, const Shape& micro_batch,
-         const Shape& step, int64_t threads, bool on_cpu) {
+         const Shape& step, int64_t threads, bool on_cpu,
+         const std::optional<PythonModelMaker>& model) {
         return plan(config_json,
                     {.state = state,
                      .adapters = adapters,
@@ -55,16 +58,17 @@ void bind_train_memory(py::module_& module) {
                      .node_size = node_size,
                      .threads = threads,
                      .on_cpu = on_cpu},
-                    micro_batch, step);
+                    micro_batch, step, model ? &*model : nullptr);
       },
       py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"), py::kw_only(),
       py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
       py::arg("recompute") = "selective", py::arg("world_size") = 1, py::arg("node_size") = 0,
       py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1,
-      py::arg("on_cpu") = true,
+      py::arg("on_cpu") = true, py::arg("model") = py::none(),
       "Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a\n"
       "rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,\n"
-      "strategy or policy, and for nodes that do not divide the ranks.");
+      "strategy or policy, and for nodes that do not divide the ranks. model: instead of the\n"
+      "native one; its activations, labelled tokens and logits are not counted.");
   module.def("recompute_policies", &recompute_policies, "From the most memory to the most time.");
   py::class_<AllocationMeter>(module, "AllocationMeter",
                               "Counts what torch's CPU allocator hands out, in all threads.")

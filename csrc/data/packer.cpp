@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "data/best_fit.h"
+#include "data/padded_bins.h"
 
 namespace fastsft {
 namespace {
@@ -45,24 +46,32 @@ std::optional<Bins> spread(std::span<const int64_t> lengths, size_t count, int64
   return bins;
 }
 
-// Best fit with the smallest budget that needs no more bins: as even as budgets can make it.
-Bins level(std::span<const int64_t> lengths, size_t count, int64_t budget) {
+Packing pack(std::span<const int64_t> lengths, int64_t budget, const PackCost& cost) {
+  return cost.padded ? pack_padded(lengths, budget) : pack_best_fit(lengths, budget);
+}
+
+// The packing with the smallest budget that needs no more bins: as even as budgets can make it.
+Bins level(std::span<const int64_t> lengths, size_t count, int64_t budget, const PackCost& cost) {
   int64_t low = 1, high = budget;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    if (pack_best_fit(lengths, middle).size() <= static_cast<int64_t>(count))
+    if (pack(lengths, middle, cost).size() <= static_cast<int64_t>(count))
       high = middle;
     else
       low = middle + 1;
   }
-  return to_bins(pack_best_fit(lengths, high), count);
+  return to_bins(pack(lengths, high, cost), count);
 }
 
 double cost_of(std::span<const int32_t> items, std::span<const int64_t> lengths,
                const PackCost& cost) {
-  double sum = 0;
-  for (const int32_t item : items) sum += cost.of(lengths[static_cast<size_t>(item)]);
-  return sum;
+  double sum = 0, largest = 0;
+  for (const int32_t item : items) {
+    const double one = cost.of(lengths[static_cast<size_t>(item)]);
+    sum += one;
+    largest = std::max(largest, one);
+  }
+  return cost.padded ? largest * static_cast<double>(items.size()) : sum;
 }
 
 // Micro-batches of like cost are computed in the same round; within a round the most expensive goes
@@ -115,12 +124,14 @@ StepPacking pack_step(std::span<const int64_t> lengths, int64_t ranks, int64_t m
           "expected costs of at least 0 and not both 0, got ", cost.linear, " and ",
           cost.quadratic);
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const int64_t budget = std::min(micro_batch_tokens, std::max<int64_t>(total, 1));
-  const int64_t fewest = pack_best_fit(lengths, budget).size();
+  const int64_t budget =
+      cost.padded ? micro_batch_tokens : std::min(micro_batch_tokens, std::max<int64_t>(total, 1));
+  const int64_t fewest = pack(lengths, budget, cost).size();
   const int64_t rounds = std::max<int64_t>(1, (fewest + ranks - 1) / ranks);
   const auto count = static_cast<size_t>(rounds * ranks), width = static_cast<size_t>(ranks);
 
-  StepPacking packing = deal(level(lengths, count, budget), lengths, width, cost);
+  StepPacking packing = deal(level(lengths, count, budget, cost), lengths, width, cost);
+  if (cost.padded) return packing;
   if (auto bins = spread(lengths, count, budget, cost)) {
     StepPacking other = deal(std::move(*bins), lengths, width, cost);
     if (balance(other, lengths, cost) >= balance(packing, lengths, cost)) packing.swap(other);

@@ -10,15 +10,15 @@
 #include "model/decoder_block.h"
 #include "model/embedding_noise.h"
 #include "model/layout.h"
+#include "model/model.h"
 #include "model/recompute.h"
 #include "model/rope_table.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
 
-// A decoder-only language model as explicit forward and backward over flat units. It asks a
-// Strategy for whole units and hands whole gradients back; it never asks which strategy runs.
-class CausalLM {
+// A decoder-only language model as explicit forward and backward over flat units.
+class CausalLM : public Model {
  public:
   // `dtype` of the activations. Batches and parameters are on `device`.
   // std::invalid_argument for adapters that the model does not have.
@@ -28,23 +28,27 @@ class CausalLM {
   const ModelConfig& config() const { return config_; }
   const DecoderLayout& layout() const { return layout_; }
 
-  // Makes all buffers for micro-batches of up to `shape`, so that none of them allocates.
-  void reserve(const MicroBatchShape& shape);
-  // One micro-batch: adds sum of token_weight * cross entropy to `loss` [1] float64, and its
-  // gradient to the strategy. Every rank takes part, with an empty batch if it has nothing.
-  void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
-                        const at::Tensor& loss);
-  // The noise of the next calls of forward_backward.
-  void use_embedding_noise(const EmbeddingNoise& noise) { noise_ = noise; }
-  // The seed of the dropout of the next calls of forward_backward, whose batches have token keys.
-  void use_dropout(int64_t seed) { dropout_seed_ = seed; }
-  // Without gradients, and without noise and dropout.
-  void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
-                    const at::Tensor& loss);
-  // [tokens, vocab_size] float32 for all tokens of the batch.
-  at::Tensor logits(const Batch& batch, Strategy& strategy);
+  const std::vector<ParamUnit>& units() const override { return layout_.units(); }
+  const std::vector<ParamUnit>& frozen_units() const override { return layout_.frozen_units(); }
+  size_t resident_units() const override { return layout_.resident_units(); }
+  size_t resident_frozen_units() const override { return layout_.resident_frozen_units(); }
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t embedding_parameters() const override { return config_.vocab_size * config_.hidden_size; }
+  int64_t smallest_window() const override;
+  int64_t num_parameters() const override { return layout_.num_parameters(); }
+  int64_t num_trained_parameters() const override { return layout_.num_trained_parameters(); }
+  bool has_token_draws() const override { return layout_.adapters().dropout > 0; }
 
-  int64_t buffer_bytes() const { return buffers_.nbytes(); }
+  void reserve(const MicroBatchShape& shape) override;
+  void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
+                        const at::Tensor& loss) override;
+  void use_embedding_noise(const EmbeddingNoise& noise) override { noise_ = noise; }
+  void use_draws(const DrawPlace& place) override { dropout_seed_ = place.dropout_seed; }
+  void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                    const at::Tensor& loss) override;
+  at::Tensor logits(const Batch& batch, Strategy& strategy) override;
+
+  int64_t buffer_bytes() const override { return buffers_.nbytes(); }
 
  private:
   // The residual stream after the last block. In a training pass blocks keep their activations; the

@@ -14,17 +14,13 @@
 #include "core/whereabouts.h"
 #include "data/batch_layout.h"
 #include "ops/clip_control/clip_control.h"
+#include "optim/tensor_norms.h"
+#include "train/native_model.h"
 
 namespace fastsft {
 namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
-
-// The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
-int64_t first_positions(int64_t longest) {
-  constexpr int64_t kMost = 4096;
-  return longest > 0 ? std::min(longest, kMost) : kMost;
-}
 
 std::optional<at::Device> other_than_cpu(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
@@ -33,14 +29,13 @@ std::optional<at::Device> other_than_cpu(at::Device device) {
 
 }  // namespace
 
-Engine::Engine(const std::string& config_json, const EngineOptions& options)
+Engine::Engine(const std::string& config_json, const EngineOptions& options,
+               std::unique_ptr<Model> model)
     : config_json_(config_json),
       options_(options),
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
-      model_(parse_model_config(config_json), options.adapters, options.state.compute_dtype,
-             options.device, parse_recompute(options.recompute),
-             first_positions(options.max_positions)),
+      model_(model ? std::move(model) : native_model(config_json, options)),
       control_(
           at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
@@ -56,11 +51,11 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options)
                              .groups = groups_,
                              .options = options.state,
                              .device = options.device,
-                             .resident_units = model_.layout().resident_units(),
+                             .resident_units = model_->resident_units(),
                              .prefetch = options.prefetch && !options.blocking,
                              .blocking = options.blocking,
                              .frozen_units = frozen_units(),
-                             .resident_frozen_units = model_.layout().resident_frozen_units()});
+                             .resident_frozen_units = model_->resident_frozen_units()});
 }
 
 template <typename Work>
@@ -86,9 +81,10 @@ void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothi
   for (size_t i = 0; i < uploaded.size(); ++i) {
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
-    model_.use_embedding_noise(noise_.of_micro_batch(i));
-    model_.use_dropout(dropout_seed_.value_or(0));
-    model_.forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
+    model_->use_embedding_noise(noise_.of_micro_batch(i));
+    model_->use_draws(
+        {draw_seed_, begun_steps_, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
+    model_->forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
     if (options_.blocking) await_device("micro-batch");
   }
   upload_.finish();
@@ -108,7 +104,7 @@ at::Tensor Engine::zero_sum() const { return at::zeros({1}, control_.options());
 void Engine::reserve(const MicroBatchShape& micro_batch, const StepShape& step) {
   const c10::NoGradGuard no_grad;
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
-  model_.reserve(micro_batch);
+  model_->reserve(micro_batch);
   upload_.reserve(most_packed_bytes(step.tokens, step.labels, step.micro_batches),
                   static_cast<size_t>(step.micro_batches));
 }
@@ -128,6 +124,7 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
     const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
     totals.zero_();
     noise_ = options.noise;
+    draw_seed_ = options.adamw.rounding_seed;
     if (options.replay) {
       accumulate_twice(batches, options.label_smoothing, totals);
     } else {
@@ -170,7 +167,12 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   const Phase phase("update");
   const trace::Span span(trace::Lane::kCompute, "update");
   // One copy of the gradients counts in the sum over all ranks.
-  if (strategy_->copy() == 0) add_local_norm_squared(*strategy_, totals.narrow(0, 1, 1));
+  const at::Tensor norm = totals.narrow(0, 1, 1);
+  if (model_->norms_by_tensor() && strategy_->replicated()) {
+    add_tensor_norms_squared(*strategy_, norm);
+  } else if (strategy_->copy() == 0) {
+    add_local_norm_squared(*strategy_, norm);
+  }
   agree_on_totals(options.loss_limit, totals);
   clip_control(control_, options.max_grad_norm);
   adamw_update(*strategy_, options.adamw, control_);
@@ -214,14 +216,14 @@ double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
     const Phase phase("evaluation");
     const at::Tensor sum = zero_sum();
     with_batch(host, [&](const Batch& batch) {
-      model_.forward_loss(batch, *strategy_, options.label_smoothing, sum);
+      model_->forward_loss(batch, *strategy_, options.label_smoothing, sum);
     });
     return *sum.cpu().data_ptr<double>();
   });
 }
 
 at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t> lengths) {
-  return logits_of(make_unlabelled_batch(ids, lengths, config().vocab_size));
+  return logits_of(make_unlabelled_batch(ids, lengths, vocab_size()));
 }
 
 at::Tensor Engine::row_logits(const TokenDataset& dataset, std::span<const int64_t> rows,
@@ -232,7 +234,7 @@ at::Tensor Engine::row_logits(const TokenDataset& dataset, std::span<const int64
 at::Tensor Engine::logits_of(const HostBatch& host) {
   return guarded([&] {
     at::Tensor result;
-    with_batch(host, [&](const Batch& batch) { result = model_.logits(batch, *strategy_); });
+    with_batch(host, [&](const Batch& batch) { result = model_->logits(batch, *strategy_); });
     return result.cpu();
   });
 }
@@ -293,10 +295,10 @@ void Engine::set_step_count(int64_t count) {
   begun_steps_ = count;
 }
 
-int64_t Engine::num_parameters() const { return model_.layout().num_parameters(); }
+int64_t Engine::num_parameters() const { return model_->num_parameters(); }
 
 int64_t Engine::num_non_embedding_parameters() const {
-  return num_parameters() - config().vocab_size * config().hidden_size;
+  return num_parameters() - model_->embedding_parameters();
 }
 
 std::map<std::string, int64_t> Engine::memory() const {
@@ -305,7 +307,7 @@ std::map<std::string, int64_t> Engine::memory() const {
           {"optimizer", strategy_->optimizer_bytes()},
           {"offloaded", strategy_->offloaded_bytes()},
           {"buffers", strategy_->buffer_bytes() + strategy_->frozen().buffer_bytes()},
-          {"activations", model_.buffer_bytes()},
+          {"activations", model_->buffer_bytes()},
           {"batches", upload_.nbytes()}};
 }
 

@@ -14,7 +14,7 @@
 #include "core/watchdog.h"
 #include "data/batch_upload.h"
 #include "data/token_dataset.h"
-#include "model/causal_lm.h"
+#include "model/model.h"
 #include "optim/optimizer.h"
 #include "shard/rank_groups.h"
 #include "shard/strategy.h"
@@ -83,7 +83,9 @@ struct StepShape {
 // threads.
 class Engine {
  public:
-  Engine(const std::string& config_json, const EngineOptions& options);
+  // Of the native model of `config_json`, or of `model`, which it is the configuration of.
+  Engine(const std::string& config_json, const EngineOptions& options,
+         std::unique_ptr<Model> model = nullptr);
 
   // Makes all memory of training for micro-batches of up to `micro_batch` and steps of up to `step`
   // on this rank: steps within them allocate nothing but what collectives clone. Local.
@@ -126,10 +128,10 @@ class Engine {
 
   const std::string& config_json() const { return config_json_; }
   at::Device device() const { return options_.device; }
-  const ModelConfig& config() const { return model_.config(); }
+  int64_t vocab_size() const { return model_->vocab_size(); }
   // What is trained.
-  const std::vector<ParamUnit>& units() const { return model_.layout().units(); }
-  const std::vector<ParamUnit>& frozen_units() const { return model_.layout().frozen_units(); }
+  const std::vector<ParamUnit>& units() const { return model_->units(); }
+  const std::vector<ParamUnit>& frozen_units() const { return model_->frozen_units(); }
   const AdapterOptions& adapters() const { return options_.adapters; }
   // All ranks.
   Communicator& communicator() { return groups_.all(); }
@@ -145,7 +147,7 @@ class Engine {
   void start_trace(size_t capacity);
   std::vector<trace::RecordedSpan> stop_trace();
   int64_t num_parameters() const;
-  int64_t num_trained_parameters() const { return model_.layout().num_trained_parameters(); }
+  int64_t num_trained_parameters() const { return model_->num_trained_parameters(); }
   int64_t num_non_embedding_parameters() const;
   // Bytes held now: parameters, gradients, optimizer, offloaded (on the host), buffers (whole
   // units), activations, and the uploaded batches.
@@ -182,9 +184,10 @@ class Engine {
   EngineOptions options_;
   Watchdog watchdog_;  // before the communicators, which use it
   RankGroups groups_;
-  CausalLM model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<Strategy> strategy_;
   EmbeddingNoise noise_;                 // of the current step
+  int64_t draw_seed_ = 0;                // likewise
   std::optional<int64_t> dropout_seed_;  // of the current computation
   at::Tensor control_;                   // ops/clip_control/control_slots.h
   BatchUpload upload_;

@@ -1,20 +1,14 @@
 // The rows of a step as batches of the model.
 
-#include <algorithm>
-
 #include "train/engine.h"
 
 namespace fastsft {
 
 BatchRules Engine::batch_rules(bool find_packed) const {
-  int64_t smallest = 0;
-  for (const int64_t window : config().windows) {
-    if (window > 0) smallest = smallest == 0 ? window : std::min(smallest, window);
-  }
-  return {.vocab_size = config().vocab_size,
-          .window = smallest,
+  return {.vocab_size = vocab_size(),
+          .window = model_->smallest_window(),
           .find_packed = find_packed,
-          .token_keys = dropout_seed_ && adapters().dropout > 0};
+          .token_keys = dropout_seed_ && model_->has_token_draws()};
 }
 
 HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,

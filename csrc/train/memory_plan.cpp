@@ -26,26 +26,55 @@ constexpr int64_t kResults = 2;
 // cos and sin of the longest conversation.
 int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
 
-StateBytes state_of(const ModelConfig& config, const PlanRequest& r) {
+struct UnitsInPlan {
+  const std::vector<ParamUnit>& units;
+  size_t resident_units = 0;
+  const std::vector<ParamUnit>& frozen_units = StrategyContext::no_units();
+  size_t resident_frozen_units = 0;
+};
+
+StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
   require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
           "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
           " ranks");
-  const DecoderLayout layout(config, r.adapters);
-  return plan_state({.units = layout.units(),
+  return plan_state({.units = layout.units,
                      .options = r.state,
                      .world_size = r.world_size,
                      .node_size = r.node_size,
-                     .resident_units = layout.resident_units(),
+                     .resident_units = layout.resident_units,
                      .cloned = r.on_cpu,
                      .accumulates = r.micro_batches > 1,
-                     .frozen = &layout.frozen_units(),
-                     .resident_frozen_units = layout.resident_frozen_units()});
+                     .frozen = &layout.frozen_units,
+                     .resident_frozen_units = layout.resident_frozen_units});
+}
+
+// Everything but what the model itself takes for a micro-batch.
+MemoryPlan plan_of(const StateBytes& state, const PlanRequest& r) {
+  const int64_t control = (r.on_cpu ? 1 + kResults : 1) * kControlBytes;
+  MemoryPlan plan;
+  plan.host = r.on_cpu ? 0 : state.offloaded + batch_bytes(r) + kResults * kControlBytes;
+  plan.parts = {{"parameters", state.parameters},
+                {"gradients", state.gradients},
+                {"optimizer", state.optimizer},
+                {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
+                {"whole units", state.buffers},
+                {"batches", control + batch_bytes(r)},
+                {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
+  return plan;
+}
+
+void add_parts(MemoryPlan& plan, std::vector<std::pair<std::string, int64_t>> parts) {
+  for (auto& part : parts) plan.parts.push_back(std::move(part));
+  for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
 }
 
 }  // namespace
 
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
-  const StateBytes state = state_of(config, r);
+  const DecoderLayout layout(config, r.adapters);
+  const StateBytes state = state_of({layout.units(), layout.resident_units(), layout.frozen_units(),
+                                     layout.resident_frozen_units()},
+                                    r);
   const c10::ScalarType dtype = r.state.compute_dtype;
   const BufferTable buffers(config,
                             {.dtype = dtype,
@@ -56,25 +85,21 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                             r.micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);
-  const int64_t control = (r.on_cpu ? 1 + kResults : 1) * kControlBytes;
-
-  MemoryPlan plan;
-  plan.host = r.on_cpu ? 0 : state.offloaded + batch_bytes(r) + kResults * kControlBytes;
-  plan.parts = {{"parameters", state.parameters},
-                {"gradients", state.gradients},
-                {"optimizer", state.optimizer},
-                {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
-                {"whole units", state.buffers},
-                {"activations", activations},
-                {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
-                {"logits", buffers.nbytes(Buffer::kLogits)},
-                {"products and sums", buffers.nbytes(Buffer::kScratch)},
-                {"batches", control + batch_bytes(r) + rope_bytes(config, r.micro_batch.longest)},
-                {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
-  for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
+  MemoryPlan plan = plan_of(state, r);
+  add_parts(plan, {{"activations", activations},
+                   {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
+                   {"logits", buffers.nbytes(Buffer::kLogits)},
+                   {"products and sums", buffers.nbytes(Buffer::kScratch)},
+                   {"angles", rope_bytes(config, r.micro_batch.longest)}});
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
                           : plan_flash_attention(config, dtype, r.micro_batch,
                                                  at::globalContext().deterministicAlgorithms());
+  return plan;
+}
+
+MemoryPlan plan_called_memory(const std::vector<ParamUnit>& units, const PlanRequest& r) {
+  MemoryPlan plan = plan_of(state_of({units, 1}, r), r);
+  add_parts(plan, {{"activations", 0}, {"labelled tokens", 0}, {"logits", 0}});
   return plan;
 }
 

@@ -6,6 +6,7 @@
 
 #include "model/adapters.h"
 #include "model/op_memory.h"
+#include "shard/param_unit.h"
 #include "shard/state_options.h"
 
 namespace fastsft {
@@ -38,5 +39,9 @@ struct MemoryPlan {
 
 // std::invalid_argument for unknown names, and for nodes that do not divide the ranks.
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
+
+// Of a called model (model/called_model.h), without activations, labelled tokens and logits: their
+// parts are 0, since only their owner knows them.
+MemoryPlan plan_called_memory(const std::vector<ParamUnit>& units, const PlanRequest& request);
 
 }  // namespace fastsft

@@ -18,10 +18,12 @@ __all__: list[str] = [
     "AddedToken",
     "AllocationMeter",
     "AtomicDirectory",
+    "Batch",
     "BosRule",
     "BrokenFileSet",
     "ByteLevelTokenizer",
     "CacheWriteError",
+    "CalledModel",
     "CalledTokenizer",
     "ChatTemplate",
     "CheckpointStaging",
@@ -84,6 +86,7 @@ __all__: list[str] = [
     "TokenDataset",
     "Tokenizer",
     "TokenizerFiles",
+    "UnitAccess",
     "UnitDigest",
     "WeightFiles",
     "WeightLoader",
@@ -429,9 +432,7 @@ class StepSource:
         loss_norm: str = "global_tokens",
         average_tokens_across_devices: bool = True,
         micro_batch_tokens: typing.SupportsInt | typing.SupportsIndex,
-        cost: tuple[
-            typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex
-        ] = (1.0, 0.0),
+        cost: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [1.0, 0.0],
         label_counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64] | None = None,
     ) -> None: ...
     def plan(
@@ -1006,6 +1007,123 @@ class AdapterOptions:
         names of the model's parameters that are trained, too
         """
 
+class Batch:
+    """
+    A micro-batch without padding, on the device: conversations end to end.
+    """
+    @property
+    def cu_seqlens(self) -> torch.Tensor:
+        """
+        [conversations + 1] int32
+        """
+    @property
+    def input_ids(self) -> torch.Tensor:
+        """
+        [tokens] int64
+        """
+    @property
+    def is_key(self) -> torch.Tensor:
+        """
+        [tokens] uint8, or [0] where all are keys
+        """
+    @property
+    def label_positions(self) -> torch.Tensor:
+        """
+        [labels] int64
+        """
+    @property
+    def max_seqlen(self) -> int:
+        """
+        the longest conversation
+        """
+    @property
+    def positions(self) -> torch.Tensor:
+        """
+        [tokens] int32; restart at each conversation
+        """
+    @property
+    def targets(self) -> torch.Tensor:
+        """
+        [labels] int64
+        """
+    @property
+    def token_weights(self) -> torch.Tensor:
+        """
+        [labels] float32
+        """
+
+class UnitAccess:
+    """
+    The flat units of a called model; valid during the call only.
+    """
+    def adds_to_gradient(
+        self,
+        unit: typing.SupportsInt | typing.SupportsIndex,
+        offset: typing.SupportsInt | typing.SupportsIndex,
+    ) -> bool:
+        """
+        Whether the next write at offset adds to what is there; asked once a write.
+        """
+    def gather(self, unit: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+        """
+        The whole flat parameters, valid until `release`; collective.
+        """
+    def gradient(self, unit: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+        """
+        The whole flat gradient, float32, to write into until `reduce`.
+        """
+    def prefetch(self, unit: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Starts gathering; collective.
+        """
+    def reduce(
+        self,
+        unit: typing.SupportsInt | typing.SupportsIndex,
+        places: collections.abc.Sequence[
+            tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]
+        ],
+    ) -> None:
+        """
+        The unit's gradient is complete; of places (offset, elements), those that nothing was
+        written to become zero. Collective.
+        """
+    def release(self, unit: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def replicated(self) -> bool:
+        """
+        Every rank has all units whole, all the time.
+        """
+
+class CalledModel:
+    """
+    A model whose forward and backward are called in Python.
+    """
+    def __init__(
+        self,
+        *,
+        units: collections.abc.Sequence[
+            tuple[
+                str,
+                collections.abc.Sequence[
+                    tuple[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool]
+                ],
+            ]
+        ],
+        vocab_size: typing.SupportsInt | typing.SupportsIndex,
+        embedding_parameters: typing.SupportsInt | typing.SupportsIndex,
+        calls: typing.Any,
+    ) -> None:
+        """
+        units: (name, [(tensor, shape, decays)]), the first one whole throughout a
+        micro-batch. calls: has forward_backward, forward_loss and logits
+        (csrc/bindings/python_model.h).
+        """
+    @property
+    def places(self) -> list[list[tuple[str, list[int], int]]]:
+        """
+        Of every unit the tensors: (name, shape, first element).
+        """
+
 class SyncPiece:
     @property
     def begin(self) -> int: ...
@@ -1273,11 +1391,12 @@ class Engine:
         node_reduce_group: str = "",
         across_group: str = "",
         blocking: bool = False,
+        model: CalledModel | None = None,
     ) -> None:
         """
         config_json: of a Hugging Face directory. adapters: what is trained; empty: everything.
-        Groups: names of c10d's; empty: one rank, or one node. ValueError for what the model or
-        the options do not allow.
+        Groups: names of c10d's; empty: one rank, or one node. model: computes in place of the
+        native one of config_json. ValueError for what the model or the options do not allow.
         """
     def begin_step(
         self,
@@ -1614,10 +1733,7 @@ def balance(
         collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]
     ],
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-    cost: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex] = (
-        1.0,
-        0.0,
-    ),
+    cost: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [1.0, 0.0],
 ) -> float: ...
 def buffer_checksum(buffer: torch.Tensor, bytes: typing.SupportsInt | typing.SupportsIndex) -> int: ...
 def byte_masks(finder: typing.SupportsInt | typing.SupportsIndex, data: str) -> list[tuple[int, int]]: ...
@@ -1791,10 +1907,7 @@ def pack_step(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ranks: typing.SupportsInt | typing.SupportsIndex,
     micro_batch_tokens: typing.SupportsInt | typing.SupportsIndex,
-    cost: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex] = (
-        1.0,
-        0.0,
-    ),
+    cost: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [1.0, 0.0],
 ) -> list[list[list[int]]]: ...
 def padded_rows(
     dataset: TokenDataset,
@@ -1829,10 +1942,7 @@ def plan_group(
     average_tokens_across_devices: bool = True,
     *,
     micro_batch_tokens: typing.SupportsInt | typing.SupportsIndex,
-    cost: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex] = (
-        1.0,
-        0.0,
-    ),
+    cost: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [1.0, 0.0],
     label_counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64] | None = None,
 ) -> GroupPlan: ...
 def plan_memory(
@@ -1855,11 +1965,13 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
+    model: CalledModel | None = None,
 ) -> MemoryPlan:
     """
     Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a
     rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,
-    strategy or policy, and for nodes that do not divide the ranks.
+    strategy or policy, and for nodes that do not divide the ranks. model: instead of the
+    native one; its activations, labelled tokens and logits are not counted.
     """
 
 def plan_shards(

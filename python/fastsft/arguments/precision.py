@@ -20,6 +20,11 @@ class PrecisionArguments:
     use_mps_device: bool = refused(False, "GPU of Apple", _NO_TPU)
     tpu_num_cores: int | None = refused(None, "cores of a TPU", _NO_TPU)
     tpu_metrics_debug: bool = refused(False, "metrics of a TPU", _NO_TPU)
+    engine: Literal["auto", "native", "generic"] = used(
+        "auto",
+        "what computes a model: native kernels for the families that have them, or transformers' own forward "
+        "and backward; auto: native where it can",
+    )
     bf16: bool = used(False, "bfloat16 compute over fp32 weights")
     fp16: bool = refused(
         False, "float16 compute with loss scaling", "there is no loss scaler; use --bf16 True"

@@ -6,15 +6,28 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.requested import check_same_settings, requested_settings
+from fastsft.model import choice
 from fastsft.model.causal_lm import CausalLM
 
 
-def open_model(name: str, lora: LoraArguments, cache_dir: str | None, seed: int) -> CausalLM:
+def open_model(
+    name: str, lora: LoraArguments, cache_dir: str | None, seed: int, engine: str = "auto"
+) -> CausalLM:
     """The model of a directory or hub name. ValueError as its two parts.
 
     seed: of the run, from which new adapters are drawn. FastChat's depend on how the script has seeded torch.
+    engine: --engine; adapters are the native one's.
     """
-    return with_adapters(CausalLM.from_pretrained(name, cache_dir=cache_dir), name, lora, seed)
+    if lora.lora:
+        check_engine_of_adapters(engine)
+        engine = "native"
+    return with_adapters(choice.open_model(name, cache_dir=cache_dir, engine=engine), name, lora, seed)
+
+
+def check_engine_of_adapters(engine: str) -> None:
+    """ValueError for --engine generic."""
+    if engine == "generic":
+        raise ValueError("--engine generic: expected auto or native, which has the adapters of LoRA")
 
 
 def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:

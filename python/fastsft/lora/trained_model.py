@@ -7,24 +7,27 @@ from typing import Any
 
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.given_model import GivenPeftModel
+from fastsft.lora.opening import check_engine_of_adapters
 from fastsft.lora.peft_modules import is_peft_model
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.loaded_model import as_model
+from fastsft.model.choice import as_model
 
 
-def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42) -> Any:
+def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42, engine: str = "auto") -> Any:
     """`model` as a Trainer trains it.
 
     model: a PeftModel, with its adapters; a LoraConfig, with the base model that it names; others as
     `as_model`. peft_config: a LoraConfig, of the adapters that `model` gets: peft itself wraps a model of
-    transformers; those of a directory are drawn from `seed`. ValueError for both at once, and for a
-    LoraConfig that fastsft does not compute.
+    transformers; those of a directory are drawn from `seed`. engine: --engine; adapters are the native
+    one's. ValueError for both at once, and for a LoraConfig that fastsft does not compute.
     """
+    if peft_config is not None or _is_config(model) or is_peft_model(model):
+        check_engine_of_adapters(engine)
     if _is_config(model):
         return _of_config_alone(model, peft_config, seed)
     if peft_config is None:
-        return GivenPeftModel(model) if is_peft_model(model) else as_model(model)
+        return GivenPeftModel(model) if is_peft_model(model) else as_model(model, engine)
     if not _is_config(peft_config):
         raise ValueError(
             f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}"
@@ -39,7 +42,7 @@ def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42) -> Any
         from peft import get_peft_model
 
         return GivenPeftModel(get_peft_model(model, peft_config))
-    return _with_adapters(as_model(model), settings, seed)
+    return _with_adapters(as_model(model, "native"), settings, seed)
 
 
 def _is_config(value: Any) -> bool:
@@ -60,7 +63,7 @@ def _of_config_alone(config: Any, peft_config: Any, seed: int) -> AdaptedModel:
             "Trainer(model=LoraConfig): expected the base model in its base_model_name_or_path, got "
             f"{got}; give Trainer(model=<directory or model>, peft_config=LoraConfig(...))"
         )
-    return _with_adapters(as_model(settings.base_model), settings, seed)
+    return _with_adapters(as_model(settings.base_model, "native"), settings, seed)
 
 
 def _with_adapters(model: Any, settings: LoraSettings, seed: int) -> AdaptedModel:

@@ -142,7 +142,12 @@ def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
 
 
 class CausalLM:
-    """A causal language model on disk; its weights are read when the engine is built."""
+    """A causal language model on disk; its weights are read when the engine is built.
+
+    engine_kind: native or generic, what computes its forward and backward.
+    """
+
+    engine_kind = "native"
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         # Of the start, wherever the script goes later.
@@ -163,14 +168,20 @@ class CausalLM:
 
     @classmethod
     def from_pretrained(
-        cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
+        cls,
+        model_name_or_path: str,
+        *,
+        config: ModelConfig | None = None,
+        cache_dir: str | None = None,
     ) -> CausalLM:
         """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
-        refuse_default(model_name_or_path)
+        if cls.engine_kind == "native":
+            refuse_default(model_name_or_path)
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = _config_of(directory)
-        check_family(config, directory)
+        if cls.engine_kind == "native":
+            check_family(config, directory)
         model = cls(directory, config)
         model.generation_settings()  # what is wrong with them is told before training, and read once
         return model
@@ -260,11 +271,9 @@ class CausalLM:
         options = self._engine_options(args, groups, recompute)
         if self.engine is not None and self.engine.step_count == 0 and options == self._options:
             return self.engine
-        from fastsft import _C
-
-        warn_of_other_layer_class(str(self.config.get("model_type")), args.fsdp_transformer_layer_cls_to_wrap)
+        self._check_layer_class(args.fsdp_transformer_layer_cls_to_wrap)
         trained = self._take_weights()
-        self.engine = _C.Engine(json.dumps(self.engine_config()), **options["engine"])
+        self.engine = self._new_engine(options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
         self.weights_dtype()
         if trained is None:
@@ -277,6 +286,14 @@ class CausalLM:
         for name, value in weights.items():
             engine.set_parameter(name, value)
         engine.publish()
+
+    def _new_engine(self, options: dict[str, Any]) -> Any:
+        from fastsft import _C
+
+        return _C.Engine(json.dumps(self.engine_config()), **options)
+
+    def _check_layer_class(self, named: str | None) -> None:
+        warn_of_other_layer_class(str(self.config.get("model_type")), named)
 
     def load_weights(self, engine: Any) -> None:
         """Fill the engine with the weights that training starts from; collective."""
@@ -347,7 +364,7 @@ class CausalLM:
             gpu=gpu_of(args.device),
         )
 
-    def conversation_cost(self) -> tuple[float, float]:
+    def conversation_cost(self) -> tuple[float, ...]:
         """Operations of a conversation: a part linear and a part quadratic in its tokens."""
         from fastsft import _C
 

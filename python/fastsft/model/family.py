@@ -11,6 +11,20 @@ from fastsft.runtime.terminal_text import one_line
 _DEFAULT = "facebook/opt-125m"  # of FastChat's ModelArguments
 
 
+def is_native(config: Mapping[str, Any]) -> bool:
+    """True for a model_type that the native engine computes."""
+    from fastsft import _C
+
+    return config.get("model_type") in _C.model_families()
+
+
+def is_known_to_library(config: Mapping[str, Any]) -> bool:
+    """True for a model_type of which the installed transformers has a causal language model."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
     """ValueError with the path and the way out for a model_type that fastsft does not train."""
     from fastsft import _C

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.check import held_settings
-from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.form import check_parameters
-from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.alterations.marks import Marks
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM, ModelConfig
@@ -25,19 +23,6 @@ from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
 
-def as_model(model: Any) -> Any:
-    """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers."""
-    if isinstance(model, str | Path):
-        return CausalLM.from_pretrained(str(model))
-    if hasattr(model, "_orig_mod"):
-        warn_once("torch.compile of the model has no effect: the engine is compiled")
-        refuse(list(hooks_of(model)), "Trainer")
-        model = model._orig_mod
-    if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
-        return LoadedModel(model)
-    return model
-
-
 class LoadedModel(CausalLM):
     """`module`, a Llama-family model of transformers, wherever its parameters are.
 
@@ -48,7 +33,7 @@ class LoadedModel(CausalLM):
     """
 
     def __init__(self, module: Any) -> None:
-        _check(module)
+        self._check_module(module)
         self.module = module
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
@@ -63,6 +48,9 @@ class LoadedModel(CausalLM):
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
+
+    def _check_module(self, module: Any) -> None:
+        _check(module)
 
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
@@ -95,7 +83,7 @@ class LoadedModel(CausalLM):
 
         ValueError also where the modules hold other settings than the engine was built with.
         """
-        _check(self.module)
+        self._check_module(self.module)
         now = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
         if self.engine is not None and now.held != self._held:
             changed = [name for name in now.held if now.held[name] != self._held.get(name)]
@@ -297,6 +285,11 @@ def _check(module: Any) -> None:
             "micro-batches; fastsft divides by the tokens of the step: take the attribute away, or train "
             "with transformers' Trainer"
         )
+    check_parameters_of(module)
+
+
+def check_parameters_of(module: Any) -> None:
+    """ValueError for parameters that are frozen, quantised or not there."""
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             raise ValueError(

@@ -44,6 +44,7 @@ class Workload:
 class Setting:
     """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
 
+    called: what is known of a model that is not native, else None.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
     gpu: whose speed decides between plans that fit; None: not known.
     """
@@ -54,8 +55,13 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
+    called: Any = None
     adapters: Any = None
     gpu: Gpu | None = None
+
+    def with_called(self, sizes: Any) -> Setting:
+        """Of a called model: sizes has `layout` (_C.CalledModel) and `parts` (model/generic/memory.py)."""
+        return replace(self, called=sizes)
 
     def with_state(self, **changes: Any) -> Setting:
         """The same with other state options."""
@@ -119,5 +125,9 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         **work.shapes(),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
+        model=None if setting.called is None else setting.called.layout,
     )
-    return MemoryPlan(setting, recompute, token_budget, plan.parts, plan.outside, plan.host, work)
+    parts = dict(plan.parts)
+    if setting.called is not None:
+        parts.update(setting.called.parts(recompute, work.tokens, work.labels, work.longest))
+    return MemoryPlan(setting, recompute, token_budget, parts, plan.outside, plan.host, work)

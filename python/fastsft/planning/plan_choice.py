@@ -193,7 +193,7 @@ def plan_of_run(
     args: Any,
     setting: Setting,
     rows: Any,
-    cost: tuple[float, float],
+    cost: tuple[float, ...],
     room: Room,
     kept: tuple[str, int | None] | None = None,
 ) -> MemoryPlan:

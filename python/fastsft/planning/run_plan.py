@@ -50,9 +50,7 @@ class RunPlan:
         )
 
 
-def step_source(
-    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
-) -> Any:
+def step_source(args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]) -> Any:
     """Cuts the optimizer steps of a run over ranks and micro-batches of at most `token_budget` tokens.
 
     cost: of a conversation, linear and quadratic in its tokens; evens out what ranks compute.
@@ -69,7 +67,7 @@ def step_source(
 
 
 def single_step(
-    args: TrainingArguments, native: Any, micro_batches: int, token_budget: int, cost: tuple[float, float]
+    args: TrainingArguments, native: Any, micro_batches: int, token_budget: int, cost: tuple[float, ...]
 ) -> Any:
     """This rank's part of one step: all rows of `native`, which are micro-batch by micro-batch, rank by rank.
 
@@ -86,7 +84,7 @@ def single_step(
     return source.plan(np.arange(len(native), dtype=np.int64), 0, args.process_index)
 
 
-def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, float]) -> dict[str, Any]:
+def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, ...]) -> dict[str, Any]:
     return {
         "world_size": args.world_size,
         "loss_norm": args.loss_norm,
@@ -101,7 +99,7 @@ _SUMMARY_STEPS = 200
 
 
 def packing_summary(
-    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, float]
+    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
 ) -> Any:
     """The cut of the first steps of epoch 0, over all ranks (csrc/data/step_source.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch

@@ -56,6 +56,8 @@ class Prediction(NamedTuple):
 def why_not(plan: MemoryPlan) -> str:
     """Why there is no prediction for this plan, "" if there is one."""
     setting, state = plan.setting, plan.setting.state
+    if setting.called is not None:
+        return "it knows models with a native engine only"
     if state.compute_dtype != "bfloat16":
         return "it is made for bfloat16 compute"
     if state.offload:

@@ -19,13 +19,13 @@ class Work:
         return tokens_per_second * self.flops_per_token / self.peak_flops
 
 
-def flops_per_token(cost: tuple[float, float], num_tokens: float, num_pairs: float) -> float:
+def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float) -> float:
     """Mean over a data set of `num_tokens` tokens whose squared lengths sum to `num_pairs`.
 
     cost: _C.conversation_cost, whose quadratic part counts what attention's backward pass computes again; the
     usual counting has six sevenths of it.
     """
-    linear, quadratic = cost
+    linear, quadratic = cost[:2]
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
 
 

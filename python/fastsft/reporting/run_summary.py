@@ -31,6 +31,7 @@ def start_page(trainer: Any, *others: Any) -> str:
         *[("LoRA", line) for line in adapter_lines(trainer.model)],
         ("data", data_line(trainer)),
         *labels_row(trainer),
+        *engine_row(trainer),
         ("compute", compute_line(trainer)),
         ("batch", batch_line(trainer)),
         *[("warning", line) for line in batch_warning(trainer)],
@@ -62,6 +63,12 @@ def labels_row(trainer: Any) -> list[tuple[str, str]]:
     """Policy, template and why; nothing where a script made the labels."""
     words = labels_of(trainer.train_dataset)
     return [] if words is None else [("labels", words)]
+
+
+def engine_row(trainer: Any) -> list[tuple[str, str]]:
+    """The engine, where it is not the native one."""
+    words = getattr(trainer.model, "engine_words", "")
+    return [("engine", words)] if words else []
 
 
 def _data_text(rows: Any) -> str:

@@ -67,7 +67,7 @@ class StepCut(NamedTuple):
     """
 
     token_budget: int
-    cost: tuple[float, float]
+    cost: tuple[float, ...]
     vocab_size: int
     make_room: Callable[[int, int], None]
 

@@ -124,7 +124,7 @@ class Trainer(
         self._data_collator, self.compute_metrics = data_collator, compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self._check_libraries("", training=train_dataset is not None)
-        self._model = as_trained_model(model, peft_config, args.seed)
+        self._model = as_trained_model(model, peft_config, args.seed, args.engine)
         check_before_training(self.model, args, eval_dataset)
         self.model.check_as_given("Trainer", train_dataset is not None)
         use_device(str(args.device), args.tf32, args.full_determinism)

@@ -1,0 +1,69 @@
+#include "bindings/python_model.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace fastsft::bindings {
+
+namespace py = pybind11;
+
+at::Tensor UnitAccess::gather(size_t unit) const {
+  const c10::NoGradGuard no_grad;
+  return strategy_->gather(unit);
+}
+
+void UnitAccess::prefetch(size_t unit) const {
+  const c10::NoGradGuard no_grad;
+  strategy_->prefetch(unit);
+}
+
+void UnitAccess::release(size_t unit) const { strategy_->release(unit); }
+
+at::Tensor UnitAccess::gradient(size_t unit) const {
+  const c10::NoGradGuard no_grad;
+  return strategy_->gradients().whole(unit).flat();
+}
+
+bool UnitAccess::adds_to_gradient(size_t unit, int64_t offset) const {
+  return strategy_->gradients().whole(unit).beta(offset) != 0.0;
+}
+
+void UnitAccess::reduce(size_t unit, const std::vector<std::pair<int64_t, int64_t>>& places) const {
+  const c10::NoGradGuard no_grad;
+  UnitGradient& gradient = strategy_->gradients().whole(unit);
+  for (const auto& [offset, numel] : places) {
+    if (gradient.beta(offset) == 0.0) gradient.flat().narrow(0, offset, numel).zero_();
+  }
+  strategy_->gradients().reduce(unit);
+}
+
+// The object may go with the last owner, in a thread without the GIL.
+PythonModel::~PythonModel() {
+  const py::gil_scoped_acquire acquired;
+  object_ = py::object();
+}
+
+void PythonModel::forward_backward(const Batch& batch, Strategy& strategy, const DrawPlace& draws,
+                                   double label_smoothing, const at::Tensor& loss) {
+  const py::gil_scoped_acquire acquired;
+  object_.attr("forward_backward")(UnitAccess(strategy), batch,
+                                   py::make_tuple(draws.seed, draws.step, draws.micro_batch),
+                                   label_smoothing, loss);
+}
+
+void PythonModel::forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                               const at::Tensor& loss) {
+  const py::gil_scoped_acquire acquired;
+  object_.attr("forward_loss")(UnitAccess(strategy), batch, label_smoothing, loss);
+}
+
+at::Tensor PythonModel::logits(const Batch& batch, Strategy& strategy) {
+  const py::gil_scoped_acquire acquired;
+  return py::cast<at::Tensor>(object_.attr("logits")(UnitAccess(strategy), batch));
+}
+
+std::unique_ptr<Model> PythonModelMaker::make() const {
+  return std::make_unique<CalledModel>(layout, std::make_unique<PythonModel>(object));
+}
+
+}  // namespace fastsft::bindings

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/model.h"
+
+namespace fastsft {
+
+// Forward and backward of somebody else, over the units of a CalledModel. It gathers and releases
+// units of the strategy and reduces every unit once in forward_backward, in an order that is the
+// same on all ranks. Batches may be empty.
+class ModelCalls {
+ public:
+  virtual ~ModelCalls() = default;
+  virtual void forward_backward(const Batch& batch, Strategy& strategy, const DrawPlace& draws,
+                                double label_smoothing, const at::Tensor& loss) = 0;
+  virtual void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                            const at::Tensor& loss) = 0;
+  virtual at::Tensor logits(const Batch& batch, Strategy& strategy) = 0;
+};
+
+// What is known of a called model before it is called.
+struct CalledLayout {
+  std::vector<ParamUnit> units;  // the first one stays whole throughout a micro-batch
+  int64_t vocab_size = 0;
+  int64_t embedding_parameters = 0;
+};
+
+// A model whose forward and backward are called, such as one of another library.
+class CalledModel : public Model {
+ public:
+  CalledModel(CalledLayout layout, std::unique_ptr<ModelCalls> calls)
+      : layout_(std::move(layout)), calls_(std::move(calls)) {}
+
+  const std::vector<ParamUnit>& units() const override { return layout_.units; }
+  size_t resident_units() const override { return 1; }
+  int64_t vocab_size() const override { return layout_.vocab_size; }
+  int64_t embedding_parameters() const override { return layout_.embedding_parameters; }
+  // Nothing is known of its layers: masked tokens stay where they are.
+  int64_t smallest_window() const override { return 1; }
+
+  void reserve(const MicroBatchShape&) override {}
+  // std::invalid_argument for noise, which nothing here adds.
+  void use_embedding_noise(const EmbeddingNoise& noise) override;
+  void use_draws(const DrawPlace& place) override { draws_ = place; }
+  void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
+                        const at::Tensor& loss) override;
+  void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
+                    const at::Tensor& loss) override;
+  at::Tensor logits(const Batch& batch, Strategy& strategy) override;
+  bool norms_by_tensor() const override { return true; }
+  int64_t buffer_bytes() const override { return 0; }
+
+ private:
+  CalledLayout layout_;
+  std::unique_ptr<ModelCalls> calls_;
+  DrawPlace draws_;
+};
+
+}  // namespace fastsft

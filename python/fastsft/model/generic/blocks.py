@@ -1,0 +1,143 @@
+"""A block of a model: whole while it is computed, forwards and backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from fastsft.model.generic.parameters import UnitParameters
+
+
+class Block:
+    """Wraps `module.forward`. neighbours: the units before and after it, which are gathered ahead.
+
+    In training, what backward needs is kept without the unit: either it computes the block again
+    (recompute), or views of weights are found again in the unit that is gathered for backward.
+    """
+
+    def __init__(self, module: nn.Module, parameters: UnitParameters, last_unit: int) -> None:
+        self.parameters = parameters
+        self._before = parameters.index - 1 if parameters.index > 1 else None
+        self._after = parameters.index + 1 if parameters.index < last_unit else None
+        self._forward = module.forward
+        self.recompute = False
+        self._units: Any = None
+        self._open = 0  # calls whose backward is not done
+        module.forward = self._call
+
+    def begin(self, units: Any) -> None:
+        """A micro-batch begins."""
+        self._units, self._open = units, 0
+
+    def end(self) -> None:
+        """It is over, or has failed."""
+        if self.parameters.shown:
+            self.parameters.hide(self._units)
+        self._units = None
+
+    def is_open(self) -> bool:
+        """Its gradient was not reduced."""
+        return self._open > 0
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        if self._units is None:  # outside of the engine's calls there are no weights
+            raise RuntimeError("a block of the generic engine was called outside of a step")
+        self._show(self._after)
+        if not torch.is_grad_enabled():
+            result = self._forward(*args, **kwargs)
+            self.parameters.hide(self._units)
+            return result
+        self._open += 1
+        args, kwargs = _through_first(args, kwargs, self._enter)
+        result = self._run(args, kwargs)
+        if not self._units.replicated:
+            self.parameters.hide(self._units)
+        return _through_result(result, self._leave)
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
+        if self.recompute:
+            return checkpoint(self._forward, *args, use_reentrant=False, **kwargs)
+        with self._kept_views():
+            return self._forward(*args, **kwargs)
+
+    def _kept_views(self) -> AbstractContextManager[Any]:
+        """Views of the unit are kept as places in it."""
+        if self._units.replicated:
+            return nullcontext()
+        flat = self._units.gather(self.parameters.index)
+        storage = flat.untyped_storage().data_ptr()
+
+        def pack(tensor: torch.Tensor) -> Any:
+            if tensor.numel() and tensor.untyped_storage().data_ptr() == storage:
+                return tensor.storage_offset() - flat.storage_offset(), tensor.shape, tensor.stride()
+            return tensor
+
+        def unpack(kept: Any) -> torch.Tensor:
+            if isinstance(kept, torch.Tensor):
+                return kept
+            offset, shape, stride = kept
+            now: torch.Tensor = self._units.gather(self.parameters.index)
+            return now.as_strided(shape, stride, now.storage_offset() + offset)
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+    def _show(self, ahead: int | None) -> None:
+        if not self.parameters.shown:
+            self.parameters.show(self._units)
+        if ahead is not None:
+            self._units.prefetch(ahead)
+
+    def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.requires_grad:  # else its backward would never be known to be over
+            tensor = tensor.detach().requires_grad_()
+        return _Boundary.apply(tensor, self._backward_is_done)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _leave(self, tensor: torch.Tensor) -> torch.Tensor:
+        return _Boundary.apply(tensor, self._backward_begins)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _backward_begins(self) -> None:
+        self._show(self._before)
+
+    def _backward_is_done(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self.parameters.reduce(self._units)
+            self.parameters.hide(self._units)
+
+
+class _Boundary(torch.autograd.Function):
+    """The tensor itself; `arrived()` is called when its gradient is there."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, arrived: Callable[[], None]) -> torch.Tensor:
+        ctx.arrived = arrived
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.arrived()
+        return gradients[0], None
+
+
+def _through_first(
+    args: tuple[Any, ...], kwargs: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]
+) -> Any:
+    """The arguments with `change` of the first floating one, which is the stream of hidden states."""
+    for at, value in enumerate(args):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return (*args[:at], change(value), *args[at + 1 :]), kwargs
+    for name, value in kwargs.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return args, {**kwargs, name: change(value)}
+    return args, kwargs
+
+
+def _through_result(result: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(result, torch.Tensor):
+        return change(result)
+    return type(result)([change(result[0]), *result[1:]])

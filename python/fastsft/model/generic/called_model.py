@@ -1,0 +1,138 @@
+"""Forward and backward of a transformers model over the engine's units (csrc/model/called_model.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from fastsft import _C
+from fastsft.model.generic.blocks import Block
+from fastsft.model.generic.head_loss import HeadLoss, Labels
+from fastsft.model.generic.padding import PaddedBatch, check_length, most_positions
+from fastsft.model.generic.parameters import UnitParameters
+from fastsft.model.generic.placement import Unit, place
+
+
+class GenericModel:
+    """The engine calls it; nothing else does. model: of `empty_model`; device: of weights and batches.
+
+    recompute: blocks are computed again in backward. rank: ranks draw other numbers for dropout.
+    """
+
+    def __init__(self, model: Any, *, device: str, recompute: bool, rank: int = 0) -> None:
+        self.model, self.device, self._rank = model, torch.device(device), rank
+        self.units = place(model)
+        self.layout = self._called(None)
+        dtype = next(model.parameters()).dtype
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                module._buffers[name] = None if buffer is None else buffer.to(self.device)
+        nothing = torch.full((), torch.nan, dtype=dtype, device=self.device)
+        parameters = [
+            UnitParameters(at, unit, places, nothing)
+            for at, (unit, places) in enumerate(zip(self.units, self.layout.places, strict=True))
+        ]
+        self._outside, last = parameters[0], len(parameters) - 1
+        self._blocks = [
+            Block(unit.block, own, last)
+            for unit, own in zip(self.units[1:], parameters[1:], strict=True)
+            if unit.block is not None
+        ]
+        for block in self._blocks:
+            block.recompute = recompute
+        self.head = HeadLoss(model, self._outside)
+        self._most_positions = most_positions(model)
+
+    def called(self) -> Any:
+        """For `_C.Engine(model=)`, which then owns this object."""
+        return self._called(self)
+
+    def _called(self, calls: Any) -> Any:
+        return _C.CalledModel(
+            units=[_described(unit) for unit in self.units],
+            vocab_size=int(self.model.config.get_text_config().vocab_size),
+            embedding_parameters=self.model.get_input_embeddings().weight.numel(),
+            calls=calls,
+        )
+
+    def forward_backward(
+        self, units: Any, batch: Any, draws: tuple[int, int, int], label_smoothing: float, loss: torch.Tensor
+    ) -> None:
+        """Add the loss of a micro-batch to `loss` [1] float64, its gradients to the units'; collective."""
+        with self._pass(units), self._drawing(draws):
+            self.model.train()
+            with torch.no_grad():
+                plain = self.head.is_plain(self.device)
+            with torch.enable_grad():
+                start = self._loss(units, batch, label_smoothing, loss, plain=plain)
+                start.backward()  # type: ignore[no-untyped-call]
+            self._reduce_rest(units)
+
+    def forward_loss(self, units: Any, batch: Any, label_smoothing: float, loss: torch.Tensor) -> None:
+        """Adds the loss of a micro-batch to `loss`, without gradients and dropout; collective."""
+        with self._pass(units), torch.no_grad():
+            self.model.eval()
+            plain = self.head.is_plain(self.device)
+            self._loss(units, batch, label_smoothing, loss, plain=plain)
+
+    def logits(self, units: Any, batch: Any) -> torch.Tensor:
+        """[tokens, vocab_size] float32; collective."""
+        with self._pass(units), torch.no_grad():
+            self.model.eval()
+            padded = self._padded(batch)
+            logits: torch.Tensor = self.model(**padded.inputs(), use_cache=False).logits
+            return logits.reshape(-1, logits.shape[-1]).index_select(0, padded.places).float()
+
+    def _loss(
+        self, units: Any, batch: Any, smoothing: float, loss: torch.Tensor, *, plain: bool
+    ) -> torch.Tensor:
+        padded = self._padded(batch)
+        labels = Labels(batch, padded.places, smoothing)
+        if plain:
+            return self.head.fused(padded.inputs(), units, labels, loss)
+        start = labels.loss_of(self.model(**padded.inputs(), use_cache=False).logits)
+        loss.add_(start.detach())
+        return start
+
+    def _padded(self, batch: Any) -> PaddedBatch:
+        check_length(batch, self._most_positions)
+        return PaddedBatch.of(batch)
+
+    def _reduce_rest(self, units: Any) -> None:
+        """Units whose backward had no end to see, and what belongs to no block."""
+        for block in reversed(self._blocks):
+            if block.is_open():
+                block.parameters.reduce(units)
+        self._outside.reduce(units)
+
+    @contextmanager
+    def _pass(self, units: Any) -> Iterator[None]:
+        self._outside.show(units)
+        if self._blocks:
+            units.prefetch(1)
+        for block in self._blocks:
+            block.begin(units)
+        try:
+            yield
+        finally:
+            for block in self._blocks:
+                block.end()
+            self._outside.hide(units)
+
+    @contextmanager
+    def _drawing(self, draws: tuple[int, int, int]) -> Iterator[None]:
+        """Random numbers of this place, so that a resumed run draws the same; the caller's stay."""
+        name = ",".join(map(str, (*draws, self._rank)))
+        seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            yield
+
+
+def _described(unit: Unit) -> tuple[str, list[tuple[str, list[int], bool]]]:
+    return unit.name, [(one.name, list(one.shape), one.decays) for one in unit.parameters]

@@ -1,0 +1,29 @@
+"""A model directory that is trained by transformers' own forward and backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fastsft.model.causal_lm import ModelConfig
+from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.model_parts import GenericParts, check_config
+from fastsft.model.generic.weights import load_generic_weights
+
+
+class GenericCausalLM(GenericParts):
+    """Any causal language model of transformers; shards, optimizer, checkpoints and loop are the engine's."""
+
+    def __init__(self, source_directory: Path, config: ModelConfig) -> None:
+        super().__init__(source_directory, config)
+        check_config(config, str(self.source_directory / "config.json"))
+
+    def load_weights(self, engine: Any) -> None:
+        """Fill the engine with the weights of the directory; collective."""
+        plain = self._plain
+        load_generic_weights(engine, plain.model, plain.units, self.source_directory)
+
+    def _empty(self, dtype: torch.dtype) -> Any:
+        return empty_model(self.engine_config(), dtype)

@@ -1,0 +1,96 @@
+"""A model of transformers without memory for its parameters; its buffers are real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+# Raised by classes of transformers for sizes and names that do not fit.
+_FAULTS = (
+    *(ValueError, LookupError, TypeError, AttributeError, ImportError),
+    *(RuntimeError, ArithmeticError, AssertionError),
+)
+
+
+def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
+    """The causal language model of a config.json, with parameters on the meta device, in training mode.
+
+    dtype: of its parameters. ValueError for a configuration that transformers has no causal model for.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.modeling_utils import no_init_weights
+
+    try:
+        with no_init_weights(), _parameters_on_meta():
+            model = AutoModelForCausalLM.from_config(library_config(config), dtype=dtype)  # type: ignore[no-untyped-call]
+    except _FAULTS as error:
+        raise ValueError(
+            f"config.json: transformers makes no causal language model of it: {_first_line(error)}"
+        ) from error
+    model.tie_weights()  # which the library leaves out where nothing is initialised
+    check_model(model)
+    return model.train()
+
+
+def library_config(config: Mapping[str, Any]) -> Any:
+    """transformers' configuration of a config.json. ValueError when it knows none."""
+    from transformers import AutoConfig
+
+    plain = {key: value for key, value in config.items() if key not in ("model_type", "transformers_version")}
+    plain["use_cache"] = False
+    try:
+        return AutoConfig.for_model(str(config.get("model_type")), **plain)
+    except _FAULTS as error:
+        raise ValueError(f"config.json: transformers does not take it: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[
+        :200
+    ]
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Every parameter that a module registers moves to the meta device at once."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        register(module, name, parameter)
+        if parameter is not None and not parameter.is_meta:
+            moved = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+            module._parameters[name] = moved
+
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def check_model(model: Any) -> None:
+    """ValueError for a model that the generic engine does not train."""
+    kind = type(model).__name__
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"{kind} is an encoder-decoder; fastsft trains decoder-only language models")
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            raise ValueError(
+                f"{kind}: {name} is {parameter.dtype}; fastsft trains weights that are not quantised"
+            )
+        if not parameter.requires_grad:
+            raise ValueError(
+                f"{kind}: {name} is a parameter that is not trained, which fastsft has no place for yet"
+            )
+    kept = set(model.state_dict().keys()) - {
+        name for name, _ in model.named_parameters(remove_duplicate=False)
+    }
+    if kept:
+        raise ValueError(
+            f"{kind}: {sorted(kept)[0]} is saved with the weights but is no parameter; the generic engine "
+            "does not save such buffers: train this model with transformers' Trainer"
+        )

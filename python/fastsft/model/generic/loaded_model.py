@@ -1,0 +1,50 @@
+"""A model that transformers has loaded, trained by its own forward and backward."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from fastsft.model.alterations.wrappers import check_quantised
+from fastsft.model.generic.empty_model import check_model
+from fastsft.model.generic.model_parts import GenericParts, check_config
+from fastsft.model.loaded_model import LoadedModel, check_parameters_of
+
+
+class GenericLoadedModel(GenericParts, LoadedModel):
+    """`module`, any causal language model of transformers, wherever its parameters are.
+
+    The engine computes with a copy of its modules as they are when the engine is built: hooks, replaced
+    methods and other settings of theirs count.
+    """
+
+    def _check_module(self, module: Any) -> None:
+        check_quantised(module)
+        if getattr(module, "get_output_embeddings", lambda: None)() is None:
+            raise ValueError(
+                f"Trainer: expected model to be a causal language model of transformers, got "
+                f"{type(module).__name__}; take a wrapper off, or save the model and give its directory"
+            )
+        check_config(module.config.to_dict(), f"{type(module).__name__}.config")
+        check_parameters_of(module)
+
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """ValueError for a module that cannot be trained as it is now."""
+        self._check_module(self.module)
+
+    def _empty(self, dtype: torch.dtype) -> Any:
+        made = empty_copy(self.module, dtype)
+        check_model(made)
+        return made.train()
+
+
+def empty_copy(module: nn.Module, dtype: torch.dtype) -> Any:
+    """`module` with everything it holds, and parameters on the meta device; buffers are copied."""
+    memo: dict[int, Any] = {}
+    for parameter in module.parameters():
+        there = torch.empty(parameter.shape, dtype=dtype, device="meta")
+        memo[id(parameter)] = nn.Parameter(there, requires_grad=parameter.requires_grad)
+    return copy.deepcopy(module, memo)

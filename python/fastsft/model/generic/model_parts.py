@@ -1,0 +1,93 @@
+"""The methods in which a model of the generic engine differs from a native one."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.model.causal_lm import CausalLM, ModelConfig
+from fastsft.model.family import is_native
+from fastsft.model.generic.called_model import GenericModel
+from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
+from fastsft.planning.memory_plan import Setting
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.place import launch
+
+
+class GenericParts(CausalLM):
+    """Comes before CausalLM or a class derived from it. `_empty` makes the model without its weights."""
+
+    engine_kind = "generic"
+
+    def _empty(self, dtype: torch.dtype) -> Any:
+        raise NotImplementedError
+
+    @cached_property
+    def _plain(self) -> GenericModel:
+        """Its shapes and places, for plans."""
+        return GenericModel(self._empty(torch.float32), device="meta", recompute=False)
+
+    @property
+    def engine_words(self) -> str:
+        """The line of the start page."""
+        kind = type(self._plain.model).__name__
+        family = str(self.config.get("model_type"))
+        why = "--engine generic" if is_native(self.config) else f"{family} has no native engine"
+        return f"generic, {kind} of transformers, rows right-padded by length ({why})"
+
+    def check_as_given(self, caller: str, training: bool) -> None:
+        """Nothing: what a script changes in torch and transformers is what computes here."""
+
+    def conversation_cost(self) -> tuple[float, ...]:
+        """Operations: 6 a parameter and token; of attention by the hidden size; 1: rows are padded."""
+        sizes = self._sizes(4)
+        count = sum(one.numel for unit in self._plain.units for one in unit.parameters)
+        return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, 1.0
+
+    def memory_setting(self, args: TrainingArguments) -> Setting:
+        """As CausalLM's, with the layout and activations of this model."""
+        return super().memory_setting(args).with_called(self._sizes(2 if args.bf16 else 4))
+
+    def _sizes(self, itemsize: int) -> ActivationSizes:
+        plain = self._plain
+        config = plain.model.config.get_text_config()
+        return ActivationSizes.of(plain.layout, config, len(plain.units) - 1, itemsize)
+
+    def _new_engine(self, options: dict[str, Any]) -> Any:
+        dtype = torch.bfloat16 if options["state"].compute_dtype == "bfloat16" else torch.float32
+        generic = GenericModel(
+            self._empty(dtype),
+            device=options["device"],
+            recompute=options["recompute"] not in KEEPS_ALL,
+            rank=launch().rank,
+        )
+        return _C.Engine(json.dumps(self.engine_config()), **options, model=generic.called())
+
+    def _check_layer_class(self, named: str | None) -> None:
+        kinds = {type(unit.block).__name__ for unit in self._plain.units if unit.block is not None}
+        given = [name.strip() for name in (named or "").split(",")]
+        others = [name for name in given if name and name not in kinds]
+        if others:
+            warn_once(
+                f"fsdp_transformer_layer_cls_to_wrap: {', '.join(others)} is not the layer of this model "
+                f"({', '.join(sorted(kinds))}); the engine shards per layer in any case"
+            )
+
+
+def check_config(config: ModelConfig, where: str) -> None:
+    """ValueError for settings that the generic engine would train differently."""
+    if config.get("output_router_logits"):
+        raise ValueError(
+            f"{where}: output_router_logits is true: the loss of the router depends on how rows are put into "
+            "micro-batches, which the engine chooses; set it to false, or train with transformers' Trainer"
+        )
+    if config.get("layerdrop"):
+        raise ValueError(
+            f"{where}: layerdrop is {config['layerdrop']}: ranks would leave out other layers; set it to "
+            "0.0, or train with transformers' Trainer"
+        )

@@ -1,0 +1,88 @@
+"""The places of a model's parameters on flat units."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+_NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
+
+
+@dataclass
+class Placed:
+    """One parameter: its first name, and every module that has it under some name."""
+
+    name: str
+    shape: tuple[int, ...]
+    decays: bool
+    owners: list[tuple[nn.Module, str]] = field(default_factory=list)
+
+    @property
+    def numel(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape)
+
+
+@dataclass
+class Unit:
+    """Parameters that are gathered, reduced and updated together. block: the module whose they are."""
+
+    name: str
+    block: nn.Module | None
+    parameters: list[Placed] = field(default_factory=list)
+
+
+def place(model: Any) -> list[Unit]:
+    """Unit 0 has what belongs to no block; then one unit a block, in the order of the model.
+
+    A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once.
+    """
+    blocks = _blocks(model)
+    units = [Unit("outside", None), *(Unit(name, block) for name, block in blocks)]
+    home = {id(module): at for at, (_, block) in enumerate(blocks, 1) for module in block.modules()}
+    decaying = decaying_names(model)
+    placed: dict[int, tuple[Placed, set[int]]] = {}
+    for prefix, module in model.named_modules():
+        for short, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            name = f"{prefix}.{short}" if prefix else short
+            new = Placed(name, tuple(parameter.shape), name in decaying)
+            one, homes = placed.setdefault(id(parameter), (new, set()))
+            one.owners.append((module, short))
+            homes.add(home.get(id(module), 0))
+    for one, homes in placed.values():
+        units[homes.pop() if len(homes) == 1 else 0].parameters.append(one)
+    return [unit for unit in units if unit.parameters or unit.block is None]
+
+
+def decaying_names(model: Any) -> set[str]:
+    """Parameters with weight decay, by the rule of transformers' Trainer."""
+    from transformers.trainer_pt_utils import get_parameter_names
+
+    return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))  # type: ignore[no-untyped-call]
+
+
+def _blocks(model: Any) -> list[tuple[str, nn.Module]]:
+    """Outermost modules of the classes that transformers never splits, else the largest list of modules."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    found: list[tuple[str, nn.Module]] = []
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{other}.") for other, _ in found)
+        if type(module).__name__ in names and not inside:
+            found.append((name, module))
+    return found or _largest_list(model)
+
+
+def _largest_list(model: Any) -> list[tuple[str, nn.Module]]:
+    def size(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        return []
+    name, largest = max(lists, key=lambda entry: size(entry[1]))
+    return [(f"{name}.{key}", block) for key, block in largest.named_children()]

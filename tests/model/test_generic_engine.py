@@ -1,0 +1,181 @@
+"""The generic engine: random numbers, masks, files, refusals, and its curve next to the native engine's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engines import new_engine, train_step
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.model.choice import open_model
+from fastsft.model.generic.empty_model import empty_model
+from fastsft.ranks.process_group import Groups
+from generic_engines import VOCAB, dataset_of, generic_engine, library_loss, library_model, random_rows
+
+SMALL = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+GPT2 = {**SMALL, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+DECODER = {
+    **SMALL, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 64, "intermediate_size": 48, "head_dim": 8,
+}  # fmt: skip
+ROWS = random_rows([9, 5, 12, 7])
+GROUPS = [np.arange(2), np.arange(2, 4)]
+WEIGHTS = [np.full(2, 0.05), np.full(2, 0.05)]
+
+
+def steps(engine: _C.Engine, count: int, first: int = 1) -> list[tuple[float, float]]:
+    """Loss and gradient norm of `count` steps of two micro-batches."""
+    dataset = dataset_of(ROWS)
+    results = [train_step(engine, dataset, GROUPS, WEIGHTS, learning_rate=1e-3) for _ in range(count)]
+    return [(result.loss, result.grad_norm) for result in results]
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_curve_of_the_native_engine(family: str, tied: bool) -> None:
+    model = library_model(family, **DECODER, tie_word_embeddings=tied)
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    native, generic = new_engine(json.dumps(config)), generic_engine(model)
+    for name, value in model.named_parameters():
+        native.set_parameter(name, value.detach())
+    native.publish()
+    for ours, theirs in zip(steps(native, 6), steps(generic, 6), strict=True):
+        assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
+        assert ours[1] == pytest.approx(theirs[1], rel=1e-5)
+    values = native.named_parameters()
+    for name, value in generic.named_parameters().items():
+        assert (value - values[name]).norm() < 1e-4 * value.norm(), name
+
+
+def test_dropout_of_a_step_depends_on_its_number_alone(tmp_path: Path) -> None:
+    model = library_model("gpt2", **GPT2)
+    one, other = generic_engine(model), generic_engine(model)
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    losses = steps(one, 2)
+    assert torch.equal(torch.get_rng_state(), before)
+    _C.save_training_state(one, str(tmp_path))
+    losses += steps(one, 2)
+    assert len({round(loss, 6) for loss, _ in losses}) == 4
+    torch.rand(5)
+    _C.load_training_state(other, str(tmp_path))
+    other.step_count = 2
+    assert steps(other, 2) == losses[2:]
+    values = one.named_parameters()
+    assert all(torch.equal(value, values[name]) for name, value in other.named_parameters().items())
+
+
+def test_recomputed_blocks_have_the_same_bits() -> None:
+    model = library_model("gpt2", **GPT2)
+    assert steps(generic_engine(model), 3) == steps(generic_engine(model, recompute=True), 3)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt"])
+def test_masked_tokens_keep_their_places(family: str) -> None:
+    """Tokens of the pad id inside of a row are masked, as FastChat masks them."""
+    small = {**SMALL, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48,
+             "max_position_embeddings": 64, "word_embed_proj_dim": 32, "dropout": 0.0}  # fmt: skip
+    model = library_model(family, **({**GPT2, **WITHOUT_DROPOUT} if family == "gpt2" else small)).train()
+    rows = random_rows([9, 12])
+    for ids, _ in rows:
+        ids[1] = ids[5] = 0
+    dataset = dataset_of(rows)
+    dataset.masked_id = 0
+    theirs = library_loss(model, rows, 0.05, masked_id=0)
+    loss, gradients = generic_engine(model).gradients(dataset, np.arange(2), np.full(2, 0.05))
+    assert loss == pytest.approx(theirs.item(), rel=1e-6)
+    theirs.backward()
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6), name
+
+
+def test_logits_of_rows_of_several_lengths() -> None:
+    model = library_model("gpt2", **GPT2).eval()
+    lengths = [len(ids) for ids, _ in ROWS]
+    logits = generic_engine(model).logits(np.concatenate([ids for ids, _ in ROWS]), np.asarray(lengths))
+    for (ids, _), own in zip(ROWS, logits.split(lengths), strict=True):
+        with torch.no_grad():
+            expected = model(torch.tensor([ids])).logits[0]
+        assert torch.allclose(own, expected, atol=1e-5)
+
+
+def write(model: Any, folder: Path, rename: Any = None) -> Path:
+    model.save_pretrained(folder)
+    if rename is not None:
+        weights = load_file(folder / "model.safetensors")
+        save_file({rename(name): value for name, value in weights.items()}, folder / "model.safetensors")
+    return folder
+
+
+def built(folder: Path) -> Any:
+    args = TrainingArguments(output_dir=str(folder / "out"), use_cpu=True)
+    model = open_model(str(folder))
+    assert model.engine_kind == "generic"
+    return model.build(args, Groups("", "", "", "", ""))
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_names_may_lack_the_prefix_of_the_base_model(renamed: bool, tmp_path: Path) -> None:
+    model = library_model("gpt2", **GPT2)
+    without = (lambda name: name.removeprefix("transformer.")) if renamed else None
+    values = built(write(model, tmp_path / "model", without)).named_parameters()
+    for name, value in model.named_parameters():
+        assert torch.equal(values[name], value)
+
+
+def test_files_without_a_tensor_are_refused(tmp_path: Path) -> None:
+    model = library_model("gpt2", **GPT2)
+    folder = write(model, tmp_path / "model", lambda name: name.replace("ln_f.bias", "ln_g.bias"))
+    with pytest.raises(
+        ValueError, match=r"missing: 1 \(transformer.ln_f.bias\).*: 1 \(transformer.ln_g.bias\)"
+    ):
+        built(folder)
+
+
+def test_rows_with_positions_of_their_own_are_refused() -> None:
+    engine = generic_engine(library_model("gpt2", **{**GPT2, **WITHOUT_DROPOUT}))
+    dataset = _C.TokenDataset()
+    ids = np.arange(3, 9)
+    dataset.append_item(ids, ids, np.asarray([0, 1, 2, 0, 1, 2]), row=0)
+    with pytest.raises(ValueError, match="position_ids: expected those of each row to be 0, 1, 2"):
+        engine.loss(dataset, np.arange(1), np.ones(1))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_rows_longer_than_a_table_of_positions_are_refused(family: str) -> None:
+    """Rotations have no such end."""
+    config = {**GPT2, **WITHOUT_DROPOUT} if family == "gpt2" else DECODER
+    engine, dataset = generic_engine(library_model(family, **config)), dataset_of(random_rows([80]))
+    if family == "gpt2":
+        with pytest.raises(ValueError, match="a row has 79 tokens, but the model has 64 positions"):
+            engine.loss(dataset, np.arange(1), np.ones(1))
+    else:
+        assert engine.loss(dataset, np.arange(1), np.ones(1)) > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "t5"}, "makes no causal language model of it"),
+        ({"model_type": "no_such"}, "transformers does not take it"),
+        ({"model_type": "gpt2", "vocab_size": -5}, "transformers"),
+    ],
+)
+def test_configurations_that_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        empty_model(config, torch.float32)
+
+
+@pytest.mark.parametrize("setting", [{"output_router_logits": True}, {"layerdrop": 0.1}])
+def test_settings_that_would_be_trained_differently(setting: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt", **setting}))
+    with pytest.raises(ValueError, match=f"{next(iter(setting))} is .*train with transformers' Trainer"):
+        open_model(str(tmp_path))

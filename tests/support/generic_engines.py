@@ -1,0 +1,78 @@
+"""Generic engines next to the transformers model whose weights they have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from engines import of_state
+from fastsft import _C
+from fastsft.model.generic.called_model import GenericModel
+from fastsft.model.generic.empty_model import empty_model
+
+VOCAB = 96
+Rows = list[tuple[list[int], tuple[int, int]]]  # ids, and the span that is learned
+
+
+def library_model(model_type: str, seed: int = 0, **settings: Any) -> Any:
+    """A tiny random model of transformers in float32."""
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(model_type, **settings)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def generic_engine(model: Any, *, recompute: bool = False, **options: Any) -> _C.Engine:
+    """The engine of `model`'s configuration with its weights. Options: of the state, and those of Engine."""
+    state, others = of_state(options)
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute)
+    engine = _C.Engine(json.dumps(config), state, model=made.called(), **others)
+    values = dict(model.named_parameters())
+    assert set(engine.parameter_shapes) == set(values)
+    for name, value in values.items():
+        engine.set_parameter(name, value.detach())
+    engine.publish()
+    return engine
+
+
+def random_rows(lengths: list[int], seed: int = 1) -> Rows:
+    """Rows of these lengths, learned from their third token on."""
+    generator = np.random.default_rng(seed)
+    return [(generator.integers(3, VOCAB, size=length).tolist(), (2, length)) for length in lengths]
+
+
+def dataset_of(rows: Rows) -> _C.TokenDataset:
+    """The rows as the engine reads them."""
+    dataset = _C.TokenDataset()
+    for ids, learned in rows:
+        dataset.append(np.asarray(ids, dtype=np.int32), [learned])
+    return dataset
+
+
+def library_loss(model: Any, rows: Rows, weight: float, masked_id: int = -1) -> torch.Tensor:
+    """Sum of weight * cross entropy, by the model's own loss function over right-padded rows."""
+    width = max(len(ids) for ids, _ in rows)
+    input_ids = torch.zeros(len(rows), width, dtype=torch.long)
+    labels = torch.full_like(input_ids, -100)
+    mask = torch.zeros_like(input_ids)
+    for at, (ids, (begin, end)) in enumerate(rows):
+        input_ids[at, : len(ids)] = torch.tensor(ids)
+        labels[at, begin:end] = input_ids[at, begin:end]
+        mask[at, : len(ids)] = (input_ids[at, : len(ids)] != masked_id).long()
+    loss: torch.Tensor = model(
+        input_ids=input_ids,
+        attention_mask=mask,
+        labels=labels,
+        use_cache=False,
+        num_items_in_batch=1 / weight,
+    ).loss
+    return loss
