@@ -115,13 +115,3 @@ def test_a_run_that_trusts(file: str, auto_map: Any, name: str | None, tmp_path:
         with pytest.raises(ValueError, match=message):
             check_directory(given, trusts_code=True)
     assert not (tmp_path / "trace").exists()
-
-
-def test_the_command_that_trusts(tmp_path: Path, model: Path) -> None:
-    edit(model / "config.json", auto_map=AUTO)
-    with pytest.raises(ValueError, match=r"auto_map has AutoConfig 'evil\.Config', code that transformers"):
-        train(
-            model_name_or_path=str(model), data_path=str(TRAINER / "data/first48.json"),
-            output_dir=str(tmp_path / "out"), trust_remote_code=True, use_cpu=True, max_steps=1,
-        )  # fmt: skip
-    assert not (tmp_path / "trace").exists()
