@@ -13,6 +13,7 @@ from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
+from fastsft.model.generic.library_reader import LibraryReader
 from fastsft.model.sampling import Sampling
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
@@ -107,8 +108,6 @@ class ChatModel:
         if self.engine_kind == "native":
             reader, known = _native_reader(directory, path, width, device), None
         else:
-            from fastsft.model.generic.library_reader import LibraryReader
-
             reader = LibraryReader(directory, dtype=width, device=device)
             known = reader.max_positions
         self.max_positions = max_positions or known or _positions(directory)

@@ -1,4 +1,4 @@
-"""Whether the native engine computes a configuration of one of its families, and what it lacks."""
+"""Settings of a native family that the native engine does not compute, and transformers does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BUILT_FOR = "silu"  # hidden_act of the native families
 
 
 def why_not_native(config: Mapping[str, Any]) -> str | None:
-    """What a config.json of a native family has that transformers computes and the native engine does not.
+    """Words for settings of a native family that transformers computes and the native engine does not.
 
     None where the native engine computes all of it, and where the file is wrong for both: then it is the
     native engine that says what is wrong.

@@ -61,7 +61,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
 
 
 def of_default(name: str) -> str:
-    """What a message about FastChat's default model ends with; empty for others."""
+    """The end of a message about FastChat's default model; empty for others."""
     return "; it is FastChat's default: name your model with --model_name_or_path" if name == DEFAULT else ""
 
 

@@ -31,7 +31,7 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
 
 
 def empty_of(make: Callable[[], Any], maker: str) -> Any:
-    """What `make` makes, with parameters on the meta device, in training mode.
+    """The result of `make`, with parameters on the meta device, in training mode.
 
     maker: who it is in messages. ValueError where it fails.
     """

@@ -51,6 +51,6 @@ class LibraryReader:
         return logits
 
     def truncate(self, length: int) -> None:
-        """As Reader's. Not every cache can be cut: a shorter one is made anew."""
+        """As Reader's. Not every cache can be cut: what is left is read again."""
         if length != len(self._ids):
             self._ids, self._cache, self._num_cached = self._ids[:length], None, 0
