@@ -133,7 +133,9 @@ def train_with(
     check_directory(model, trusts_code=trusts_code)
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):
-        stretched = stretch_positions(model.config, args.model_max_length)
+        stretched = stretch_positions(
+            model.config, args.model_max_length, in_table=model.positions_in_table()
+        )
         if stretched:
             rank0_print(f"warning: {stretched}")
         model.config.use_cache = False

@@ -14,8 +14,10 @@ from fastsft.arguments import LoraArguments
 from fastsft.cli import main as cli
 from fastsft.lora.opening import open_model as open_with_adapters
 from fastsft.model import source
+from fastsft.model.causal_lm import stretch_positions
 from fastsft.model.choice import as_model, open_model
 from fastsft.model.generation import ChatModel
+from fastsft.model.generic.switching_rope import check_switch, switch_length
 
 SIZES = {
     "vocab_size": 32000, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
@@ -157,3 +159,26 @@ def test_a_reply_is_that_of_transformers(gpt2: Path) -> None:
     theirs = model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :].tolist()
     assert chat.engine_kind == "generic" and chat.max_positions == 512
     assert said == chat.tokenizer.decode([token for token in theirs if token != 2]).lstrip()
+
+
+def test_positions_of_a_table_are_not_called_stretched(tmp_path: Path) -> None:
+    opt = open_model(config_in(tmp_path / "opt", "opt", ffn_dim=24, word_embed_proj_dim=16))
+    assert "cannot be stretched" in str(stretch_positions(opt.config, 100, in_table=opt.positions_in_table()))
+    assert "rope_scaling" not in opt.config
+    assert not open_model(config_in(tmp_path / "gemma", "gemma", head_dim=8)).positions_in_table()
+
+
+def test_frequencies_that_depend_on_the_width_of_a_batch() -> None:
+    """With shorter and longer rows in one batch transformers computes the shorter ones otherwise."""
+    settings = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "factor": 2.0}
+    settings["original_max_position_embeddings"] = 16
+    config = AutoConfig.for_model("llama", **SIZES, rope_scaling=settings)
+    config.original_max_position_embeddings = 16
+    model = AutoModelForCausalLM.from_config(config).eval()
+    ids = torch.arange(5, 37)[None]
+    wide, narrow = model(input_ids=ids).logits[:, :16], model(input_ids=ids[:, :16]).logits
+    assert not torch.allclose(wide, narrow, atol=1e-4)
+    check_switch(model, 16)
+    with pytest.raises(ValueError, match="use --model_max_length 16"):
+        check_switch(model, 17)
+    assert switch_length(AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES))) is None

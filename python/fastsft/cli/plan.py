@@ -116,7 +116,9 @@ def _setting(args: argparse.Namespace) -> Setting:
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
     model = _model(args)
-    if stretched := stretch_positions(model.config, args.model_max_length):
+    if stretched := stretch_positions(
+        model.config, args.model_max_length, in_table=model.positions_in_table()
+    ):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))

@@ -35,7 +35,7 @@ def check_model(run: Run) -> str:
     )
     if trusts:
         refuse_remote_code(model.source_directory, model.config, runs_model=model.runs_code)
-    stretched = stretch_positions(model.config, args.model_max_length)
+    stretched = stretch_positions(model.config, args.model_max_length, in_table=model.positions_in_table())
     if stretched:
         warn_once(stretched)
     run.shapes = model.parameter_shapes()

@@ -83,14 +83,20 @@ def model_config(name: str) -> ModelConfig:
     return _config_of(config_directory(name))
 
 
-def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
+def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
     """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
 
+    in_table: positions are looked up, and stay as they are.
     Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
     """
     positions = config.get("max_position_embeddings")
     if not positions or model_max_length <= positions:
         return None
+    if in_table:
+        return (
+            f"--model_max_length {model_max_length} is above the model's {positions} positions, which are "
+            "rows of a table and cannot be stretched: a longer conversation ends the run"
+        )
     key = "rope_parameters" if "rope_parameters" in config else "rope_scaling"
     before = config.get(key)
     scaling: dict[str, Any] = {"type": "linear", "factor": float(math.ceil(model_max_length / positions))}
@@ -345,6 +351,10 @@ class CausalLM:
     def tied_names(self) -> list[str]:
         """Tensors that are another one, by their names in files."""
         return [HEAD] if self.config.get("tie_word_embeddings") else []
+
+    def positions_in_table(self) -> bool:
+        """True for positions that are rows of an embedding."""
+        return False
 
     def code_files(self) -> dict[str, str]:
         """Python files by name that a saved model needs to be opened."""

@@ -14,7 +14,9 @@ from fastsft.model.causal_lm import CausalLM, ModelConfig
 from fastsft.model.generic import stored_form
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
+from fastsft.model.generic.padding import most_positions
 from fastsft.model.generic.stored_form import StoredForm, UnitLayout
+from fastsft.model.generic.switching_rope import check_switch
 from fastsft.model.generic.weights import aliases
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.planning.memory_plan import Setting
@@ -58,6 +60,10 @@ class GenericParts(CausalLM):
         """As CausalLM's."""
         return list(aliases(self._plain.model, self._plain.units))
 
+    def positions_in_table(self) -> bool:
+        """As CausalLM's."""
+        return most_positions(self._plain.model) is not None
+
     def stored_form(self, stored: StoredWeights) -> StoredForm:
         """As CausalLM's, by the names of transformers' model."""
         return StoredForm(self._plain, stored)
@@ -92,6 +98,7 @@ class GenericParts(CausalLM):
             recompute=options["recompute"] not in KEEPS_ALL,
             rank=launch().rank,
         )
+        check_switch(generic.model, options["max_positions"])
         return _C.Engine(json.dumps(self.engine_config()), **options, model=generic.called())
 
     def _check_layer_class(self, named: str | None) -> None:
