@@ -125,11 +125,17 @@ def train_with(
         meet_and_agree(args, model_args, data_args, files, lora_args)
         join(args.ddp_timeout, str(args.device))
 
-    model = open_model(model_args.model_name_or_path or "", lora_args, args.cache_dir, args.seed, args.engine)
-    check_directory(model, trusts_code=bool(getattr(model_args, "trust_remote_code", False)))
+    trusts_code = bool(getattr(model_args, "trust_remote_code", False))
+    model = open_model(
+        model_args.model_name_or_path or "", lora_args, args.cache_dir, args.seed, args.engine,
+        trust_remote_code=trusts_code,
+    )  # fmt: skip
+    check_directory(model, trusts_code=trusts_code)
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):
-        stretched = stretch_positions(model.config, args.model_max_length)
+        stretched = stretch_positions(
+            model.config, args.model_max_length, in_table=model.positions_in_table()
+        )
         if stretched:
             rank0_print(f"warning: {stretched}")
         model.config.use_cache = False

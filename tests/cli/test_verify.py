@@ -136,7 +136,7 @@ DAMAGES = {
     "torn": (_tear, "tensors", "failed", "model.safetensors"),
     "unread": (_tear, "values", "not checked", "needs weight files that can be read"),
     "fifo": (_fifo, "tensors", "failed", "FIFO"),
-    "family": (_set(model_type="mamba"), "config", "failed", "mamba"),
+    "family": (_set(model_type="mumba"), "config", "failed", "mumba"),
     "ties": (_set(tie_word_embeddings=True), "tied weights", "failed", "stored with other values"),
     "rows": (_set(vocab_size=31999), "tokenizer", "failed", "32,000 tokens, and 31,999 rows"),
     "ids": (_set(eos_token_id=7), "tokenizer", "warning", "7 in config.json, 2 in the tokenizer"),

@@ -117,11 +117,67 @@ def test_a_run_that_trusts(file: str, auto_map: Any, name: str | None, tmp_path:
     assert not (tmp_path / "trace").exists()
 
 
-def test_the_command_that_trusts(tmp_path: Path, model: Path) -> None:
-    edit(model / "config.json", auto_map=AUTO)
-    with pytest.raises(ValueError, match=r"auto_map has AutoConfig 'evil\.Config', code that transformers"):
-        train(
-            model_name_or_path=str(model), data_path=str(TRAINER / "data/first48.json"),
-            output_dir=str(tmp_path / "out"), trust_remote_code=True, use_cpu=True, max_steps=1,
-        )  # fmt: skip
+MODELING = """
+from transformers import GPT2LMHeadModel
+from .configuration_own import OwnConfig
+open({trace!r}, "a").close()
+class OwnForCausalLM(GPT2LMHeadModel):
+    config_class = OwnConfig
+"""
+CONFIGURATION = """
+from transformers import GPT2Config
+class OwnConfig(GPT2Config):
+    model_type = "own"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose class is a file of its directory; modules are copied to a folder of the test."""
+    from recorded_models import write_recorded
+
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = write_recorded("gpt2", tmp_path / "own")
+    (folder / "modeling_own.py").write_text(MODELING.format(trace=str(tmp_path / "trace")))
+    (folder / "configuration_own.py").write_text(CONFIGURATION)
+    classes = {
+        "AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM",
+    }  # fmt: skip
+    edit(folder / "config.json", model_type="own", auto_map=classes, architectures=["OwnForCausalLM"])
+    return folder
+
+
+def flags_of(model: Path, tmp_path: Path) -> dict[str, Any]:
+    return {
+        "model_name_or_path": str(model), "data_path": str(TRAINER / "data/first48.json"),
+        "output_dir": str(tmp_path / "out"), "use_cpu": True, "max_steps": 1, "report_to": "none",
+        "per_device_train_batch_size": 2, "model_max_length": 256,
+    }  # fmt: skip
+
+
+def test_code_that_is_not_trusted(tmp_path: Path, own: Path) -> None:
+    with pytest.raises(ValueError, match=r"code of the directory .*which is not run.*--trust_remote_code"):
+        train(**flags_of(own, tmp_path))
     assert not (tmp_path / "trace").exists()
+
+
+def test_trusted_code_is_run_and_saved(tmp_path: Path, own: Path, capsys: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    train(**flags_of(own, tmp_path), trust_remote_code=True)
+    assert (tmp_path / "trace").exists()
+    assert "OwnForCausalLM" in capsys.readouterr().out
+    for folder in (tmp_path / "out", *(tmp_path / "out").glob("checkpoint-*")):
+        assert (folder / "modeling_own.py").read_text() == (own / "modeling_own.py").read_text()
+        assert (folder / "configuration_own.py").exists()
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "out", trust_remote_code=True)
+    assert type(opened).__name__ == "OwnForCausalLM"
+
+
+def test_trusted_code_elsewhere_is_refused(tmp_path: Path, own: Path) -> None:
+    edit(own / "config.json", auto_map={"AutoModelForCausalLM": "someone/else--modeling_own.OwnForCausalLM"})
+    with pytest.raises(ValueError, match="expected a module of this directory and its class"):
+        train(**flags_of(own, tmp_path), trust_remote_code=True)
+    with pytest.raises(ValueError, match="native engine does not run"):
+        edit(own / "config.json", model_type="llama")
+        train(**flags_of(own, tmp_path), trust_remote_code=True, engine="native")

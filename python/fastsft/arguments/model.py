@@ -13,6 +13,6 @@ class ModelArguments:
 
     model_name_or_path: str | None = used("facebook/opt-125m", "directory or hub name")
     trust_remote_code: bool = used(
-        False, "code in the directory is never run: with it and an auto_map, refused"
+        False, "run the model class of the directory's own code (auto_map), by the generic engine"
     )
     padding_side: str = used("right", "right; written to the saved tokenizer")

@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         questions = _typed() if sys.stdin.isatty() else (line.rstrip("\n") for line in sys.stdin)
         if sys.stdin.isatty():
             seconds = time.perf_counter() - started
-            print(f"{args.model}: template {model.prompts.name}, loaded in {seconds:.1f} s\n{_HELP}")
+            by = "" if model.engine_kind == "native" else ", by transformers' own forward"
+            print(f"{args.model}: template {model.prompts.name}{by}, loaded in {seconds:.1f} s\n{_HELP}")
     return Talk(model, args).run(questions)
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
@@ -14,9 +15,12 @@ from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.lora.adapted_model import engine_adapters
+from fastsft.lora.opening import check_engine_of_adapters
 from fastsft.lora.requested import requested_settings
 from fastsft.lora.targets import resolve
-from fastsft.model.causal_lm import model_config, stretch_positions
+from fastsft.model.causal_lm import CausalLM, model_config, stretch_positions
+from fastsft.model.choice import model_of
+from fastsft.model.source import config_directory
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, gpu_named
 from fastsft.planning.memory_plan import Setting, Workload
@@ -50,6 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         "--bf16", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="bfloat16 compute over fp32 weights",
     )  # fmt: skip
+    parser.add_argument(
+        "--engine", choices=("auto", "native", "generic"), default="auto", help="as in training"
+    )
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
@@ -102,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 0
     print(f"{args.model}: {how_held(setting)}, {setting.device}")
+    if setting.called is not None:
+        print("generic engine: parameters, gradients and optimizer are exact, the rest is an estimate")
     print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}\n")
     print("\n".join(memory_table(plan, room)))
     if setting.device == "cuda":
@@ -117,19 +126,21 @@ def _setting(args: argparse.Namespace) -> Setting:
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
     gpu = _gpu(args)
-    config = model_config(args.model)
-    if stretched := stretch_positions(config, args.model_max_length):
+    model = _model(args)
+    if stretched := stretch_positions(
+        model.config, args.model_max_length, in_table=model.positions_in_table()
+    ):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
     lora = LoraArguments(lora=args.lora, **{name: getattr(args, name) for name in _LORA})
-    targets = resolve(requested_settings(lora, args.model), config) if args.lora else None
+    targets = resolve(requested_settings(lora, args.model), model.config) if args.lora else None
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")
-    return Setting(
-        json.dumps(config),
+    setting = Setting(
+        json.dumps(model.config),
         state,
         args.world_size,
         device,
@@ -137,6 +148,17 @@ def _setting(args: argparse.Namespace) -> Setting:
         adapters=targets and engine_adapters(targets),
         gpu=gpu,
     )
+    return setting.with_called(model.activation_sizes(state.compute_dtype))
+
+
+def _model(args: argparse.Namespace) -> CausalLM:
+    """By its configuration alone. ValueError as --engine, and for adapters without the native engine."""
+    if args.lora:
+        check_engine_of_adapters(args.engine)
+    path = Path(args.model).expanduser()
+    place = path.parent if path.is_file() else config_directory(args.model)
+    engine = "native" if args.lora else args.engine
+    return model_of(model_config(args.model), place, engine=engine)
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.lora.opening import with_adapters
-from fastsft.model.causal_lm import CausalLM, model_directory, stretch_positions
+from fastsft.lora.opening import check_engine_of_adapters, with_adapters
+from fastsft.model.causal_lm import CausalLM, stretch_positions
+from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors
-from fastsft.model.family import refuse_default
-from fastsft.model.stored_weights import StoredWeights, differences
+from fastsft.model.remote_code import refuse_remote_code
+from fastsft.model.source import local_directory, of_default
+from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import pickled_files
 from fastsft.runtime.messages import warn_once
 
@@ -21,28 +22,40 @@ _MOST_NAMED = 5
 
 def check_model(run: Run) -> str:
     """config.json describes a model that fastsft trains."""
-    from fastsft import _C
-
     args = run.need("args", "the configuration")
-    name = run.need("model_args", "the configuration").model_name_or_path or ""
-    model = CausalLM.from_pretrained(str(local_directory(name, args.cache_dir)))
-    stretched = stretch_positions(model.config, args.model_max_length)
+    model_args = run.need("model_args", "the configuration")
+    name, trusts = model_args.model_name_or_path or "", bool(model_args.trust_remote_code)
+    has_adapters = run.lora_args is not None and run.lora_args.lora
+    if has_adapters:
+        check_engine_of_adapters(args.engine)
+    model = open_model(
+        str(directory_here(name, args.cache_dir)),
+        engine="native" if has_adapters else args.engine,
+        trust_remote_code=trusts,
+    )
+    if trusts:
+        refuse_remote_code(model.source_directory, model.config, runs_model=model.runs_code)
+    stretched = stretch_positions(model.config, args.model_max_length, in_table=model.positions_in_table())
     if stretched:
         warn_once(stretched)
-    run.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
+    run.shapes = model.parameter_shapes()
     run.model = model
     if run.lora_args is not None:
         run.model = with_adapters(model, name, run.lora_args)
     count = sum(math.prod(shape) for _, shape in run.shapes)
-    return f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters"
+    words = getattr(model, "engine_words", "")
+    return "\n".join(
+        [
+            f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters",
+            *([f"engine {words}"] if words else []),
+        ]
+    )
 
 
-def local_directory(name: str, cache_dir: str | None) -> Path:
+def directory_here(name: str, cache_dir: str | None) -> Path:
     """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
-    refuse_default(name)
-    path = Path(name).expanduser()
-    if path.is_dir() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        return model_directory(name)
+    if (path := local_directory(name)) is not None:
+        return path
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -52,8 +65,8 @@ def local_directory(name: str, cache_dir: str | None) -> Path:
         raise ValueError(f"--model_name_or_path: {name} is no directory and no hub name: {error}") from None
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError):
         raise ProblemError(
-            f"no directory {path.absolute()}, and no model {name} of the hub on this machine; the doctor "
-            "fetches nothing",
+            f"no directory {Path(name).absolute()}, and no model {name} of the hub on this machine; "
+            f"the doctor fetches nothing{of_default(name)}",
             f"correct the path; of a hub model: hf download {name}",
         ) from None
 
@@ -64,14 +77,14 @@ def check_weights(run: Run) -> str:
     if not has_safetensors(folder):
         _refuse_pickled(run, folder)
     stored = StoredWeights(folder)
-    raise_weight_problems(stored, run.shapes)
+    raise_weight_problems(stored, run.model)
     run.weights_dtype = run.model.weights_dtype()
     return f"{weights_text(stored)}; headers and lengths checked, values not read"
 
 
-def raise_weight_problems(stored: StoredWeights, shapes: list[tuple[str, list[int]]]) -> None:
+def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
     """ProblemError unless every file can be read and together they hold what config.json describes."""
-    problems = stored.problems or differences(shapes, stored)
+    problems = stored.problems or model.stored_form(stored).problems()
     if problems:
         raise ProblemError(
             _listed(problems),
@@ -116,7 +129,7 @@ def check_tokenizer_files(run: Run) -> str:
     )
     check_tokenizer(tokenizer, any_pad=True)
     run.tokenizer = tokenizer
-    rows = model.config.get("vocab_size", 0)
+    rows = model.vocab_size()
     if tokenizer.vocab_size > rows:
         raise ProblemError(
             f"{tokenizer.vocab_size:,} tokens, but the model has rows for {rows:,}",

@@ -8,8 +8,9 @@ from typing import Any
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.modules import HEAD
 from fastsft.lora.targets import Targets, resolve
-from fastsft.model.causal_lm import CausalLM, model_directory
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.conversion import Converted, convert_model
+from fastsft.model.source import model_directory
 
 
 def merge_adapter(

@@ -11,7 +11,13 @@ from fastsft.model.causal_lm import CausalLM
 
 
 def open_model(
-    name: str, lora: LoraArguments, cache_dir: str | None, seed: int, engine: str = "auto"
+    name: str,
+    lora: LoraArguments,
+    cache_dir: str | None,
+    seed: int,
+    engine: str = "auto",
+    *,
+    trust_remote_code: bool = False,
 ) -> CausalLM:
     """The model of a directory or hub name. ValueError as its two parts.
 
@@ -21,7 +27,8 @@ def open_model(
     if lora.lora:
         check_engine_of_adapters(engine)
         engine = "native"
-    return with_adapters(choice.open_model(name, cache_dir=cache_dir, engine=engine), name, lora, seed)
+    opened = choice.open_model(name, cache_dir=cache_dir, engine=engine, trust_remote_code=trust_remote_code)
+    return with_adapters(opened, name, lora, seed)
 
 
 def check_engine_of_adapters(engine: str) -> None:

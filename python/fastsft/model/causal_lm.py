@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ from typing import Any
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.config import check_config_types, read_generation_config, source_dtype
-from fastsft.model.family import check_family, refuse_default
+from fastsft.model.family import check_family
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
+from fastsft.model.source import config_directory, model_directory
+from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights
 from fastsft.model.weights import load_weights
 from fastsft.originals.places import Places
 from fastsft.planning.gpus import gpu_of
@@ -23,7 +25,7 @@ from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import threads_per_rank
-from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
+from fastsft.runtime.regular_files import file_inside, read_json_object
 
 
 class ModelConfig(dict[str, Any]):
@@ -59,43 +61,6 @@ class ModelConfig(dict[str, Any]):
 
 
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
-_MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja")
-
-
-def model_directory(name: str, cache_dir: str | None = None, files: Sequence[str] = _MODEL_FILES) -> Path:
-    """A local directory, or the snapshot of a hub model, whose `files` are downloaded when not there yet.
-
-    ValueError when `name` is neither.
-    """
-    path = Path(name).expanduser()
-    if path.is_dir():
-        check_name(path.absolute(), "--model_name_or_path")
-        return path
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise ValueError(f"model_name_or_path: {name} is not a directory")
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    try:
-        return Path(huggingface_hub.snapshot_download(name, cache_dir=cache_dir, allow_patterns=list(files)))
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
-        raise ValueError(
-            f"--model_name_or_path {name}: no such directory ({path.absolute()}), and not found on the hub: "
-            f"{_hub_reason(error)}"
-        ) from error
-
-
-def _hub_reason(error: Exception) -> str:
-    """A line, where the hub's library says several."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return "it is there for those only who accepted its terms and are logged in (hf auth login)"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "no model of this name is there, or it is private (hf auth login)"
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        return "the hub cannot be reached, and no copy is in the cache"
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _read_config(path: Path) -> ModelConfig:
@@ -116,17 +81,23 @@ def model_config(name: str) -> ModelConfig:
     path = Path(name).expanduser()
     if path.is_file():
         return _read_config(path)
-    return _config_of(model_directory(name, files=["config.json"]))
+    return _config_of(config_directory(name))
 
 
-def stretch_positions(config: ModelConfig, model_max_length: int) -> str | None:
+def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
     """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
 
+    in_table: positions are looked up, and stay as they are.
     Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
     """
     positions = config.get("max_position_embeddings")
     if not positions or model_max_length <= positions:
         return None
+    if in_table:
+        return (
+            f"--model_max_length {model_max_length} is above the model's {positions} positions, which are "
+            "rows of a table and cannot be stretched: a longer conversation ends the run"
+        )
     key = "rope_parameters" if "rope_parameters" in config else "rope_scaling"
     before = config.get(key)
     scaling: dict[str, Any] = {"type": "linear", "factor": float(math.ceil(model_max_length / positions))}
@@ -148,6 +119,7 @@ class CausalLM:
     """
 
     engine_kind = "native"
+    runs_code = False  # of its directory
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         # Of the start, wherever the script goes later.
@@ -175,8 +147,6 @@ class CausalLM:
         cache_dir: str | None = None,
     ) -> CausalLM:
         """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
-        if cls.engine_kind == "native":
-            refuse_default(model_name_or_path)
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = _config_of(directory)
@@ -363,6 +333,42 @@ class CausalLM:
             node_size=args.node_size,
             gpu=gpu_of(args.device),
         )
+
+    def parameter_shapes(self) -> list[tuple[str, list[int]]]:
+        """(name, shape) of every parameter, in the order of the units. ValueError as the engine's."""
+        from fastsft import _C
+
+        return list(_C.parameter_shapes(json.dumps(self.engine_config())))
+
+    def unit_layouts(self) -> list[Any]:
+        """Of each unit name, digest (None: not known), elements, and tensors: name, shape, first element."""
+        from fastsft import _C
+
+        return list(_C.unit_layouts(json.dumps(self.engine_config())))
+
+    def vocab_size(self) -> int:
+        """Rows of the embedding, by config.json."""
+        return int(self.config.get("vocab_size", 0))
+
+    def tied_names(self) -> list[str]:
+        """Tensors that are another one, by their names in files."""
+        return [HEAD] if self.config.get("tie_word_embeddings") else []
+
+    def positions_in_table(self) -> bool:
+        """True for positions that are rows of an embedding."""
+        return False
+
+    def code_files(self) -> dict[str, str]:
+        """Python files by name that a saved model needs to be opened."""
+        return {}
+
+    def stored_form(self, stored: StoredWeights) -> Any:
+        """Weight files next to this configuration."""
+        return StoredForm(self.parameter_shapes(), stored, ties=bool(self.config.get("tie_word_embeddings")))
+
+    def activation_sizes(self, compute_dtype: str) -> Any:
+        """None: the engine plans its own memory. Of a generic model: what Setting's `called` takes."""
+        return None
 
     def conversation_cost(self) -> tuple[float, ...]:
         """Operations of a conversation: a part linear and a part quadratic in its tokens."""

@@ -2,32 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
-from fastsft.model.causal_lm import CausalLM, model_config, model_directory
-from fastsft.model.family import is_known_to_library, is_native
+from fastsft.model.causal_lm import CausalLM, ModelConfig, model_config
+from fastsft.model.family import check_family, check_floats, is_known_to_library, is_native
 from fastsft.model.loaded_model import LoadedModel
+from fastsft.model.native_support import why_not_native
+from fastsft.model.remote_code import check_model_code, has_model_code
+from fastsft.model.source import config_directory, model_directory
 from fastsft.runtime.messages import warn_once
 
 
-def open_model(model_name_or_path: str, *, cache_dir: str | None = None, engine: str = "auto") -> CausalLM:
-    """The model of a directory or hub name, with the engine of --engine.
+def open_model(
+    model_name_or_path: str,
+    *,
+    cache_dir: str | None = None,
+    engine: str = "auto",
+    trust_remote_code: bool = False,
+) -> CausalLM:
+    """The model of a directory or hub name, with the engine of --engine. ValueError as `model_of`.
 
-    auto: native for the families that it knows. ValueError as `CausalLM.from_pretrained`, also for a family
-    that transformers does not know either.
+    Of a hub model config.json comes first: nothing else is downloaded of one that is refused.
     """
-    if engine == "native":
-        return CausalLM.from_pretrained(model_name_or_path, cache_dir=cache_dir)
-    directory = model_directory(model_name_or_path, cache_dir)
-    config = model_config(str(directory))
-    if engine == "auto" and (is_native(config) or not is_known_to_library(config)):
-        return CausalLM.from_pretrained(str(directory), config=config)
-    from fastsft.model.generic.causal_lm import GenericCausalLM
+    place = config_directory(model_name_or_path, cache_dir)
+    config = model_config(str(place))
+    _why_generic(config, engine, place, runs_code=trust_remote_code and has_model_code(config))
+    directory = model_directory(model_name_or_path, cache_dir, has_code=trust_remote_code)
+    return model_of(config, directory, engine=engine, trust_remote_code=trust_remote_code)
 
-    return GenericCausalLM.from_pretrained(str(directory), config=config)
+
+def model_of(
+    config: ModelConfig, directory: Path, *, engine: str = "auto", trust_remote_code: bool = False
+) -> CausalLM:
+    """The model with the content of config.json and the files of `directory`, of which none is read here.
+
+    auto: native for the families that it knows where it computes every setting of `config`, else generic.
+    trust_remote_code: a model class of the directory is run, by the generic engine. ValueError for a family
+    that neither engine trains, quantised weights, and --engine native with code of the directory.
+    """
+    runs_code = trust_remote_code and has_model_code(config)
+    if runs_code:
+        check_model_code(config, directory, engine)
+    why = _why_generic(config, engine, directory, runs_code=runs_code)
+    if why is None:
+        return CausalLM.from_pretrained(str(directory), config=config)
+    model = _generic(config, directory, why, runs_code=runs_code)
+    model.parameter_shapes()  # a configuration that transformers does not take is told before anything else
+    model.generation_settings()
+    return model
+
+
+def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool) -> CausalLM:
+    from fastsft.model.generic.causal_lm import GenericCausalLM
+    from fastsft.model.generic.trusted_code import TrustedCausalLM
+
+    model = (TrustedCausalLM if runs_code else GenericCausalLM)(directory, config)
+    model.why_generic = why
+    return model
+
+
+def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
+    """Words for the start page; None where the native engine trains the model, or says why it does not."""
+    check_floats(config, directory)
+    if engine == "native":
+        return None
+    if runs_code:
+        return "code of the model's directory, by --trust_remote_code"
+    if is_native(config):
+        return "--engine generic" if engine == "generic" else why_not_native(config)
+    if not is_known_to_library(config):
+        check_family(config, directory)
+    return f"{config.get('model_type')} has no native engine"
 
 
 def as_model(model: Any, engine: str = "auto") -> Any:
@@ -47,10 +96,28 @@ def as_model(model: Any, engine: str = "auto") -> Any:
 
 
 def _loaded(model: Any, engine: str) -> Any:
-    config = {"model_type": getattr(model.config, "model_type", None)}
-    native = engine == "native" or is_native(config) or not is_known_to_library(config)
-    if engine != "generic" and native:
+    why = _why_generic_object(model, engine)
+    if why is None:
         return LoadedModel(model)
     from fastsft.model.generic.loaded_model import GenericLoadedModel
 
-    return GenericLoadedModel(model)
+    made = GenericLoadedModel(model)
+    made.why_generic = why
+    return made
+
+
+def _why_generic_object(model: Any, engine: str) -> str | None:
+    """As `_why_generic`, of a model that transformers has loaded."""
+    config = {"model_type": getattr(model.config, "model_type", None)}
+    if engine == "native":
+        return None
+    if is_native(config):
+        return "--engine generic" if engine == "generic" else why_not_native(model.config.to_dict())
+    if engine == "generic" or is_known_to_library(config):
+        return f"{config['model_type']} has no native engine"
+    return f"{type(model).__name__} is not of transformers" if _is_of_directory(model) else None
+
+
+def _is_of_directory(model: Any) -> bool:
+    """True for a class that transformers has loaded from a model's directory, by trust_remote_code."""
+    return type(model).__module__.split(".")[0] == "transformers_modules"

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.model.causal_lm import CausalLM
+from fastsft.model.choice import open_model
 from fastsft.model.config import json_text
 from fastsft.model.directory import check_free_space, digest_durably
 from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.stored_weights import (
     DTYPES,
-    EMBEDDING,
-    HEAD,
     StoredTensor,
     StoredWeights,
     bits_of,
-    differences,
 )
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import file_inside, read_regular
@@ -76,8 +74,9 @@ def convert_model(
 
     if os.path.lexists(target):
         raise ValueError(f"{target}: is there already, and nothing is overwritten; choose another name")
-    weights = _whole_weights(source)
-    kept, left_out = _split(weights)
+    model = _model_of(source)
+    weights = _whole_weights(source, model)
+    kept, left_out = _split(weights, model)
     stored = {each.name: _STORED[dtype] if dtype else each.dtype for each in kept}
     size = sum(each.count * _BITS[stored[each.name]] // 8 for each in kept)
     parent = target.absolute().parent
@@ -87,10 +86,10 @@ def convert_model(
     workshop = Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
-        values = _Values(weights, stored, change)
+        values = _Values(weights, stored, model, change)
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
-        files += _write_small_files(Path(staging.path), source, dtype, tokenizer or source)
+        files += _write_small_files(Path(staging.path), model, dtype, tokenizer or source)
         staging.commit(target.name, _C.Manifest(0, 1, "", files))
         if os.path.lexists(target):
             raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten")
@@ -101,47 +100,56 @@ def convert_model(
     return Converted(target, len(kept), size, number, left_out)
 
 
-def _whole_weights(source: Path) -> StoredWeights:
+def _model_of(source: Path) -> CausalLM:
+    if not source.is_dir():
+        raise ValueError(f"{source}: expected a model directory or a checkpoint, got no directory")
+    return open_model(str(source))
+
+
+def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
     """ValueError with the first fault of a source that is no whole model."""
     from fastsft import _C
 
-    if not source.is_dir():
-        raise ValueError(f"{source}: expected a model directory or a checkpoint, got no directory")
-    shapes = _C.parameter_shapes(CausalLM.from_pretrained(str(source)).config.to_json_string())
+    model.parameter_shapes()
     if (source / "manifest.json").exists() and (broken := _C.verify_directory(str(source), checksums=False)):
         raise ValueError(f"{source}: {broken[0]}; take another checkpoint, or copy this one again")
     weights = StoredWeights(source)
-    problems = weights.problems or [f"{source}: {line}" for line in differences(shapes, weights)]
+    problems = weights.problems or [f"{source}: {line}" for line in model.stored_form(weights).problems()]
     if problems:
         more = f" (and {len(problems) - 1} more faults)" if len(problems) > 1 else ""
         raise ValueError(f"{problems[0]}{more}; fastsft verify {source} says more")
     return weights
 
 
-def _split(weights: StoredWeights) -> tuple[list[StoredTensor], list[str]]:
+def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor], list[str]]:
     """The tensors of the model, and the names of others: the second copy of tied weights, tables of rope."""
-    config = CausalLM.from_pretrained(str(weights.directory)).config
-    left_out = [name for name in weights.tensors if name.endswith("rotary_emb.inv_freq")]
-    if config.get("tie_word_embeddings") and HEAD in weights.tensors:
-        if not weights.is_same(EMBEDDING, weights, HEAD):
+    form = model.stored_form(weights)
+    left_out = form.unneeded()
+    for first, second in form.second_copies():
+        if not weights.is_same(first, weights, second):
             raise ValueError(
-                f"{weights.directory}: config.json ties {HEAD} to {EMBEDDING}, and they differ; set "
+                f"{weights.directory}: config.json ties {second} to {first}, and they differ; set "
                 "tie_word_embeddings as the model was trained, or remove the one that is not of it"
             )
-        left_out.append(HEAD)
+        left_out.append(second)
     return [each for name, each in weights.tensors.items() if name not in left_out], left_out
 
 
 class _Values:
     """Tensors as they are to be written. stored: dtypes by name."""
 
-    def __init__(self, weights: StoredWeights, stored: dict[str, str], change: Change | None = None) -> None:
+    def __init__(
+        self,
+        weights: StoredWeights,
+        stored: dict[str, str],
+        model: CausalLM,
+        change: Change | None = None,
+    ) -> None:
         self._weights, self._stored, self._change = weights, stored, change
         self._masters: MasterWeights | None = None
         others = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
         if others and has_master_weights(weights.directory):
-            config = CausalLM.from_pretrained(str(weights.directory)).config.to_json_string()
-            self._masters = MasterWeights(weights.directory, config)
+            self._masters = MasterWeights(weights.directory, model.unit_layouts())
 
     def read(self, name: str) -> Any:
         """ValueError where a checkpoint's model is not its float32 weights, rounded."""
@@ -193,23 +201,24 @@ def _rounded(tensor: Any, dtype: str, name: str) -> Any:
     return rounded
 
 
-def _write_small_files(folder: Path, source: Path, dtype: str | None, tokenizer: Path) -> list[Any]:
+def _write_small_files(folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path) -> list[Any]:
     """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
-    for name, content in _small_files(source, dtype):
+    names = []
+    for name, content in _small_files(model, dtype):
         replace_file(folder / name, content)
+        names.append(name)
     kept = KeptFiles.of(tokenizer)
     kept.write(folder)
-    names = [name for name in ("config.json", *_COPIED) if (folder / name).is_file()]
     return [digest_durably(folder, name) for name in (*names, *kept.contents)]
 
 
-def _small_files(source: Path, dtype: str | None) -> Iterator[tuple[str, str | bytes]]:
-    config = CausalLM.from_pretrained(str(source)).config
+def _small_files(model: CausalLM, dtype: str | None) -> Iterator[tuple[str, str | bytes]]:
+    config = model.config
     if dtype is not None:
         names = [name for name in ("torch_dtype", "dtype") if name in config] or ["torch_dtype"]
         config.update(dict.fromkeys(names, dtype))
     yield "config.json", json_text(dict(config))
     for name in _COPIED:
-        path = file_inside(source, name)
+        path = file_inside(model.source_directory, name)
         if path is not None:
             yield name, read_regular(path)

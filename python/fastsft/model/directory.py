@@ -204,7 +204,7 @@ def finish_file_sets(directory: str | Path) -> None:
 
 
 def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
-    """The JSON files of a model directory as they are to be now; next to adapters only the arguments."""
+    """JSON files, and code, of a model directory as they are to be now; next to adapters the arguments."""
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
@@ -213,6 +213,7 @@ def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
         "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),
+        **trainer.model.code_files(),
         **arguments,
     }
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastsft.model.remote_code import has_model_code
 from fastsft.runtime.terminal_text import one_line
-
-_DEFAULT = "facebook/opt-125m"  # of FastChat's ModelArguments
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
@@ -19,31 +18,62 @@ def is_native(config: Mapping[str, Any]) -> bool:
 
 
 def is_known_to_library(config: Mapping[str, Any]) -> bool:
-    """True for a model_type of which the installed transformers has a causal language model."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    """True for a model_type of which the installed transformers has a causal language model.
 
+    ValueError where transformers is not there.
+    """
+    try:
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    except ImportError as error:
+        raise ValueError(
+            f"model family {_named(config)} is trained by transformers' own forward and backward, and "
+            f"transformers cannot be imported ({error}): pip install transformers"
+        ) from None
     return config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError with the path and the way out for a model_type that fastsft does not train."""
+    """ValueError with the path and the way out for a model_type that the native engine does not know."""
     from fastsft import _C
 
-    family, known = config.get("model_type"), list(_C.model_families())
-    if family not in known:
-        got = "no model_type" if family is None else f'unknown model family "{one_line(str(family))[:60]}"'
+    if is_native(config):
+        return
+    path, known = directory / "config.json", ", ".join(sorted(_C.model_families()))
+    if config.get("model_type") is None:
+        raise ValueError(f"{path}: no model_type; native: {known}. Name a model directory of transformers")
+    if has_model_code(config):
         raise ValueError(
-            f"{directory / 'config.json'}: {got}; known: {', '.join(sorted(known))}. Name a model of one of "
-            "these with --model_name_or_path; others need another tool"
+            f"{path}: unknown model family {_named(config)}: its class is code of the directory (auto_map), "
+            "which is not run; read it, and give --trust_remote_code True if you trust it"
         )
-
-
-def refuse_default(name: str) -> None:
-    """ValueError for the default of --model_name_or_path, which no flag has replaced."""
-    from fastsft import _C
-
-    if name == _DEFAULT and not Path(_DEFAULT).is_dir():
+    if is_known_to_library(config):
         raise ValueError(
-            f"--model_name_or_path: expected a model of {', '.join(sorted(_C.model_families()))}; got "
-            f"{_DEFAULT}, FastChat's default, which is an OPT"
+            f"{path}: unknown model family {_named(config)} of the native engine, which has {known}; "
+            "--engine auto trains it by transformers' own forward and backward, without adapters"
         )
+    raise ValueError(
+        f"{path}: unknown model family {_named(config)}: neither native ({known}) nor a causal language "
+        f"model of transformers {_library_version()}. Name another model, or try a newer transformers"
+    )
+
+
+def check_floats(config: Mapping[str, Any], directory: Path) -> None:
+    """ValueError for a model whose configuration says that its weights are quantised."""
+    found = config.get("quantization_config")
+    if not found:
+        return
+    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    raise ValueError(
+        f"{directory / 'config.json'}: quantization_config ({one_line(str(method or found))[:60]}): its "
+        "weights are quantised, and fastsft trains float weights; name the model that it was made of"
+    )
+
+
+def _named(config: Mapping[str, Any]) -> str:
+    return f'"{one_line(str(config.get("model_type")))[:60]}"'
+
+
+def _library_version() -> str:
+    from importlib.metadata import version
+
+    return version("transformers")

@@ -1,4 +1,4 @@
-"""Replies of a trained model, natively: a look at what it learned. Serving many users is for other tools."""
+"""Replies of a trained model: a look at what it learned. Serving many users is for other tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 
 from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
+from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
+from fastsft.model.generic.library_reader import LibraryReader
 from fastsft.model.sampling import Sampling
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.runtime.messages import warn_once
@@ -77,8 +79,9 @@ class Continuation:
 
 
 class ChatModel:
-    """A model directory, or a checkpoint, of a native family that answers questions.
+    """A model directory, or a checkpoint, that answers questions: natively, or by transformers' own forward.
 
+    engine_kind: native or generic, as a run would choose.
     max_positions: tokens of prompt and reply together; by default those of config.json. template: a named
     chat template; by default the model's own, or vicuna_v1.1 for one without. dtype: "float32" or "bfloat16";
     "auto" is float32 on a CPU and bfloat16 on a GPU. tokenizer: its directory, by default the model's.
@@ -106,11 +109,15 @@ class ChatModel:
         self.tokenizer = Tokenizer.from_pretrained(str(tokenizer or directory))
         self.prompts = Prompts(self.tokenizer, template)
         width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
-        decoder = _C.TextDecoder(read_text(path), dtype=width, device=device)
-        for note in _fill(decoder, directory, change):
-            warn_once(note)
-        self.max_positions = max_positions or _positions(directory)
-        self._continuation = Continuation(decoder)
+        # Adapters are trained by the native engine alone.
+        self.engine_kind = "native" if change else open_model(str(directory)).engine_kind
+        if self.engine_kind == "native":
+            reader, known = _native_reader(directory, path, width, device, change), None
+        else:
+            reader = LibraryReader(directory, dtype=width, device=device)
+            known = reader.max_positions
+        self.max_positions = max_positions or known or _positions(directory)
+        self._continuation = Continuation(reader)
         self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
 
     def reply(self, message: str, **options: Any) -> str:
@@ -154,6 +161,15 @@ class ChatModel:
         text = self.tokenizer.decode(ids).lstrip()
         if len(text) > len(said):
             yield text[len(said) :]
+
+
+def _native_reader(
+    directory: str | Path, config: Path, dtype: str, device: str, change: Change | None
+) -> Reader:
+    decoder = _C.TextDecoder(read_text(config), dtype=dtype, device=device)
+    for note in _fill(decoder, directory, change):
+        warn_once(note)
+    return decoder
 
 
 def _fill(decoder: Any, directory: str | Path, change: Change | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +22,22 @@ def has_master_weights(directory: Path) -> bool:
 class MasterWeights:
     """Reads one tensor at a time; the unit that it is in is in memory.
 
-    config_json: of the model. ValueError for files that are not the whole state of this model.
+    layouts: of the model's units, as CausalLM's `unit_layouts`. ValueError for files that are not the whole
+    state of this model.
     """
 
-    def __init__(self, directory: Path, config_json: str) -> None:
-        from fastsft import _C
-
+    def __init__(self, directory: Path, layouts: Iterable[Any]) -> None:
         self._parts: dict[str, list[Part]] = {}
         self._places: dict[str, tuple[str, int, list[int]]] = {}
-        hashes: dict[str, str] = {}
+        hashes: dict[str, str | None] = {}
         sizes: dict[str, int] = {}
-        for unit, digest, size, places in _C.unit_layouts(config_json):
+        for unit, digest, size, places in layouts:
             hashes[unit], sizes[unit] = digest, size
             self._parts[unit] = []
             self._places.update({name: (unit, offset, shape) for name, shape, offset in places})
         for path in sorted(directory.glob(_FILES)):
             for unit, digest, begin, end in _units(path):
-                if hashes.get(unit) != digest:
+                if unit not in hashes or hashes[unit] not in (digest, None):
                     raise ValueError(f"{path}: its unit {unit} is of another model than config.json")
                 self._parts[unit].append((begin, end, path))
         for unit, size in sizes.items():

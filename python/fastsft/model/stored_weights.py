@@ -181,3 +181,25 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
         elif entry.dtype not in DTYPES:
             problems.append(f"{name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
     return problems
+
+
+class StoredForm:
+    """Weight files next to a native model. shapes: of its tensors; ties: head and embedding are one."""
+
+    def __init__(
+        self, shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights, *, ties: bool
+    ) -> None:
+        self._shapes, self._stored, self._ties = list(shapes), stored, ties
+
+    def problems(self) -> list[str]:
+        """A line for each tensor that is missing, of another shape or type, or has no place in the model."""
+        return differences(self._shapes, self._stored)
+
+    def second_copies(self) -> list[tuple[str, str]]:
+        """Names in the files of tied tensors: the one that is read, and another with the same values."""
+        there = EMBEDDING in self._stored.tensors and HEAD in self._stored.tensors
+        return [(EMBEDDING, HEAD)] if self._ties and there else []
+
+    def unneeded(self) -> list[str]:
+        """Tensors that the model computes itself."""
+        return [name for name in self._stored.tensors if name.endswith("rotary_emb.inv_freq")]

@@ -32,7 +32,7 @@ def check_directory(model: Any, *, trusts_code: bool) -> None:
     model: a CausalLM. trusts_code: --trust_remote_code.
     """
     if trusts_code:
-        refuse_remote_code(model.source_directory, model.config)
+        refuse_remote_code(model.source_directory, model.config, runs_model=model.runs_code)
     family = str(model.config.get("model_type"))
     uses_tokenizer = bool(rebound_data_names())
     prefix = _C.model_families().get(family, "")

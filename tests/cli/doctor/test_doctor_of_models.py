@@ -22,7 +22,7 @@ def _tear(folder: Path) -> None:
 
 def _other_family(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "mumba"}))
 
 
 def _other_sizes(folder: Path) -> None:
@@ -47,7 +47,7 @@ def _bad_tokenizer(folder: Path) -> None:
     ("damage", "check", "part", "unchecked"),
     [
         (_remove("config.json"), "model", "config.json", ["weights", "tokenizer", "data", "memory"]),
-        (_other_family, "model", "mamba", ["weights"]),
+        (_other_family, "model", "mumba", ["weights"]),
         (_remove("model.safetensors"), "weights", "expected model.safetensors", ["disk space"]),
         (_missing_shard, "weights", "model-00001-of-00002.safetensors", ["disk space"]),
         (_tear, "weights", "model.safetensors", ["disk space"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from typing import Any
@@ -15,8 +14,8 @@ from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
 from fastsft.doctor.verification.subject import Subject
 from fastsft.inspection.data_report import note_stop_token
-from fastsft.model.causal_lm import CausalLM
-from fastsft.model.stored_weights import DTYPES, EMBEDDING, HEAD, StoredWeights, extremes
+from fastsft.model.choice import open_model
+from fastsft.model.stored_weights import DTYPES, StoredWeights, extremes
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -24,20 +23,21 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 def check_config(subject: Subject) -> str:
     """config.json describes a model of a known family."""
-    model = CausalLM.from_pretrained(str(subject.directory))
-    subject.shapes = list(_C.parameter_shapes(json.dumps(model.config)))
+    model = open_model(str(subject.directory))
+    count = sum(math.prod(shape) for _, shape in model.parameter_shapes())
     subject.model = model
-    count = sum(math.prod(shape) for _, shape in subject.shapes)
-    return f"{model.config.get('model_type')}, {count:,} parameters"
+    kind = "" if model.engine_kind == "native" else f" ({model.engine_kind} engine)"
+    return f"{model.config.get('model_type')}{kind}, {count:,} parameters"
 
 
 def check_tensors(subject: Subject) -> str:
     """Every tensor of the configuration is there with its shape, and no other."""
     subject.weights = StoredWeights(subject.directory)
-    config = subject.need("model", "a config.json of a known family").config
-    raise_weight_problems(subject.weights, subject.shapes)
+    model = subject.need("model", "a config.json of a known family")
+    raise_weight_problems(subject.weights, model)
     _check_index(subject.weights)
-    named_type = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
+    named_type = str(model.config.get("dtype") or model.config.get("torch_dtype") or "")
+    named_type = named_type.removeprefix("torch.")
     found = {DTYPES[each.dtype] for each in subject.weights.tensors.values() if each.dtype in DTYPES}
     if named_type and named_type not in found:
         raise ProblemError(
@@ -86,27 +86,29 @@ def check_values(subject: Subject) -> str:
 
 def check_tied(subject: Subject) -> str:
     """Tied weights are one tensor, or two that are equal."""
-    config = subject.need("model", "a config.json of a known family").config
+    model = subject.need("model", "a config.json of a known family")
     weights = subject.need("weights", "weights")
-    if not config.get("tie_word_embeddings"):
+    if weights.problems:
+        raise NotCheckedError("needs weight files that can be read")
+    ties, copies = model.tied_names(), model.stored_form(weights).second_copies()
+    if not ties:
         return "config.json ties none"
-    if HEAD not in weights.tensors:
+    if not copies:
         return "the head is the embedding, stored once"
-    if EMBEDDING not in weights.tensors:
-        raise NotCheckedError(f"needs {EMBEDDING}")
-    if not weights.is_same(EMBEDDING, weights, HEAD):
-        raise ProblemError(
-            f"config.json ties {HEAD} to {EMBEDDING}, and the two are stored with other values",
-            "set tie_word_embeddings as the model was trained, or remove the one that is not of it",
-        )
+    for first, second in copies:
+        if not weights.is_same(first, weights, second):
+            raise ProblemError(
+                f"config.json ties {second} to {first}, and the two are stored with other values",
+                "set tie_word_embeddings as the model was trained, or remove the one that is not of it",
+            )
     return "head and embedding are stored twice, with the same bits"
 
 
 def check_tokenizer(subject: Subject) -> str:
     """The tokenizer loads; the embedding has a row for each token, and config.json names the same ones."""
     subject.tokenizer = tokenizer = Tokenizer.from_pretrained(str(subject.directory))
-    config = subject.need("model", "a config.json of a known family").config
-    rows = int(config.get("vocab_size", 0))
+    model = subject.need("model", "a config.json of a known family")
+    config, rows = model.config, model.vocab_size()
     if tokenizer.vocab_size > rows:
         raise ProblemError(
             f"{tokenizer.vocab_size:,} tokens, and {rows:,} rows of the embedding",

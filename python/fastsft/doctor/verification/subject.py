@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ class Subject:
 
     directory: Path
     model: Any = None
-    shapes: list[tuple[str, list[int]]] = field(default_factory=list)
     weights: StoredWeights | None = None
     tokenizer: Any = None
     adapter: Any = None

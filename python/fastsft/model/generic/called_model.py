@@ -15,6 +15,7 @@ from fastsft.model.generic.head_loss import HeadLoss, Labels
 from fastsft.model.generic.padding import PaddedBatch, check_length, most_positions
 from fastsft.model.generic.parameters import UnitParameters
 from fastsft.model.generic.placement import Unit, place
+from fastsft.model.generic.switching_rope import check_switch
 
 
 class GenericModel:
@@ -100,6 +101,7 @@ class GenericModel:
 
     def _padded(self, batch: Any) -> PaddedBatch:
         check_length(batch, self._most_positions)
+        check_switch(self.model, batch.max_seqlen)
         return PaddedBatch.of(batch)
 
     def _reduce_rest(self, units: Any) -> None:

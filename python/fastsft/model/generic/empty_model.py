@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 # Raised by classes of transformers for sizes and names that do not fit.
-_FAULTS = (
+FAULTS = (
     *(ValueError, LookupError, TypeError, AttributeError, ImportError),
     *(RuntimeError, ArithmeticError, AssertionError),
 )
@@ -22,14 +22,27 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
     dtype: of its parameters. ValueError for a configuration that transformers has no causal model for.
     """
     from transformers import AutoModelForCausalLM
+
+    plain = library_config(config)
+    return empty_of(
+        lambda: AutoModelForCausalLM.from_config(plain, dtype=dtype),  # type: ignore[no-untyped-call]
+        "transformers",
+    )
+
+
+def empty_of(make: Callable[[], Any], maker: str) -> Any:
+    """The result of `make`, with parameters on the meta device, in training mode.
+
+    maker: who it is in messages. ValueError where it fails.
+    """
     from transformers.modeling_utils import no_init_weights
 
     try:
         with no_init_weights(), _parameters_on_meta():
-            model = AutoModelForCausalLM.from_config(library_config(config), dtype=dtype)  # type: ignore[no-untyped-call]
-    except _FAULTS as error:
+            model = make()
+    except FAULTS as error:
         raise ValueError(
-            f"config.json: transformers makes no causal language model of it: {_first_line(error)}"
+            f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
     model.tie_weights()  # which the library leaves out where nothing is initialised
     check_model(model)
@@ -44,11 +57,12 @@ def library_config(config: Mapping[str, Any]) -> Any:
     plain["use_cache"] = False
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
-    except _FAULTS as error:
-        raise ValueError(f"config.json: transformers does not take it: {_first_line(error)}") from error
+    except FAULTS as error:
+        raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Of what an error says; its type where it says nothing."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[
         :200
     ]

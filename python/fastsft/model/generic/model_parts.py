@@ -11,9 +11,14 @@ import torch
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.model.causal_lm import CausalLM, ModelConfig
-from fastsft.model.family import is_native
+from fastsft.model.generic import stored_form
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
+from fastsft.model.generic.padding import most_positions
+from fastsft.model.generic.stored_form import StoredForm, UnitLayout
+from fastsft.model.generic.switching_rope import check_switch
+from fastsft.model.generic.weights import aliases
+from fastsft.model.stored_weights import StoredWeights
 from fastsft.planning.memory_plan import Setting
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
@@ -23,6 +28,7 @@ class GenericParts(CausalLM):
     """Comes before CausalLM or a class derived from it. `_empty` makes the model without its weights."""
 
     engine_kind = "generic"
+    why_generic = "--engine generic"
 
     def _empty(self, dtype: torch.dtype) -> Any:
         raise NotImplementedError
@@ -36,9 +42,31 @@ class GenericParts(CausalLM):
     def engine_words(self) -> str:
         """The line of the start page."""
         kind = type(self._plain.model).__name__
-        family = str(self.config.get("model_type"))
-        why = "--engine generic" if is_native(self.config) else f"{family} has no native engine"
-        return f"generic, {kind} of transformers, rows right-padded by length ({why})"
+        return f"generic, {kind} of transformers, rows right-padded by length ({self.why_generic})"
+
+    def parameter_shapes(self) -> list[tuple[str, list[int]]]:
+        """As CausalLM's. ValueError for a configuration that transformers does not take."""
+        return stored_form.parameter_shapes(self._plain)
+
+    def unit_layouts(self) -> list[UnitLayout]:
+        """As CausalLM's; digests are not known."""
+        return stored_form.unit_layouts(self._plain)
+
+    def vocab_size(self) -> int:
+        """Rows of the embedding, as the configuration of transformers says."""
+        return int(self._plain.model.config.get_text_config().vocab_size)
+
+    def tied_names(self) -> list[str]:
+        """As CausalLM's."""
+        return list(aliases(self._plain.model, self._plain.units))
+
+    def positions_in_table(self) -> bool:
+        """As CausalLM's."""
+        return most_positions(self._plain.model) is not None
+
+    def stored_form(self, stored: StoredWeights) -> StoredForm:
+        """As CausalLM's, by the names of transformers' model."""
+        return StoredForm(self._plain, stored)
 
     def check_as_given(self, caller: str, training: bool) -> None:
         """Nothing: what a script changes in torch and transformers is what computes here."""
@@ -53,6 +81,10 @@ class GenericParts(CausalLM):
         """As CausalLM's, with the layout and activations of this model."""
         return super().memory_setting(args).with_called(self._sizes(2 if args.bf16 else 4))
 
+    def activation_sizes(self, compute_dtype: str) -> ActivationSizes:
+        """As CausalLM's."""
+        return self._sizes(2 if compute_dtype == "bfloat16" else 4)
+
     def _sizes(self, itemsize: int) -> ActivationSizes:
         plain = self._plain
         config = plain.model.config.get_text_config()
@@ -66,6 +98,7 @@ class GenericParts(CausalLM):
             recompute=options["recompute"] not in KEEPS_ALL,
             rank=launch().rank,
         )
+        check_switch(generic.model, options["max_positions"])
         return _C.Engine(json.dumps(self.engine_config()), **options, model=generic.called())
 
     def _check_layer_class(self, named: str | None) -> None:

@@ -54,8 +54,8 @@ def check_length(batch: Any, most: int | None) -> None:
     """ValueError for a row with more tokens than `most`."""
     if most is not None and batch.max_seqlen > most:
         raise ValueError(
-            f"a row has {batch.max_seqlen} tokens, but the model has {most} positions, in a table that is not "
-            f"stretched; use --model_max_length {most}"
+            f"a row has {batch.max_seqlen} tokens, but the model has {most} positions, in a table that is "
+            f"not stretched; use --model_max_length {most}"
         )
 
 

@@ -55,14 +55,15 @@ def tensor_names(model: Any, units: list[Unit], stored: Mapping[str, Any]) -> di
     for unit in units:
         for one in unit.parameters:
             for name in (one.name, *others.get(one.name, ())):
-                match = next((each for each in _spellings(name, prefix) if each in stored), None)
+                match = next((each for each in spellings(name, prefix) if each in stored), None)
                 if match is not None:
                     found[one.name] = match
                     break
     return found
 
 
-def _spellings(name: str, prefix: str) -> list[str]:
+def spellings(name: str, prefix: str) -> list[str]:
+    """Under which names files may have it."""
     return [name, name.removeprefix(prefix), prefix + name]
 
 
@@ -88,19 +89,20 @@ def _unused(model: Any, left: set[str], tied: set[str]) -> list[str]:
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     unknown = []
     for name in sorted(left):
-        if any(each in tied for each in _spellings(name, prefix)) or any(
+        if any(each in tied for each in spellings(name, prefix)) or any(
             each.search(name) for each in patterns
         ):
             continue
-        if _is_buffer(model, name, prefix):
+        if is_table(model, name, prefix):
             warn_once(f"{name} of the files is a table that the model computes itself: not read")
             continue
         unknown.append(name)
     return unknown
 
 
-def _is_buffer(model: Any, name: str, prefix: str) -> bool:
+def is_table(model: Any, name: str, prefix: str) -> bool:
+    """True for a buffer of the model, which some releases of transformers saved."""
     buffers = {each for each, _ in model.named_buffers()}
-    return any(each in buffers for each in _spellings(name, prefix)) or name.endswith(
+    return any(each in buffers for each in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
     )

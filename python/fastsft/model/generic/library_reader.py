@@ -1,0 +1,56 @@
+"""Logits of a model of transformers, token by token, with its own cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fastsft.model.generic.empty_model import FAULTS, first_line
+
+
+class LibraryReader:
+    """A Reader of generation.py: the model of a directory, by transformers' own forward.
+
+    dtype: "float32" or "bfloat16". ValueError for a directory that transformers does not open. Its code is
+    not run.
+    """
+
+    def __init__(self, directory: str | Path, *, dtype: str, device: str) -> None:
+        from transformers import AutoModelForCausalLM
+
+        try:
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                str(directory), dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
+            )
+        except (OSError, *FAULTS) as error:
+            raise ValueError(f"{directory}: transformers does not open it: {first_line(error)}") from error
+        self._model: Any = model.eval().to(device)
+        self._ids: list[int] = []
+        self._cache: Any = None
+        self._num_cached = 0
+
+    @property
+    def max_positions(self) -> int | None:
+        """As the configuration says, by any of its names."""
+        found = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        return found if isinstance(found, int) and found > 0 else None
+
+    def read(self, ids: Any) -> torch.Tensor:
+        """As Reader's. What is not in the cache is computed again."""
+        self._ids += [int(token) for token in ids]
+        device = self._model.device
+        new = torch.tensor([self._ids[self._num_cached :]], device=device)
+        mask = torch.ones(1, len(self._ids), dtype=torch.long, device=device)
+        with torch.inference_mode():
+            out = self._model(input_ids=new, attention_mask=mask, past_key_values=self._cache, use_cache=True)
+        self._cache = getattr(out, "past_key_values", None)
+        self._num_cached = 0 if self._cache is None else len(self._ids)
+        logits: torch.Tensor = out.logits[0, -1].float()
+        return logits
+
+    def truncate(self, length: int) -> None:
+        """As Reader's. Not every cache can be cut: what is left is read again."""
+        if length != len(self._ids):
+            self._ids, self._cache, self._num_cached = self._ids[:length], None, 0

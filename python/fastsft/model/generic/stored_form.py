@@ -1,0 +1,77 @@
+"""The weight files of a directory next to what a generic model expects of them."""
+
+from __future__ import annotations
+
+import re
+
+from fastsft.model.generic.called_model import GenericModel
+from fastsft.model.generic.weights import aliases, is_table, spellings, tensor_names
+from fastsft.model.stored_weights import DTYPES, StoredWeights
+
+UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
+
+
+class StoredForm:
+    """plain: of the model, without weights."""
+
+    def __init__(self, plain: GenericModel, stored: StoredWeights) -> None:
+        self._model, self._stored = plain.model, stored
+        self._prefix = f"{getattr(plain.model, 'base_model_prefix', '')}."
+        self._ignored = [
+            re.compile(each)
+            for each in getattr(plain.model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        ]
+        self._aliases = aliases(plain.model, plain.units)
+        self._shapes = dict(parameter_shapes(plain))
+        self.names = tensor_names(plain.model, plain.units, stored.tensors)
+
+    def problems(self) -> list[str]:
+        """A line for each tensor that is missing, of another shape or type, or has no place in the model."""
+        found = [f"missing: {name}" for name in self._shapes if name not in self.names]
+        for name, of_file in self.names.items():
+            entry = self._stored.tensors[of_file]
+            if list(entry.shape) != self._shapes[name]:
+                found.append(f"{of_file}: expected shape {self._shapes[name]}, got {list(entry.shape)}")
+            elif entry.dtype not in DTYPES:
+                found.append(f"{of_file}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
+        known = {*self.unneeded(), *(copy for _, copy in self.second_copies())}
+        return found + [
+            f"config.json has no place for {each}" for each in self._others() if each not in known
+        ]
+
+    def second_copies(self) -> list[tuple[str, str]]:
+        """Names in the files of tied tensors: the one that is read, and another with the same values."""
+        others = self._others()
+        return [
+            (self.names[name], spelling)
+            for alias, name in self._aliases.items()
+            for spelling in spellings(alias, self._prefix)
+            if spelling in others and name in self.names
+        ]
+
+    def unneeded(self) -> list[str]:
+        """Tensors that the model computes itself, or that transformers leaves out."""
+        return [
+            name
+            for name in self._others()
+            if is_table(self._model, name, self._prefix) or any(each.search(name) for each in self._ignored)
+        ]
+
+    def _others(self) -> list[str]:
+        used = set(self.names.values())
+        return [name for name in self._stored.tensors if name not in used]
+
+
+def parameter_shapes(plain: GenericModel) -> list[tuple[str, list[int]]]:
+    """(name, shape) in the order of the units."""
+    return [(one.name, list(one.shape)) for unit in plain.units for one in unit.parameters]
+
+
+def unit_layouts(plain: GenericModel) -> list[UnitLayout]:
+    """Of each unit its name, no digest, its elements, and the tensors in it with shape and first element."""
+    layouts: list[UnitLayout] = []
+    for unit, places in zip(plain.units, plain.layout.places, strict=True):
+        sizes = {one.name: one.numel for one in unit.parameters}
+        size = max((offset + sizes[name] for name, _, offset in places), default=0)
+        layouts.append((unit.name, None, size, [(name, list(shape), at) for name, shape, at in places]))
+    return layouts

@@ -1,0 +1,184 @@
+"""--engine auto: native where it computes every setting, else transformers' own forward, with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from fastsft.arguments import LoraArguments
+from fastsft.cli import main as cli
+from fastsft.lora.opening import open_model as open_with_adapters
+from fastsft.model import source
+from fastsft.model.causal_lm import stretch_positions
+from fastsft.model.choice import as_model, open_model
+from fastsft.model.generation import ChatModel
+from fastsft.model.generic.switching_rope import check_switch, switch_length
+
+SIZES = {
+    "vocab_size": 32000, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+
+
+def config_in(folder: Path, model_type: str = "llama", **changes: Any) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **SIZES, **changes}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"rope_scaling": YARN}, "rope_scaling of type yarn, which the native engine lacks"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling of type dynamic"),
+        ({"hidden_act": "gelu"}, "hidden_act gelu, the native engine has silu"),
+        ({"attention_dropout": 0.1}, "attention_dropout 0.1, the native engine has no dropout"),
+        ({"model_type": "mistral", "layer_types": ["full_attention"]}, "layer_types"),
+        ({"model_type": "olmo2"}, "olmo2 has no native engine"),
+    ],
+)
+def test_settings_that_native_lacks(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    model: Any = open_model(config_in(tmp_path / "model", **changes))
+    assert model.engine_kind == "generic" and reason in model.engine_words
+    assert open_model(config_in(tmp_path / "plain")).engine_kind == "native"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rope_scaling": {"rope_type": "banana", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "linear", "factor": -1.0}},
+        {"rope_scaling": YARN, "num_attention_heads": 0},
+        {"hidden_act": "banana"},
+    ],
+)
+def test_what_is_wrong_anywhere_stays_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = open_model(config_in(tmp_path / "model", **changes))
+    assert model.engine_kind == "native"
+    with pytest.raises(ValueError, match=r"config\.json"):
+        model.parameter_shapes()
+
+
+def test_native_alone_refuses(tmp_path: Path) -> None:
+    yarn = config_in(tmp_path / "yarn", rope_scaling=YARN)
+    with pytest.raises(ValueError, match='"yarn"; supported'):
+        open_model(yarn, engine="native").parameter_shapes()
+    opt = config_in(tmp_path / "opt", "opt")
+    with pytest.raises(ValueError, match="--engine auto trains it by transformers"):
+        open_model(opt, engine="native")
+    with pytest.raises(ValueError, match="without adapters"):
+        open_with_adapters(opt, LoraArguments(lora=True), None, 0)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("t5", {}, "neither native .* nor a causal language model of transformers"),
+        ("llama", {"quantization_config": {"quant_method": "gptq"}}, r"\(gptq\): its weights are quantised"),
+        ("opt", {"auto_map": {}, "quantization_config": {"quant_method": "awq"}}, r"\(awq\)"),
+    ],
+)
+def test_models_that_no_engine_trains(
+    model_type: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        open_model(config_in(tmp_path / "model", model_type, **changes))
+
+
+def test_a_given_model(tmp_path: Path) -> None:
+    config = AutoConfig.for_model("llama", **SIZES, rope_scaling=YARN)
+    model = as_model(AutoModelForCausalLM.from_config(config))
+    assert model.engine_kind == "generic" and "yarn" in model.engine_words
+
+
+def test_the_default_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import errors
+
+    def unreachable(*_: Any, **__: Any) -> str:
+        raise errors.LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    with pytest.raises(ValueError, match=r"facebook/opt-125m: .*cannot be reached.*FastChat's default"):
+        open_model(source.DEFAULT)
+
+
+def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """config.json first; pickled weights where there are no safetensors."""
+    config_in(tmp_path, "opt", ffn_dim=24, word_embed_proj_dim=16)
+    asked: list[list[str]] = []
+
+    def snapshot(name: str, *, allow_patterns: list[str], **_: Any) -> str:
+        asked.append(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert open_model("someone/opt").engine_kind == "generic"
+    assert asked[0] == ["config.json"] and "*.safetensors" in asked[1] and asked[2] == ["*.bin"]
+    config_in(tmp_path, "t5")
+    asked.clear()
+    with pytest.raises(ValueError, match="t5"):
+        open_model("someone/t5")
+    assert asked == [["config.json"]]
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With tied weights, and the tokenizer of Llama."""
+    from recorded_models import write_recorded
+
+    return write_recorded("gpt2", tmp_path_factory.mktemp("gpt2") / "model")
+
+
+def test_commands(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = AutoModelForCausalLM.from_pretrained(gpt2).state_dict()
+    assert cli.main(["plan", "--model", str(gpt2), "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    count = sum(value.numel() for name, value in expected.items() if name != "lm_head.weight")
+    assert 4 * count <= parts["parameters"] < 4 * count + 8192  # units are padded
+    assert cli.main(["verify", str(gpt2)]) == 0
+    assert f"gpt2 (generic engine), {count:,} parameters" in capsys.readouterr().out
+    assert cli.main(["convert", str(gpt2), str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
+    made = AutoModelForCausalLM.from_pretrained(tmp_path / "half", dtype=torch.bfloat16).state_dict()
+    assert all(torch.equal(value, expected[name].bfloat16()) for name, value in made.items())
+
+
+def test_a_reply_is_that_of_transformers(gpt2: Path) -> None:
+    chat = ChatModel(gpt2)
+    messages = [{"role": "user", "content": "Who are you?"}]
+    chat.reply("Another question, whose cache is given up.", max_new_tokens=2)
+    said = "".join(chat.stream(messages, max_new_tokens=12))
+    ids = chat.prompts.ids(messages)
+    model = AutoModelForCausalLM.from_pretrained(gpt2)
+    theirs = model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :].tolist()
+    assert chat.engine_kind == "generic" and chat.max_positions == 512
+    assert said == chat.tokenizer.decode([token for token in theirs if token != 2]).lstrip()
+
+
+def test_positions_of_a_table_are_not_called_stretched(tmp_path: Path) -> None:
+    opt = open_model(config_in(tmp_path / "opt", "opt", ffn_dim=24, word_embed_proj_dim=16))
+    assert "cannot be stretched" in str(stretch_positions(opt.config, 100, in_table=opt.positions_in_table()))
+    assert "rope_scaling" not in opt.config
+    assert not open_model(config_in(tmp_path / "gemma", "gemma", head_dim=8)).positions_in_table()
+
+
+def test_frequencies_that_depend_on_the_width_of_a_batch() -> None:
+    """With shorter and longer rows in one batch transformers computes the shorter ones otherwise."""
+    settings = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "factor": 2.0}
+    settings["original_max_position_embeddings"] = 16
+    config = AutoConfig.for_model("llama", **SIZES, rope_scaling=settings)
+    config.original_max_position_embeddings = 16
+    model = AutoModelForCausalLM.from_config(config).eval()
+    ids = torch.arange(5, 37)[None]
+    wide, narrow = model(input_ids=ids).logits[:, :16], model(input_ids=ids[:, :16]).logits
+    assert not torch.allclose(wide, narrow, atol=1e-4)
+    check_switch(model, 16)
+    with pytest.raises(ValueError, match="use --model_max_length 16"):
+        check_switch(model, 17)
+    assert switch_length(AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES))) is None
