@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from engines import new_engine, train_step
@@ -172,6 +173,40 @@ def test_rows_longer_than_a_table_of_positions_are_refused(family: str) -> None:
 def test_configurations_that_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         empty_model(config, torch.float32)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_theta": 500.0, "rope_type": "default"},
+        {"rope_theta": 500.0, "rope_type": "linear", "factor": 4.0},
+    ],
+)
+def test_rope_in_the_words_of_transformers_5(rope: dict[str, Any]) -> None:
+    """The library installed here may be older than the one that wrote the file."""
+    older = {"rope_theta": 500.0, "rope_scaling": {k: v for k, v in rope.items() if k != "rope_theta"}}
+    if rope["rope_type"] == "default":
+        del older["rope_scaling"]
+    written, same = (
+        {"model_type": "phi", **DECODER, **words} for words in ({"rope_parameters": rope}, older)
+    )
+    frequencies = [
+        {
+            name: value
+            for name, value in empty_model(config, torch.float32).named_buffers()
+            if "inv_freq" in name
+        }
+        for config in (written, same)
+    ]
+    assert frequencies[0].keys() == frequencies[1].keys() and frequencies[0]
+    assert all(torch.equal(value, frequencies[1][name]) for name, value in frequencies[0].items())
+
+
+def test_rope_by_type_of_layer_needs_transformers_5() -> None:
+    rope = {"full_attention": {"rope_theta": 1e6, "rope_type": "default"}}
+    if int(transformers.__version__.split(".")[0]) < 5:
+        with pytest.raises(ValueError, match="install transformers 5"):
+            empty_model({"model_type": "gemma3_text", **DECODER, "rope_parameters": rope}, torch.float32)
 
 
 @pytest.mark.parametrize("setting", [{"output_router_logits": True}, {"layerdrop": 0.1}])

@@ -72,6 +72,27 @@ def test_what_a_script_changed_in_it_counts(tmp_path: Path) -> None:
     assert losses == pytest.approx(by_hand(other), abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("learned", "message"),
+    [
+        (False, "pad rows on the right: masked tokens at the start of a row"),
+        (True, "a row begins with masked tokens"),
+    ],
+)
+def test_masked_tokens_at_the_start_are_refused(learned: bool, message: str, tmp_path: Path) -> None:
+    """Of a model with a table of positions the first token would be at another place."""
+    rows = items()
+    for item in rows:
+        item["attention_mask"] = torch.ones_like(item["input_ids"])
+        item["attention_mask"][:2] = 0
+        item["labels"] = item["input_ids"].clone()
+        if not learned:
+            item["labels"][:3] = -100
+    trainer = Trainer(model=library_model("gpt2", **GPT2), args=arguments(tmp_path), train_dataset=rows)
+    with pytest.raises(ValueError, match=message):
+        trainer.train()
+
+
 def test_frozen_parameters_are_refused(tmp_path: Path) -> None:
     model = library_model("gpt2", **GPT2)
     model.transformer.wpe.weight.requires_grad_(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from fastsft.doctor.model_files import directory_here
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.verification import contents
 from fastsft.doctor.verification.files import named
@@ -11,7 +12,6 @@ from fastsft.doctor.verification.subject import Subject
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.targets import resolve
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.source import config_directory
 from fastsft.model.stored_weights import extremes
 from fastsft.planning.device_memory import size_text
 
@@ -26,7 +26,7 @@ def check_config(subject: Subject) -> str:
             f"{words}; base_model_name_or_path names no model, which peft and fastsft chat look for",
             "write the base model's directory or hub name there",
         )
-    subject.model = CausalLM.from_pretrained(str(config_directory(settings.base_model)))
+    subject.model = CausalLM.from_pretrained(str(directory_here(settings.base_model, None)))
     return f"{words}, of {settings.base_model}"
 
 

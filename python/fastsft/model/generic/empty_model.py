@@ -51,14 +51,31 @@ def empty_of(make: Callable[[], Any], maker: str) -> Any:
 
 def library_config(config: Mapping[str, Any]) -> Any:
     """transformers' configuration of a config.json. ValueError when it knows none."""
+    import transformers
     from transformers import AutoConfig
 
     plain = {key: value for key, value in config.items() if key not in ("model_type", "transformers_version")}
     plain["use_cache"] = False
+    if int(transformers.__version__.split(".")[0]) < 5:
+        plain |= _older_rope(plain.pop("rope_parameters", None) or {})
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
     except FAULTS as error:
         raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
+
+
+def _older_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """rope_parameters of transformers 5 in the words of 4, which reads past them."""
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        raise ValueError(
+            "config.json: rope_parameters has settings by type of layer, which transformers 4 does not read; "
+            "install transformers 5, or save the model with transformers 4"
+        )
+    own = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    scaling = {key: value for key, value in rope.items() if key not in own}
+    if scaling.get("rope_type", "default") != "default":
+        own["rope_scaling"] = scaling
+    return own
 
 
 def first_line(error: BaseException) -> str:

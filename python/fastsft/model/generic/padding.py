@@ -26,6 +26,7 @@ class PaddedBatch:
         row = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)
         within = torch.arange(len(ids), device=ids.device) - ends[:-1][row]
         _check_positions(batch, within)
+        _check_first(batch, ends[:-1][lengths > 0])
         places = row * width + within
         padded = ids.new_zeros(rows * width)
         mask = ids.new_zeros(rows * width)
@@ -63,5 +64,15 @@ def _check_positions(batch: Any, within: torch.Tensor) -> None:
     if not torch.equal(batch.positions.to(torch.int64), within):
         raise ValueError(
             "position_ids: expected those of each row to be 0, 1, 2, ... with the generic engine, which "
-            "leaves positions to the model; leave the column out"
+            "leaves positions to the model; leave the column out, and pad rows on the right: masked tokens "
+            "at the start of a row count as positions"
+        )
+
+
+def _check_first(batch: Any, firsts: torch.Tensor) -> None:
+    """A token that sees nothing attends to padding in some models, so that its loss depends on the batch."""
+    if batch.is_key.numel() and not bool(batch.is_key[firsts].all()):
+        raise ValueError(
+            "attention_mask: a row begins with masked tokens whose next labels are learned; with the generic "
+            "engine set those labels to -100, or leave the tokens out"
         )
