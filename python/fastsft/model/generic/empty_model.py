@@ -35,10 +35,8 @@ def empty_of(make: Callable[[], Any], maker: str) -> Any:
 
     maker: who it is in messages. ValueError where it fails.
     """
-    from transformers.modeling_utils import no_init_weights
-
     try:
-        with no_init_weights(), _parameters_on_meta():
+        with _without_initialisation(), _parameters_on_meta():
             model = make()
     except FAULTS as error:
         raise ValueError(
@@ -76,6 +74,15 @@ def _older_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     if scaling.get("rope_type", "default") != "default":
         own["rope_scaling"] = scaling
     return own
+
+
+def _without_initialisation() -> Any:
+    """transformers' context in which a model's weights get no values."""
+    try:
+        from transformers.initialization import no_init_weights  # type: ignore[import-not-found]  # 5
+    except ImportError:
+        from transformers.modeling_utils import no_init_weights  # 4
+    return no_init_weights()
 
 
 def first_line(error: BaseException) -> str:
