@@ -74,11 +74,23 @@ class Block {
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops) const {
     if (context_.replay_gate_up) replay(a);
-    if (!context_.keep_products && is_read(refs_.down, refs_.down_adapters)) {
-      swiglu(a.gate_up, a.activated);
-    }
-    accumulate(gradient, refs_.down, grad, a.activated);
     accumulate(gradient, refs_.down_bias, grad);
+    if (remakes(refs_.down, refs_.down_adapters)) {
+      down_backward_remaking(a, grad, gradient);
+    } else {
+      down_backward(a, grad, gradient);
+    }
+    accumulate(gradient, refs_.gate_up_bias, a.gate_up);
+    norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters, context_.replay_gate_up},
+                  refs_.post_norm, refs_.gate_up, refs_.gate_up_adapters, a.gate_up, grad, gradient,
+                  stops);
+  }
+
+  // Leaves the gradient of gate_up in its place, as the next one does.
+  void down_backward(const BlockActivations& a, const at::Tensor& grad,
+                     UnitGradient* gradient) const {
+    if (!context_.keep_products && !refs_.down_adapters.empty()) swiglu(a.gate_up, a.activated);
+    accumulate(gradient, refs_.down, grad, a.activated);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
     const at::Tensor& grad_activated = a.activated;  // its values are used up
@@ -86,10 +98,13 @@ class Block {
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
                            grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up);
-    accumulate(gradient, refs_.gate_up_bias, a.gate_up);
-    norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters, context_.replay_gate_up},
-                  refs_.post_norm, refs_.gate_up, refs_.gate_up_adapters, a.gate_up, grad, gradient,
-                  stops);
+  }
+
+  void down_backward_remaking(const BlockActivations& a, const at::Tensor& grad,
+                              UnitGradient* gradient) const {
+    gemm(grad, weight(refs_.down), a.activated, false, false, 0.0);
+    swiglu_backward(a.activated, a.gate_up, a.gate_up, /*remake=*/true);
+    accumulate(gradient, refs_.down, grad, a.activated);
   }
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
@@ -119,9 +134,10 @@ class Block {
  private:
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
-  // Whether backward reads the input of the matrix.
-  static bool is_read(const ParamRef& matrix, const AdapterRefs& adapters) {
-    return matrix.trained || !adapters.empty();
+  // Whether the op before the matrix makes the matrix' input again in its own backward pass.
+  // Adapters read it before.
+  bool remakes(const ParamRef& matrix, const AdapterRefs& adapters) const {
+    return !context_.keep_products && matrix.trained && adapters.empty();
   }
   AttentionHeads heads() const {
     return {config_.num_heads, config_.num_key_value_heads, scale(), refs_.window};
@@ -234,17 +250,22 @@ class Block {
                      const AdapterRefs& adapters, const at::Tensor& grad_y, const at::Tensor& grad,
                      UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
-    if (!context_.keep_products && !a.is_made && is_read(matrix, adapters))
-      rms_norm(a.x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, a.normed,
-               a.rstd);
-    accumulate(gradient, matrix, grad_y, a.normed);
+    const bool passes = !stops || norm.trained;
+    const bool remakes_normed = passes && !a.is_made && remakes(matrix, adapters);
+    if (!remakes_normed) {
+      if (!context_.keep_products && !a.is_made && (matrix.trained || !adapters.empty()))
+        rms_norm(a.x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, a.normed,
+                 a.rstd);
+      accumulate(gradient, matrix, grad_y, a.normed);
+    }
     const at::Tensor grad_adapters =
         adapt_backward(adapters, a.normed, a.adapters, grad_y, gradient);
-    if (stops && !norm.trained) return;
+    if (!passes) return;
     gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
     adapter_input_backward(adapters, weights_, context_.dropout, grad_adapters, grad_normed);
     rms_norm_backward(grad_normed, a.x, weight(norm), a.rstd, grad, gradient_of(norm, gradient),
-                      beta(norm, gradient));
+                      beta(norm, gradient), remakes_normed);
+    if (remakes_normed) accumulate(gradient, matrix, grad_y, grad_normed);
   }
 
   const BlockContext& context_;

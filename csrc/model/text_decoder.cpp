@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mv.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -25,10 +26,19 @@ namespace {
 constexpr int64_t kPiece = 512;           // tokens of a prompt that are read together
 constexpr int64_t kFirstCapacity = 1024;  // tokens; doubles when it is full
 
+// out = x @ weight.T. A single row reads each weight once: there the product of matrix and vector
+// of ATen's library is a fifth faster than oneDNN's of matrices.
+void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {
+  const bool is_row = x.size(0) == 1 && x.is_cpu() && x.scalar_type() == at::kFloat;
+  if (!is_row) return gemm(x, weight, out, false, true, 0.0);
+  at::Tensor row = out.view({-1});
+  at::mv_out(row, weight, x.view({-1}));
+}
+
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                    const std::optional<ParamRef>& bias, const at::Tensor& flat) {
   const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
-  gemm(x, weight, out, false, true, 0.0);
+  multiply(x, weight, out);
   if (bias) add_bias(out, bias->view(flat));
   return out;
 }
@@ -82,7 +92,7 @@ at::Tensor TextDecoder::read(std::span<const int64_t> ids) {
   const at::Tensor& weights = states_[*layout_.head().trained].master;
   const at::Tensor normed = norm(last, head_.norm.view(weights));
   const at::Tensor logits = at::empty({1, config_.vocab_size}, last.options().dtype(at::kFloat));
-  gemm(normed, head_.head.view(weights), logits, false, true, 0.0);
+  multiply(normed, head_.head.view(weights), logits);
   return logits.view({-1});
 }
 

@@ -16,7 +16,7 @@ class FullShard : public Strategy {
   void prefetch(size_t unit) override;
   at::Tensor gather(size_t unit) override;
   void release(size_t unit) override { buffers_.give_back(unit); }
-  void after_update() override {}
+  void after_update(size_t) override {}
   bool replicated() const override { return false; }
   int64_t parameter_bytes() const override;
   int64_t buffer_bytes() const override { return buffers_.nbytes(); }

@@ -22,7 +22,7 @@ class NoShard : public Strategy {
   void prefetch(size_t) override {}
   at::Tensor gather(size_t unit) override { return ranges_[unit]; }
   void release(size_t) override {}
-  void after_update() override {}
+  void after_update(size_t) override {}
   bool replicated() const override { return true; }
   int64_t buffer_bytes() const override { return 0; }
 

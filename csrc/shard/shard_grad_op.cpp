@@ -7,7 +7,7 @@
 namespace fastsft {
 
 ShardGradOp::ShardGradOp(const StrategyContext& context, const Sharding& ranks)
-    : Strategy(context, ranks) {
+    : Strategy(context, ranks), pending_(context.units.size()) {
   const int count = shards().world_size();
   for (const auto& unit : context_.units) {
     const int64_t size = unit.shard_numel(count), begin = size * shards().rank();
@@ -17,10 +17,21 @@ ShardGradOp::ShardGradOp(const StrategyContext& context, const Sharding& ranks)
   reduce_gradients(Reduction::kRange);
 }
 
-void ShardGradOp::after_update() {
-  for (size_t unit = 0; unit < num_units(); ++unit) {
-    shards().all_gather(whole_[unit], ranges_[unit], context_.units[unit].name())->wait();
-  }
+// gloo clones what it gathers: one unit at a time, as the plan has it.
+void ShardGradOp::after_update(size_t unit) {
+  if (device().is_cpu() && unit > 0) gather(unit - 1);
+  pending_[unit] = shards().all_gather(whole_[unit], ranges_[unit], context_.units[unit].name());
+  if (!context_.prefetch) gather(unit);
+}
+
+at::Tensor ShardGradOp::gather(size_t unit) {
+  if (pending_[unit]) pending_[unit]->wait();
+  pending_[unit].reset();
+  return whole_[unit];
+}
+
+void ShardGradOp::await_gathers() {
+  for (size_t unit = 0; unit < num_units(); ++unit) gather(unit);
 }
 
 int64_t ShardGradOp::parameter_bytes() const {

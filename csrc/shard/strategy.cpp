@@ -55,6 +55,7 @@ UnitState Strategy::begin_update(size_t unit) {
 
 void Strategy::end_update(size_t unit) {
   if (staged_) staged_->end(unit);
+  after_update(unit);
 }
 
 void Strategy::finish_update() {
@@ -67,12 +68,11 @@ std::optional<at::Tensor> Strategy::compute_range(size_t unit) const {
 }
 
 void Strategy::publish() {
-  if (narrow() && !context_.options.split_master()) {
-    for (size_t unit = 0; unit < num_units(); ++unit) {
-      round_master(states_[unit].master, ranges_[unit]);
-    }
+  const bool rounds = narrow() && !context_.options.split_master();
+  for (size_t unit = 0; unit < num_units(); ++unit) {
+    if (rounds) round_master(states_[unit].master, ranges_[unit]);
+    after_update(unit);
   }
-  after_update();
 }
 
 int64_t Strategy::optimizer_bytes() const {

@@ -64,8 +64,10 @@ class Strategy {
   // The whole padded flat parameters in the compute dtype, valid until `release`.
   virtual at::Tensor gather(size_t unit) = 0;
   virtual void release(size_t unit) = 0;
-  // AdamW has written masters and compute ranges.
-  virtual void after_update() = 0;
+  // Master and compute range of `unit` have been written. Collective.
+  virtual void after_update(size_t unit) = 0;
+  // What `after_update` began is done: the states may be written from outside.
+  virtual void await_gathers() {}
   // Every rank holds everything: the optimizer ranges are whole, norms need no sum over ranks.
   virtual bool replicated() const = 0;
   virtual int64_t parameter_bytes() const = 0;  // without the masters of bfloat16

@@ -176,7 +176,6 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   agree_on_totals(options.loss_limit, totals);
   clip_control(control_, options.max_grad_norm);
   adamw_update(*strategy_, options.adamw, control_);
-  strategy_->after_update();
   strategy_->gradients().clear();
 }
 
@@ -276,6 +275,7 @@ void Engine::await_device(const char* what) {
 }
 
 void Engine::await_states() {
+  strategy_->await_gathers();
   if (strategy_->offloaded_bytes() > 0) await_device("states");
 }
 

@@ -136,7 +136,8 @@ class Engine {
   // All ranks.
   Communicator& communicator() { return groups_.all(); }
   Strategy& strategy() { return *strategy_; }
-  // Waits until the host may read what the steps begun wrote into states on the host.
+  // Waits until the host may read and write what the steps begun left: states on the host, and
+  // parameters that are being gathered.
   void await_states();
   // Good steps so far.
   int64_t step_count() const;

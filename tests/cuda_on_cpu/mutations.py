@@ -28,7 +28,6 @@ OPS = {
 
 
 PAGE = build.ROOT / "docs" / "gpu.md"
-NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def norms() -> Iterator[Call]:
         weight, rstd = torch.randn(2, dim).to(dtype), torch.rand(37, 3) + 0.5
         yield Call("qk_norm", (x, weight, 2, 1, 1e-6, torch.zeros_like(x), rstd))
         yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, torch.randn(2, dim), 1.0))
+        yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, None, 1.0))
 
 
 def rms_norm(dtype: torch.dtype, tokens: int, hidden: int) -> Iterator[Call]:
@@ -57,7 +58,9 @@ def rms_norm(dtype: torch.dtype, tokens: int, hidden: int) -> Iterator[Call]:
     weight, rstd = torch.randn(hidden).to(dtype), torch.rsqrt(x.float().square().mean(-1) + 1e-5)
     if tokens < 512:
         yield Call("rms_norm", (x, stream, weight, 1e-5, stream, torch.zeros_like(x), rstd))
-    yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, torch.randn(hidden), 1.0))
+    for remake in (False, True):
+        held = torch.randn(hidden)
+        yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, held, 1.0, remake))
 
 
 def rows() -> Iterator[Call]:
@@ -71,6 +74,7 @@ def rows() -> Iterator[Call]:
         gate_up, grad = torch.randn(17, 2 * width).to(dtype), torch.randn(17, width).to(dtype)
         yield Call("swiglu", (gate_up, torch.zeros_like(grad)))
         yield Call("swiglu_backward", (grad, gate_up, torch.zeros_like(gate_up)))
+        yield Call("swiglu_backward", (grad, gate_up, gate_up.clone(), True))
         yield Call("add_bias", (gate_up, gate_up[3].clone()))
         yield Call("bias_backward", (gate_up, torch.randn(2 * width), 1.0))
         keys = torch.arange(17, dtype=torch.int32) * 7919 - 100

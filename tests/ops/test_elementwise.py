@@ -49,8 +49,12 @@ def test_swiglu(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     expected.backward(grad_out.double())
     torch.ops.fastsft.swiglu(gate_up, out)
     assert_close(out, expected)
+    made, remade = torch.empty_like(gate_up), grad_out.clone()
+    torch.ops.fastsft.swiglu_backward(remade, gate_up, made, True)
+    assert torch.equal(remade, out)
     torch.ops.fastsft.swiglu_backward(grad_out, gate_up, gate_up)  # in place
     assert_close(gate_up, exact.grad)
+    assert torch.equal(made, gate_up)
 
 
 def test_swiglu_far_from_zero() -> None:

@@ -43,6 +43,9 @@ def test_swiglu(device: OpDevice, dtype: torch.dtype, tokens: int, width: int) -
     assert exact.grad is not None
     assert_close(device.agree("swiglu_backward", grad_out, gate_up, torch.zeros_like(gate_up))[2], exact.grad)
     assert_close(device.agree("swiglu_backward", grad_out, gate_up, gate_up)[1], exact.grad, name="in place")
+    remade, _, grad, _ = device.agree("swiglu_backward", grad_out, gate_up, torch.zeros_like(gate_up), True)
+    assert_close(grad, exact.grad, name="remaking")
+    assert torch.equal(remade, device.agree("swiglu", gate_up, torch.zeros_like(grad_out))[1])
 
 
 @both_dtypes

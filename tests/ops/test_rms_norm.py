@@ -78,3 +78,16 @@ def test_backward_without_the_weight_gradient(dtype: torch.dtype) -> None:
     before = stream.clone()
     torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, stream, None, 0.0)
     assert_close(stream, before.double() + expected_x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_makes_the_output_again(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    x, grad_out, stream = (torch.randn(shape).to(dtype) for _ in range(3))
+    weight, out, rstd = torch.randn(shape[1]).to(dtype), torch.empty_like(x), torch.empty(shape[0])
+    torch.ops.fastsft.rms_norm(x, None, weight, EPS, None, out, rstd)
+    plain, remade = (stream.clone(), torch.zeros(shape[1])), (stream.clone(), torch.zeros(shape[1]))
+    torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, *plain, 1.0)
+    torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, *remade, 1.0, True)
+    assert torch.equal(grad_out, out)
+    assert torch.equal(plain[0], remade[0]) and torch.equal(plain[1], remade[1])

@@ -51,6 +51,20 @@ def test_backward(device: OpDevice, dtype: torch.dtype, shape: tuple[int, int], 
     assert_close(made[5], exact_weight.grad + (held.double() if beta else 0))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_makes_the_output_again(
+    device: OpDevice, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    x, grad_out, stream = (torch.randn(shape).to(dtype) for _ in range(3))
+    weight, held, rstd = torch.randn(shape[1]).to(dtype), torch.zeros(shape[1]), torch.zeros(shape[0])
+    _, _, _, _, _, out, rstd = device.agree("rms_norm", x, None, weight, EPS, None, torch.zeros_like(x), rstd)
+    plain = device.agree("rms_norm_backward", grad_out, x, weight, rstd, stream, held, 1.0)
+    remade = device.agree("rms_norm_backward", grad_out, x, weight, rstd, stream, held, 1.0, True)
+    assert torch.equal(remade[0], out)
+    assert torch.equal(remade[4], plain[4]) and torch.equal(remade[5], plain[5])
+
+
 @pytest.mark.parametrize("hidden", [64, 66])
 def test_misaligned_rows(device: OpDevice, hidden: int) -> None:
     x = torch.randn(40 * hidden + 1)[1:].view(40, hidden)

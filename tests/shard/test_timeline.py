@@ -34,8 +34,9 @@ def record(
     prefetch: bool = True,
     micro_batches: int = 2,
     blocking: bool = False,
+    steps: int = 1,
 ) -> list[Span]:
-    """The second step of a run, so that nothing of a start is in it."""
+    """The `steps` of a run after its first, so that nothing of a start is in them."""
     engine = new_engine(
         config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, blocking=blocking, **groups
     )
@@ -44,7 +45,7 @@ def record(
     mine = np.array_split(np.arange(ROWS)[engine.rank :: engine.world_size], micro_batches)
     weights = [np.full(len(part), 1 / 200) for part in mine]
     spans: list[Any] = []
-    for step in range(2):
+    for step in range(1 + steps):
         if step == 1:
             engine.start_trace(capacity=100_000)
         engine.begin_step(dataset, mine, weights, learning_rate=1e-3)
@@ -137,6 +138,23 @@ def test_every_unit_is_reduced_once_a_micro_batch(strategy: str) -> None:
         check_reductions_overlap(spans)
         assert whole_at_once(of(spans, "gradients")) == 2
         assert len(of(spans, "gather", "all_gather block.1")) == (6 if strategy == "full_shard" else 1)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_updated_units_are_gathered_behind_the_update_of_the_next(prefetch: bool) -> None:
+    """And the last one behind the next forward pass, which waits for it at its first use."""
+    for spans in run_ranks(2, record, "shard_grad_op", False, prefetch, 2, False, 2):
+        update = of(spans, "compute", "update")[0]
+        gathers = sorted(of(spans, "gather"), key=lambda span: span.began)[: LAYERS + 2]
+        assert all(update.began < gather.began < update.ended for gather in gathers)
+        updates = [s for s in of(spans, "compute", "adamw") if update.around(s)]
+        behind = [gather for gather in gathers if any(gather.around(adamw) for adamw in updates)]
+        first_block = of(spans, "compute", "forward block.0")[2]
+        if prefetch:
+            assert len(behind) == LAYERS + 1
+            assert gathers[-1].ended > first_block.ended
+        else:
+            assert not behind and gathers[-1].ended < update.ended
 
 
 @pytest.mark.parametrize("strategy", HYBRID)

@@ -100,9 +100,9 @@ __device__ void backward_head(const T* x, const T* weight, T* grad, float scale,
 }
 
 // Heads [first, last) of tokens w, w + step, ... of warp w; row `kind` of its part of the sums.
-template <typename T, int kWidth>
+template <bool kSums, typename T, int kWidth>
 __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int first, int last,
-                               float* to) {
+                               float* parts) {
   float part[kPacks<kWidth>][kWidth] = {};
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   for (int64_t token = warp_index(); token < args.tokens; token += step) {
@@ -114,20 +114,20 @@ __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int fi
                                args.rstd[heads + head], args.dim, part);
     }
   }
-  if (to == nullptr) return;
+  if constexpr (!kSums) return;
+  float* to = parts + (warp_index() * 2 + kind) * args.dim;
 #pragma unroll
   for (int p = 0; p < kPacks<kWidth>; ++p) {
     const int j = column_of<kWidth>(p);
-    if (j < args.dim) store_floats<kWidth>(to + kind * args.dim + j, part[p]);
+    if (j < args.dim) store_floats<kWidth>(to + j, part[p]);
   }
 }
 
-template <typename T, int kWidth>
+template <bool kSums, typename T, int kWidth>
 __global__ void __launch_bounds__(kWarps * 32)
     backward_kernel(QkNormArgs args, T* grad, float* parts) {
-  float* to = parts == nullptr ? nullptr : parts + warp_index() * 2 * args.dim;
-  backward_heads<T, kWidth>(args, grad, 0, 0, args.queries, to);
-  backward_heads<T, kWidth>(args, grad, 1, args.queries, args.queries + args.keys, to);
+  backward_heads<kSums, T, kWidth>(args, grad, 0, 0, args.queries, parts);
+  backward_heads<kSums, T, kWidth>(args, grad, 1, args.queries, args.queries + args.keys, parts);
 }
 
 }  // namespace
@@ -147,8 +147,11 @@ void launch_qk_norm_backward(const QkNormArgs& args, void* grad, float* parts, i
   if (count == 0) return;
   const auto blocks = static_cast<unsigned>(count / kWarps);
   dispatch(dtype, args.access, [&]<typename T, int kWidth>() {
-    backward_kernel<T, kWidth>
-        <<<blocks, kWarps * 32, 0, stream>>>(args, static_cast<T*>(grad), parts);
+    T* to = static_cast<T*>(grad);
+    if (parts == nullptr)
+      backward_kernel<false, T, kWidth><<<blocks, kWarps * 32, 0, stream>>>(args, to, nullptr);
+    else
+      backward_kernel<true, T, kWidth><<<blocks, kWarps * 32, 0, stream>>>(args, to, parts);
   });
 }
 

@@ -15,8 +15,8 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const OptionalTensor& grad_weight, double beta) {
-  FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta);
+                       const OptionalTensor& grad_weight, double beta, bool remake) {
+  FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake);
 }
 
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
@@ -48,7 +48,7 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                             double beta) {
+                             double beta, bool /*remake*/) {
   constexpr const char* kOp = "rms_norm_backward";
   check_tensors(
       kOp,
@@ -76,8 +76,9 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
       "rms_norm(Tensor x, Tensor? residual, Tensor weight, float eps, Tensor(a!)? sum, "
       "Tensor(b!) out, Tensor(c!) rstd) -> ()");
   m.def(
-      "rms_norm_backward(Tensor grad_out, Tensor x, Tensor weight, Tensor rstd, Tensor(a!) grad_x, "
-      "Tensor(b!)? grad_weight, float beta) -> ()");
+      "rms_norm_backward(Tensor(a!) grad_out, Tensor x, Tensor weight, Tensor rstd, Tensor(b!) "
+      "grad_x, "
+      "Tensor(c!)? grad_weight, float beta, bool remake=False) -> ()");
 }
 
 }  // namespace fastsft

@@ -20,10 +20,10 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 //   grad_x += rstd * (g - n * mean(g * n))
 //   grad_weight = beta * grad_weight + sum over tokens of grad_out * n          (float32)
 // grad_x has the dtype of x. Deterministic for a given number of threads. Without `grad_weight`
-// only grad_x is made.
+// only grad_x is made. With `remake` grad_out is overwritten by the `out` of rms_norm, to the bit.
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const OptionalTensor& grad_weight, double beta);
+                       const OptionalTensor& grad_weight, double beta, bool remake = false);
 
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                     double eps, const OptionalTensor& sum, const at::Tensor& out,
@@ -31,6 +31,6 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                             double beta);
+                             double beta, bool remake);
 
 }  // namespace fastsft

@@ -31,14 +31,14 @@ void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
 template <typename T>
 void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
-                           const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                           float beta) {
+                           const at::Tensor& grad_x, const OptionalTensor& grad_weight, float beta,
+                           bool remake) {
   const int64_t hidden = x.size(1);
   const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
     const int64_t at = begin * hidden;
     cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
                                 weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
-                                grad_x.data_ptr<T>() + at, part, end - begin, hidden);
+                                grad_x.data_ptr<T>() + at, part, end - begin, hidden, remake);
   };
   if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, beta, add_rows);
   at::parallel_for(0, x.size(0), cpu::rows_per_task(hidden),
@@ -57,13 +57,13 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
 
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
-                           const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                           double beta) {
-  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta);
+                           const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta,
+                           bool remake) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake);
   const bool wide = x.scalar_type() == at::kFloat;
   (wide ? run_rms_norm_backward<float>
         : run_rms_norm_backward<c10::BFloat16>)(grad_out, x, weight, rstd, grad_x, grad_weight,
-                                                static_cast<float>(beta));
+                                                static_cast<float>(beta), remake);
 }
 
 }  // namespace

@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs 
   }
 }
 
-// grad_x += scale * (g * weight - x * mean) of one access; part += g * x * scale.
-template <typename T, int kWidth>
+// grad_x += scale * (g * weight - x * mean) of one access; part += g * x * scale. The access of
+// grad_out is overwritten last.
+template <bool kRemake, typename T, int kWidth>
 __device__ void backward_access(const RmsNormBackwardArgs& args, int64_t at, int64_t column,
                                 float scale, float mean, const Pack<T, kWidth>& x,
                                 const Pack<T, kWidth>& g, float* part) {
@@ -101,6 +102,11 @@ __device__ void backward_access(const RmsNormBackwardArgs& args, int64_t at, int
     grad[i] += scale * (grad_out * weight[i] - value * mean);
   }
   store_pack<kWidth>(static_cast<T*>(args.grad_x) + at, grad);
+  if constexpr (kRemake) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) weight[i] = to_float(x.at[i]) * scale * weight[i];
+    store_pack<kWidth>(static_cast<T*>(args.grad_out) + at, weight);
+  }
 }
 
 template <typename T, int kWidth>
@@ -119,7 +125,7 @@ __device__ const Pack<T, kWidth>& pack_at(const void* from, int64_t at) {
 }
 
 // One row; x and grad_out stay packed in registers between the two passes.
-template <typename T, int kWidth, int kPacks>
+template <bool kRemake, typename T, int kWidth, int kPacks>
 __device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
                              float (&part)[kPacks][kWidth]) {
   Pack<T, kWidth> x[kPacks], g[kPacks];
@@ -138,19 +144,19 @@ __device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
   for (int p = 0; p < kPacks; ++p) {
     const int64_t column = column_of<kWidth>(p);
     if (column >= args.hidden) continue;
-    backward_access<T, kWidth>(args, row * args.hidden + column, column, scale, mean, x[p], g[p],
-                               part[p]);
+    backward_access<kRemake, T, kWidth>(args, row * args.hidden + column, column, scale, mean, x[p],
+                                        g[p], part[p]);
   }
 }
 
 // Each row of threads takes every (blocks * rows_per_block)-th row and keeps its own sum of the
 // weight gradient.
-template <typename T, int kWidth, int kPacks, int kMaxThreads>
+template <bool kRemake, typename T, int kWidth, int kPacks, int kMaxThreads>
 __global__ void __launch_bounds__(kMaxThreads) backward_kernel(RmsNormBackwardArgs args) {
   float part[kPacks][kWidth] = {};
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
   for (int64_t row = first_row(); row < args.rows; row += step) {
-    backward_row<T, kWidth, kPacks>(args, row, part);
+    backward_row<kRemake, T, kWidth, kPacks>(args, row, part);
   }
   if (args.parts == nullptr) return;
   float* to = args.parts + first_row() * args.hidden;
@@ -161,7 +167,7 @@ __global__ void __launch_bounds__(kMaxThreads) backward_kernel(RmsNormBackwardAr
   }
 }
 
-template <typename T>
+template <bool kRemake, typename T>
 __global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBackwardArgs args) {
   const bool sums = args.parts != nullptr;
   float* part = sums ? args.parts + static_cast<int64_t>(blockIdx.x) * args.hidden : nullptr;
@@ -179,8 +185,9 @@ __global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBack
     const float mean = block_sum(dot) * scale * scale / static_cast<float>(args.hidden);
     for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
       float unused = 0;
-      backward_access<T, 1>(args, begin + j, j, scale, mean, pack_at<T, 1>(args.x, begin + j),
-                            pack_at<T, 1>(args.grad_out, begin + j), sums ? &part[j] : &unused);
+      backward_access<kRemake, T, 1>(
+          args, begin + j, j, scale, mean, pack_at<T, 1>(args.x, begin + j),
+          pack_at<T, 1>(args.grad_out, begin + j), sums ? &part[j] : &unused);
     }
   }
 }
@@ -206,6 +213,22 @@ void dispatch_block(const RowPlan& plan, const Launch& launch) {
     launch.template operator()<4, 1024>();
 }
 
+template <bool kRemake>
+void launch_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(args.blocks);
+  const dim3 threads = threads_of(args.plan);
+  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
+    if (args.plan.packs == 0) {
+      wide_backward_kernel<kRemake, T><<<blocks, kWideThreads, 0, stream>>>(args);
+      return;
+    }
+    dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
+      backward_kernel<kRemake, T, kWidth, kPacks, kMaxThreads>
+          <<<blocks, threads, 0, stream>>>(args);
+    });
+  });
+}
+
 }  // namespace
 
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
@@ -226,17 +249,7 @@ void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) 
 
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
-  const auto blocks = static_cast<unsigned>(args.blocks);
-  const dim3 threads = threads_of(args.plan);
-  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
-    if (args.plan.packs == 0) {
-      wide_backward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
-      return;
-    }
-    dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
-      backward_kernel<T, kWidth, kPacks, kMaxThreads><<<blocks, threads, 0, stream>>>(args);
-    });
-  });
+  (args.remake ? launch_backward<true> : launch_backward<false>)(args, dtype, stream);
 }
 
 }  // namespace fastsft::cuda

@@ -27,7 +27,7 @@ struct RmsNormArgs {
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream);
 
 struct RmsNormBackwardArgs {
-  const void* grad_out;
+  void* grad_out;
   const void* x;
   const void* weight;
   const float* rstd;
@@ -36,6 +36,7 @@ struct RmsNormBackwardArgs {
   float* parts;
   int64_t rows, hidden;
   int64_t blocks;
+  bool remake;  // grad_out is overwritten by what the forward pass wrote
   int width;
   RowPlan plan;
 };

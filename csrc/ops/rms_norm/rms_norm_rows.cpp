@@ -32,9 +32,9 @@ FASTSFT_INLINE void forward(const T* x, const T* residual, const T* weight, floa
   }
 }
 
-template <bool kWeight, typename T>
-FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, const float* rstd,
-                             T* grad_x, float* grad_weight, int64_t rows, int64_t hidden) {
+template <bool kWeight, bool kRemake, typename T>
+FASTSFT_INLINE void backward(T* grad_out, const T* x, const T* weight, const float* rstd, T* grad_x,
+                             float* grad_weight, int64_t rows, int64_t hidden) {
   for (int64_t i = 0; i < rows; ++i, grad_out += hidden, x += hidden, grad_x += hidden) {
     const float scale = rstd[i];
     float dot = 0;
@@ -47,15 +47,26 @@ FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, con
       const float g = to_float(grad_out[j]);
       const float xj = to_float(x[j]);
       if constexpr (kWeight) grad_weight[j] += g * xj * scale;
-      store(&grad_x[j], to_float(grad_x[j]) + scale * (g * to_float(weight[j]) - xj * mean));
+      const float w = to_float(weight[j]);
+      store(&grad_x[j], to_float(grad_x[j]) + scale * (g * w - xj * mean));
+      if constexpr (kRemake) store(&grad_out[j], xj * scale * w);
     }
   }
 }
 
-template <typename T>
-FASTSFT_INLINE void backward(const T* grad_out, const T* x, const T* weight, const float* rstd,
-                             T* grad_x, float* grad_weight, int64_t rows, int64_t hidden) {
+template <bool kRemake, typename T>
+FASTSFT_INLINE void backward(T* grad_out, const T* x, const T* weight, const float* rstd, T* grad_x,
+                             float* grad_weight, int64_t rows, int64_t hidden) {
   if (grad_weight != nullptr)
+    backward<true, kRemake>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+  else
+    backward<false, kRemake>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+}
+
+template <typename T>
+FASTSFT_INLINE void backward(T* grad_out, const T* x, const T* weight, const float* rstd, T* grad_x,
+                             float* grad_weight, int64_t rows, int64_t hidden, bool remake) {
+  if (remake)
     backward<true>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
   else
     backward<false>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
@@ -75,17 +86,17 @@ FASTSFT_CLONES void rms_norm_rows(const bfloat16* x, const bfloat16* residual,
   forward(x, residual, weight, eps, sum, out, rstd, rows, hidden);
 }
 
-FASTSFT_CLONES void rms_norm_backward_rows(const float* grad_out, const float* x,
-                                           const float* weight, const float* rstd, float* grad_x,
-                                           float* grad_weight, int64_t rows, int64_t hidden) {
-  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+FASTSFT_CLONES void rms_norm_backward_rows(float* grad_out, const float* x, const float* weight,
+                                           const float* rstd, float* grad_x, float* grad_weight,
+                                           int64_t rows, int64_t hidden, bool remake) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake);
 }
 
-FASTSFT_CLONES void rms_norm_backward_rows(const bfloat16* grad_out, const bfloat16* x,
+FASTSFT_CLONES void rms_norm_backward_rows(bfloat16* grad_out, const bfloat16* x,
                                            const bfloat16* weight, const float* rstd,
                                            bfloat16* grad_x, float* grad_weight, int64_t rows,
-                                           int64_t hidden) {
-  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden);
+                                           int64_t hidden, bool remake) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake);
 }
 
 }  // namespace fastsft::cpu

@@ -12,8 +12,8 @@ void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
 }
 
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                     const at::Tensor& grad_gate_up) {
-  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up);
+                     const at::Tensor& grad_gate_up, bool remake) {
+  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up, remake);
 }
 
 void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
@@ -29,7 +29,7 @@ void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
 }
 
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                           const at::Tensor& grad_gate_up) {
+                           const at::Tensor& grad_gate_up, bool /*remake*/) {
   check_swiglu(gate_up, grad_out);
   check_tensors("swiglu_backward", {{"gate_up", gate_up}, {"grad_gate_up", grad_gate_up}});
   check_shape("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.sizes());
@@ -40,7 +40,9 @@ void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("swiglu(Tensor gate_up, Tensor(a!) out) -> ()");
-  m.def("swiglu_backward(Tensor grad_out, Tensor gate_up, Tensor(a!) grad_gate_up) -> ()");
+  m.def(
+      "swiglu_backward(Tensor(a!) grad_out, Tensor gate_up, Tensor(b!) grad_gate_up, "
+      "bool remake=False) -> ()");
 }
 
 }  // namespace fastsft

@@ -8,12 +8,13 @@ namespace fastsft {
 //   gate_up [tokens, 2 * width], out [tokens, width], float32 or bfloat16; arithmetic in float32.
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
 
-// grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself.
+// grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With `remake`
+// grad_out is overwritten by what swiglu(gate_up) gives, to the bit.
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                     const at::Tensor& grad_gate_up);
+                     const at::Tensor& grad_gate_up, bool remake = false);
 
 void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out);
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                           const at::Tensor& grad_gate_up);
+                           const at::Tensor& grad_gate_up, bool remake);
 
 }  // namespace fastsft

@@ -19,9 +19,8 @@ FASTSFT_INLINE void forward(const T* gate_up, T* out, int64_t rows, int64_t widt
   }
 }
 
-template <typename T>
-FASTSFT_INLINE void backward(const T* grad_out, const T* gate_up, T* grad, int64_t rows,
-                             int64_t width) {
+template <bool kRemake, typename T>
+FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i, gate_up += 2 * width, grad += 2 * width, grad_out += width) {
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j) {
@@ -29,6 +28,7 @@ FASTSFT_INLINE void backward(const T* grad_out, const T* gate_up, T* grad, int64
       const float g = to_float(grad_out[j]), s = sigmoid_approx(gate);
       store(&grad[j], g * up * s * (1.0f + gate * (1.0f - s)));
       store(&grad[width + j], g * gate * s);
+      if constexpr (kRemake) store(&grad_out[j], gate * s * up);
     }
   }
 }
@@ -43,14 +43,24 @@ FASTSFT_CLONES void swiglu_rows(const bfloat16* gate_up, bfloat16* out, int64_t 
   forward(gate_up, out, rows, width);
 }
 
-FASTSFT_CLONES void swiglu_backward_rows(const float* grad_out, const float* gate_up,
-                                         float* grad_gate_up, int64_t rows, int64_t width) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width);
+template <typename T>
+FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width,
+                             bool remake) {
+  if (remake)
+    backward<true>(grad_out, gate_up, grad, rows, width);
+  else
+    backward<false>(grad_out, gate_up, grad, rows, width);
 }
 
-FASTSFT_CLONES void swiglu_backward_rows(const bfloat16* grad_out, const bfloat16* gate_up,
-                                         bfloat16* grad_gate_up, int64_t rows, int64_t width) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width);
+FASTSFT_CLONES void swiglu_backward_rows(float* grad_out, const float* gate_up, float* grad_gate_up,
+                                         int64_t rows, int64_t width, bool remake) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
+}
+
+FASTSFT_CLONES void swiglu_backward_rows(bfloat16* grad_out, const bfloat16* gate_up,
+                                         bfloat16* grad_gate_up, int64_t rows, int64_t width,
+                                         bool remake) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
 }
 
 }  // namespace
@@ -70,12 +80,12 @@ void run_swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out) {
 
 template <typename T>
 void run_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                         const at::Tensor& grad_gate_up) {
+                         const at::Tensor& grad_gate_up, bool remake) {
   const int64_t width = grad_out.size(1);
   at::parallel_for(0, grad_out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
     const int64_t at = 2 * begin * width;
     cpu::swiglu_backward_rows(grad_out.data_ptr<T>() + begin * width, gate_up.data_ptr<T>() + at,
-                              grad_gate_up.data_ptr<T>() + at, end - begin, width);
+                              grad_gate_up.data_ptr<T>() + at, end - begin, width, remake);
   });
 }
 
@@ -86,11 +96,11 @@ void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out) {
 }
 
 void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                         const at::Tensor& grad_gate_up) {
-  check_swiglu_backward(grad_out, gate_up, grad_gate_up);
+                         const at::Tensor& grad_gate_up, bool remake) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake);
   const bool wide = grad_out.scalar_type() == at::kFloat;
   (wide ? run_swiglu_backward<float> : run_swiglu_backward<c10::BFloat16>)(grad_out, gate_up,
-                                                                           grad_gate_up);
+                                                                           grad_gate_up, remake);
 }
 
 }  // namespace

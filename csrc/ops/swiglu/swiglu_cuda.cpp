@@ -12,12 +12,14 @@ namespace fastsft {
 namespace {
 
 // `out` is the activation, or with a grad_out the gradient of gate_up.
-void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Tensor& out) {
+void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Tensor& out,
+            bool remake) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
   const int64_t width = gate_up.size(1) / 2;
   cuda::launch_swiglu({.gate_up = gate_up.data_ptr(),
                        .grad_out = grad_out.defined() ? grad_out.data_ptr() : nullptr,
                        .out = out.data_ptr(),
+                       .remake = remake,
                        .rows = gate_up.size(0),
                        .width = width,
                        .access = cuda::access_width(width, {gate_up, grad_out, out})},
@@ -27,13 +29,13 @@ void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Ten
 
 void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out) {
   check_swiglu(gate_up, out);
-  launch(gate_up, at::Tensor(), out);
+  launch(gate_up, at::Tensor(), out, false);
 }
 
 void swiglu_backward_cuda(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                          const at::Tensor& grad_gate_up) {
-  check_swiglu_backward(grad_out, gate_up, grad_gate_up);
-  launch(gate_up, grad_out, grad_gate_up);
+                          const at::Tensor& grad_gate_up, bool remake) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake);
+  launch(gate_up, grad_out, grad_gate_up, remake);
 }
 
 }  // namespace

@@ -25,26 +25,28 @@ __global__ void forward_kernel(SwigluArgs args) {
   }
 }
 
-// The result may overwrite gate_up: each thread reads its elements before it writes them.
-template <typename T, int kWidth>
+// Results may overwrite gate_up and grad_out: each thread reads its elements before it writes them.
+template <typename T, int kWidth, bool kRemake>
 __global__ void backward_kernel(SwigluArgs args) {
   const T* gate = static_cast<const T*>(args.gate_up) + 2 * args.width * blockIdx.x;
-  const T* grad_out = static_cast<const T*>(args.grad_out) + args.width * blockIdx.x;
+  T* grad_out = static_cast<T*>(args.grad_out) + args.width * blockIdx.x;
   T* grad = static_cast<T*>(args.out) + 2 * args.width * blockIdx.x;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth;
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * kWidth; j < args.width; j += step) {
-    float gates[kWidth], ups[kWidth], grads[kWidth];
+    float gates[kWidth], ups[kWidth], grads[kWidth], activations[kWidth];
     load_pack<kWidth>(gate + j, gates);
     load_pack<kWidth>(gate + args.width + j, ups);
     load_pack<kWidth>(grad_out + j, grads);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float g = grads[i], s = sigmoid(gates[i]);
+      activations[i] = gates[i] * s * ups[i];
       grads[i] = g * gates[i] * s;
       gates[i] = g * ups[i] * s * (1.0f + gates[i] * (1.0f - s));
     }
     store_pack<kWidth>(grad + j, gates);
     store_pack<kWidth>(grad + args.width + j, grads);
+    if constexpr (kRemake) store_pack<kWidth>(grad_out + j, activations);
   }
 }
 
@@ -58,8 +60,10 @@ void launch_swiglu(const SwigluArgs& args, Dtype dtype, cudaStream_t stream) {
   dispatch(dtype, args.access, [&]<typename T, int kWidth>() {
     if (args.grad_out == nullptr)
       forward_kernel<T, kWidth><<<blocks, threads, 0, stream>>>(args);
+    else if (args.remake)
+      backward_kernel<T, kWidth, true><<<blocks, threads, 0, stream>>>(args);
     else
-      backward_kernel<T, kWidth><<<blocks, threads, 0, stream>>>(args);
+      backward_kernel<T, kWidth, false><<<blocks, threads, 0, stream>>>(args);
   });
 }
 

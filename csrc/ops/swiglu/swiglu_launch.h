@@ -12,8 +12,9 @@ namespace fastsft::cuda {
 // access.
 struct SwigluArgs {
   const void* gate_up;
-  const void* grad_out;  // null: forward
-  void* out;             // forward: the activation; backward: the gradient of gate_up
+  void* grad_out;  // null: forward
+  void* out;       // forward: the activation; backward: the gradient of gate_up
+  bool remake;     // backward: grad_out is overwritten by the activation
   int64_t rows, width;
   int access;
 };

@@ -101,16 +101,14 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
     reduced = model.trained * (2 if plan.setting.state.grad_dtype == "bfloat16" else 4)
     strategy = plan.setting.state.strategy
-    exposed = 0.0
     if strategy == "full_shard":
         moved = (2 * 2 * model.parameters + reduced) / tokens
     elif strategy == "shard_grad_op":
-        moved = reduced / tokens
-        exposed = 2 * model.trained / link / step_tokens  # gathered after the update
+        moved = reduced / tokens + 2 * model.trained / step_tokens
     else:
         moved = 2 * reduced / step_tokens  # an all-reduce is twice a reduce-scatter
     seconds = moved / link
-    return {"collectives": rates.contention * min(seconds, compute) + max(0.0, seconds - compute) + exposed}
+    return {"collectives": rates.contention * min(seconds, compute) + max(0.0, seconds - compute)}
 
 
 class _Again(NamedTuple):
@@ -181,11 +179,11 @@ class _Model:
 
     def recomputed(self, policy: str) -> _Again:
         """Work that `policy` adds to a token (docs/decisions.md)."""
-        norms_and_swiglu = 2.0 * self.layers * (4 * self.hidden + 3 * self.inner)
-        if policy == "selective":
-            return _Again(elementwise=norms_and_swiglu)
-        if policy == "gate_up":
-            return _Again(4.0 * self.layers * self.hidden * self.inner, 0.0, norms_and_swiglu)
+        if policy == "selective":  # written by the backward passes of norms and SwiGLU
+            return _Again(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
+        if policy == "gate_up":  # and one norm by itself
+            again = 2.0 * self.layers * (3 * self.hidden + self.inner)
+            return _Again(4.0 * self.layers * self.hidden * self.inner, 0.0, again)
         if policy == "block":
             return _Again(self.blocks, 1.0, self.elementwise / 2)
         return _Again()
