@@ -3,9 +3,10 @@
 usage: python benchmarks/bench_lora.py --workload full --size 256x4 --against peft [--rank 8] ...
 
 Both sides run in alternation with the same flags, model and conversations (bench_train.py has the options).
-Against peft their losses must agree at every step; with --dropout above 0 they need not, because masks are
-other ones. Against the full fine-tune the real tokens per second are compared, and the first loss must
-agree. Needs the extra [bench] and peft.
+Processor time is less disturbed than wall time by what else runs on the machine. Against peft their losses
+must agree at every step; with --dropout above 0 they need not, because masks are other ones. Against the
+full fine-tune the real tokens per second are compared, and the first loss must agree. Needs the extra
+[bench] and peft.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ def side(command: list[str], args: argparse.Namespace, words: list[str], folder:
         [sys.executable, *command, *watch, "--", *words], report, env={"OMP_NUM_THREADS": str(args.threads)}
     )
     first, last = args.warm_up_steps - 1, args.steps - 1
-    seconds = result["times"][last] - result["times"][first]
+    tokens = sum(result["tokens"][first + 1 :])
     metrics = {
-        "real_tokens_per_second": sum(result["tokens"][first + 1 :]) / seconds,
+        "real_tokens_per_second": tokens / (result["times"][last] - result["times"][first]),
+        "real_tokens_per_processor_second": tokens / (result["processor"][last] - result["processor"][first]),
         "peak_resident_bytes": result["peak_resident_bytes"],
         "first_step_seconds": result["first_step_seconds"],
     }

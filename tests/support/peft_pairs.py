@@ -62,6 +62,10 @@ CASES: dict[str, Case] = {
         {"model_type": "llama"},
         {"target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
     ),
+    "llama, every linear and the head, rsLoRA, every bias": (
+        {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+        {"target_modules": [*LINEAR, "lm_head"], "use_rslora": True, "bias": "all"},
+    ),
     "qwen3, norms are trained": (
         {"model_type": "qwen3"},
         {"target_modules": ["up_proj"], "modules_to_save": ["q_norm", "input_layernorm"]},

@@ -6,6 +6,8 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
+
 namespace at::native {
 // Exported by libtorch_cpu; its header is not shipped.
 void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta,
@@ -31,6 +33,21 @@ bool onednn_takes_float() {
   return takes && at::globalContext().userEnabledMkldnn();
 }
 
+// Neither whole rows of a matrix nor, transposed, whole columns.
+bool is_strip(const at::Tensor& matrix) {
+  return matrix.size(0) > 1 && matrix.size(1) > 1 && matrix.stride(0) != matrix.size(1) &&
+         matrix.stride(1) != matrix.size(0);
+}
+
+// Products with the few columns or the small sum of an adapter: oneDNN takes longer than MKL, and
+// for strips of columns, as those of one linear of a fused group, up to 30 times as long.
+bool is_skinny(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  constexpr int64_t kFew = 64, kFewInStrips = 512;
+  const int64_t narrow = std::min(a.size(1), b.size(1));
+  if (narrow <= kFew) return true;
+  return narrow <= kFewInStrips && (is_strip(a) || is_strip(b) || is_strip(out));
+}
+
 // Nothing to multiply: out = beta * out. Returns whether that was so.
 bool without_product(const at::Tensor& a, const at::Tensor& out, float beta) {
   if (out.numel() == 0) return true;
@@ -47,7 +64,7 @@ bool without_product(const at::Tensor& a, const at::Tensor& out, float beta) {
 void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
   if (without_product(a, out, beta)) return;
   at::Tensor result = out;
-  if (onednn_takes_float()) {
+  if (onednn_takes_float() && !is_skinny(a, b, out)) {
     at::native::mkldnn_matmul(a, b, result, beta, 1.0f);
   } else if (beta == 0) {
     at::mm_out(result, a, b);
