@@ -28,15 +28,17 @@ from harness import peak_resident_bytes
 
 
 class Watch(TrainerCallback):
-    """Wall time and real tokens at the end of each optimizer step, and the peak memory of the run."""
+    """Time and real tokens at the end of each optimizer step, and the peak memory of the run."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.processor: list[float] = []  # seconds of all threads
         self.tokens: list[int] = []
         self.peak = 0
 
     def on_step_end(self, *args: Any, step_tokens: int, **kwargs: Any) -> None:
         self.times.append(time.time())
+        self.processor.append(time.process_time())
         self.tokens.append(step_tokens)
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
@@ -71,6 +73,7 @@ def main(arguments: Sequence[str]) -> None:
         "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
         "tokens": watch.tokens,
         "times": watch.times,
+        "processor": watch.processor,
         "first_step_seconds": watch.times[0] - args.started,
         "peak_resident_bytes": watch.peak,
     }

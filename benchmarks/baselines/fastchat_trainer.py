@@ -3,8 +3,8 @@
 usage: python benchmarks/baselines/fastchat_trainer.py --report R --started <unix time> --threads 2 -- <flags>
 
 Runs fastchat.train.train.train() with the flags after `--` and writes JSON to R: unrounded losses, real
-tokens and wall time at the end of each optimizer step, seconds from `--started` to the end of the first step,
-and peak resident bytes.
+tokens, wall and processor time at the end of each optimizer step, seconds from `--started` to the end of
+the first step, and peak resident bytes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from harness import peak_resident_bytes
 
 
 class Watch(TrainerCallback):
-    """Wall time at the end of each optimizer step, and the peak memory before anything is saved."""
+    """Time at the end of each optimizer step, and the peak memory before anything is saved."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.processor: list[float] = []  # seconds of all threads
         self.peak = 0
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
         self.times.append(time.time())
+        self.processor.append(time.process_time())
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         self.peak = peak_resident_bytes()
@@ -80,6 +82,7 @@ def main(arguments: Sequence[str], kind: type[WatchedTrainer] = WatchedTrainer) 
         "losses": trainer.losses,
         "tokens": [trainer.tokens[step] for step in sorted(trainer.tokens)],
         "times": trainer.watch.times,
+        "processor": trainer.watch.processor,
         "first_step_seconds": trainer.watch.times[0] - args.started,
         "peak_resident_bytes": trainer.watch.peak,
     }

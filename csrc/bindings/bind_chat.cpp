@@ -77,6 +77,7 @@ void bind_chat(py::module_& module) {
   py::class_<DataReport::Entry>(module, "ReportEntry")
       .def_readonly("count", &DataReport::Entry::count)
       .def_readonly("first", &DataReport::Entry::first)
+      .def_readonly("reason", &DataReport::Entry::reason)
       .def_property_readonly("actions", &actions);
   py::class_<DataReport::FormatUse>(module, "FormatUse")
       .def_readonly("name", &DataReport::FormatUse::name)

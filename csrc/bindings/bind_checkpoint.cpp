@@ -82,6 +82,7 @@ void bind_checkpoint(py::module_& module) {
   py::class_<ModelLoader>(module, "WeightLoader",
                           "Fills the masters of this rank from whole tensors; not collective.")
       .def(py::init([](Engine& engine) {
+             engine.await_states();
              return std::make_unique<ModelLoader>(engine.strategy().all_states());
            }),
            "engine"_a, py::keep_alive<1, 2>())

@@ -4,6 +4,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
 #include "data/item_row.h"
+#include "data/row_places.h"
 #include "data/sampler.h"
 #include "data/token_dataset.h"
 
@@ -79,6 +80,12 @@ RowNeeds append_item(TokenDataset& self, const IntArray& ids, const IntArray& la
   return fastsft::append_item(self, item, row);
 }
 
+std::optional<std::pair<int64_t, bool>> misplaced(const TokenDataset& self, bool targets_only) {
+  const auto found = first_misplaced(self, targets_only);
+  if (!found) return std::nullopt;
+  return std::pair(found->row, found->begins_masked);
+}
+
 IntArray order(int64_t size, int64_t seed, int64_t epoch) {
   std::vector<int64_t> rows;
   {
@@ -124,6 +131,7 @@ void bind_dataset(py::module_& module) {
       .def("target_counts", &target_counts)
       .def("label_counts", &label_counts)
       .def("num_packed", &TokenDataset::num_packed)
+      .def("first_misplaced", &misplaced, py::arg("targets_only"))
       .def("checksum", &TokenDataset::checksum)
       .def_property("masked_id", &TokenDataset::masked_id, &TokenDataset::set_masked_id)
       .def_property_readonly("max_id", &TokenDataset::max_id)

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from generic_engines import VOCAB, dataset_of, generic_engine, library_loss, library_model, random_rows
+from generic_engines import (
+    VOCAB,
+    dataset_of,
+    generic_engine,
+    library_loss,
+    library_model,
+    random_rows,
+    why_rows_are_padded,
+)  # fmt: skip
 
 SMALL = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 HIDDEN = {
@@ -56,8 +64,33 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite: scaled logits": ("granite", {**GROUPED, "logits_scaling": 2.0, "embedding_multiplier": 3.0}),
     "cohere: parallel, scaled logits, tied": ("cohere", GROUPED),
     "stablelm: partial rope": ("stablelm", GROUPED),
+    "deepseek_v2: shared experts, low-rank keys": ("deepseek_v2", {
+        **WIDE, "num_key_value_heads": 4, "n_routed_experts": 4, "n_shared_experts": 1,
+        "moe_intermediate_size": 16, "num_experts_per_tok": 2,
+        "kv_lora_rank": 8, "q_lora_rank": None, "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    }),
+    "persimmon: squared relu, norms of queries": ("persimmon", WIDE),
+    "qwen3_moe: norms of queries, experts": ("qwen3_moe", {
+        **GROUPED, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+    }),
+    "olmoe: experts": ("olmoe", {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2}),
+    "cohere2: layers without positions": ("cohere2", {**GROUPED, "sliding_window": 4}),
+    "smollm3: layers without positions": ("smollm3", GROUPED),
+    "glm4: norms around, partial rope": ("glm4", {**GROUPED, "head_dim": 8, "partial_rotary_factor": 0.5}),
+    "nemotron: shifted norms, squared relu": ("nemotron", {**GROUPED, "head_dim": 8}),
+    "codegen: parallel, interleaved projections": ("codegen", {**GPT2, "rotary_dim": 4}),
+    "olmo: norms without weights": ("olmo", GROUPED),
+    "gpt_oss: attention sinks": ("gpt_oss", {
+        **GROUPED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4,
+    }),
     "starcoder2: biases": ("starcoder2", {**GROUPED, "residual_dropout": 0.0, "embedding_dropout": 0.0}),
 }  # fmt: skip
+
+
+# Conversations of these are one row; those with ALiBi need padded rows by their nature.
+PACKED = ("gpt2", "gpt_neox", "gemma2", "gemma3_text", "mixtral", "phi3", "deepseek_v2", "gpt_oss")
+PADDED = ("bloom", "mpt", "opt")
 
 
 @pytest.fixture(params=list(ARCHITECTURES))
@@ -68,14 +101,23 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_loss_and_gradients(model: Any, recompute: bool) -> None:
+    """Of padded rows, and of one row where the model is trained so."""
     rows, weight = random_rows([9, 5, 12]), 0.05
     theirs = library_loss(model, rows, weight)
     theirs.backward()
-    engine = generic_engine(model, recompute=recompute)
-    loss, gradients = engine.gradients(dataset_of(rows), np.arange(3), np.full(3, weight))
-    assert loss == pytest.approx(theirs.item(), rel=1e-6)
-    for name, parameter in model.named_parameters():
-        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        scale = max(expected.abs().max().item(), 1e-3)
-        assert (gradients[name] - expected).abs().max().item() < 2e-5 * scale, name
-    assert engine.loss(dataset_of(rows), np.arange(3), np.full(3, weight)) == pytest.approx(loss, rel=1e-6)
+    for packs in (False, True) if why_rows_are_padded(model) is None else (False,):
+        engine = generic_engine(model, recompute=recompute, packs=packs)
+        loss, gradients = engine.gradients(dataset_of(rows), np.arange(3), np.full(3, weight))
+        assert loss == pytest.approx(theirs.item(), rel=1e-6)
+        for name, parameter in model.named_parameters():
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            scale = max(expected.abs().max().item(), 1e-3)
+            assert (gradients[name] - expected).abs().max().item() < 2e-5 * scale, (name, packs)
+        alone = engine.loss(dataset_of(rows), np.arange(3), np.full(3, weight))
+        assert alone == pytest.approx(loss, rel=1e-6)
+
+
+def test_which_models_are_padded(model: Any) -> None:
+    kind, why = model.config.model_type, why_rows_are_padded(model)
+    if kind in PACKED or kind in PADDED:
+        assert (why is None) == (kind in PACKED), why

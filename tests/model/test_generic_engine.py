@@ -74,13 +74,16 @@ def test_dropout_of_a_step_depends_on_its_number_alone(tmp_path: Path) -> None:
     assert all(torch.equal(value, values[name]) for name, value in other.named_parameters().items())
 
 
-def test_recomputed_blocks_have_the_same_bits() -> None:
+@pytest.mark.parametrize("packs", [False, True])
+def test_recomputed_blocks_have_the_same_bits(packs: bool) -> None:
+    """With dropout, that of attention too."""
     model = library_model("gpt2", **GPT2)
-    assert steps(generic_engine(model), 3) == steps(generic_engine(model, recompute=True), 3)
+    kept, again = (generic_engine(model, packs=packs, recompute=recompute) for recompute in (False, True))
+    assert steps(kept, 3) == steps(again, 3)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt"])
-def test_masked_tokens_keep_their_places(family: str) -> None:
+@pytest.mark.parametrize(("family", "packs"), [("gpt2", False), ("gpt2", True), ("opt", False)])
+def test_masked_tokens_keep_their_places(family: str, packs: bool) -> None:
     """Tokens of the pad id inside of a row are masked, as FastChat masks them."""
     small = {**SMALL, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48,
              "max_position_embeddings": 64, "word_embed_proj_dim": 32, "dropout": 0.0}  # fmt: skip
@@ -91,7 +94,8 @@ def test_masked_tokens_keep_their_places(family: str) -> None:
     dataset = dataset_of(rows)
     dataset.masked_id = 0
     theirs = library_loss(model, rows, 0.05, masked_id=0)
-    loss, gradients = generic_engine(model).gradients(dataset, np.arange(2), np.full(2, 0.05))
+    engine = generic_engine(model, packs=packs)
+    loss, gradients = engine.gradients(dataset, np.arange(2), np.full(2, 0.05))
     assert loss == pytest.approx(theirs.item(), rel=1e-6)
     theirs.backward()
     for name, parameter in model.named_parameters():
@@ -141,25 +145,11 @@ def test_files_without_a_tensor_are_refused(tmp_path: Path) -> None:
         built(folder)
 
 
-def test_rows_with_positions_of_their_own_are_refused() -> None:
-    engine = generic_engine(library_model("gpt2", **{**GPT2, **WITHOUT_DROPOUT}))
-    dataset = _C.TokenDataset()
-    ids = np.arange(3, 9)
-    dataset.append_item(ids, ids, np.asarray([0, 1, 2, 0, 1, 2]), row=0)
-    with pytest.raises(ValueError, match="position_ids: expected those of each row to be 0, 1, 2"):
-        engine.loss(dataset, np.arange(1), np.ones(1))
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_rows_longer_than_a_table_of_positions_are_refused(family: str) -> None:
-    """Rotations have no such end."""
-    config = {**GPT2, **WITHOUT_DROPOUT} if family == "gpt2" else DECODER
-    engine, dataset = generic_engine(library_model(family, **config)), dataset_of(random_rows([80]))
-    if family == "gpt2":
-        with pytest.raises(ValueError, match="a row has 79 tokens, but the model has 64 positions"):
-            engine.loss(dataset, np.arange(1), np.ones(1))
-    else:
-        assert engine.loss(dataset, np.arange(1), np.ones(1)) > 0
+def test_rotations_have_no_table_that_ends() -> None:
+    """Rows longer than max_position_embeddings, as transformers computes them."""
+    model, rows = library_model("llama", **DECODER).train(), random_rows([80])
+    loss = generic_engine(model).loss(dataset_of(rows), np.arange(1), np.full(1, 0.05))
+    assert loss == pytest.approx(library_loss(model, rows, 0.05).item(), rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_what_a_script_changed_in_it_counts(tmp_path: Path) -> None:
     ("learned", "message"),
     [
         (False, "pad rows on the right: masked tokens at the start of a row"),
-        (True, "a row begins with masked tokens"),
+        (True, "the row begins with masked tokens"),
     ],
 )
 def test_masked_tokens_at_the_start_are_refused(learned: bool, message: str, tmp_path: Path) -> None:
@@ -88,9 +88,8 @@ def test_masked_tokens_at_the_start_are_refused(learned: bool, message: str, tmp
         item["labels"] = item["input_ids"].clone()
         if not learned:
             item["labels"][:3] = -100
-    trainer = Trainer(model=library_model("gpt2", **GPT2), args=arguments(tmp_path), train_dataset=rows)
     with pytest.raises(ValueError, match=message):
-        trainer.train()
+        Trainer(model=library_model("gpt2", **GPT2), args=arguments(tmp_path), train_dataset=rows)
 
 
 def test_frozen_parameters_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def test_saved_and_sent_weights(model: Path, tmp_path: Path) -> None:
     ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("saved", "theirs"))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("saved", "theirs")]
+    assert configs[0]["architectures"] == configs[1]["architectures"] == [type(opened).__name__]
     sent = dict(FastsftEngine(trainer).get_per_tensor_param()[0])
     expected = dict(opened.named_parameters())
     assert sent.keys() == expected.keys()

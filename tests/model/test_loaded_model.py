@@ -29,12 +29,17 @@ def make_trainer(model: Any, output: Path, **options: Any) -> Trainer:
 
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_callers_object_is_trained(tmp_path: Path, kind: str, dtype: str) -> None:
+def test_the_callers_object_is_trained(
+    tmp_path: Path, kind: str, dtype: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_said", set())
     directory = write_model(tmp_path / "model", kind, dtype)
     module = AutoModelForCausalLM.from_pretrained(directory, torch_dtype=getattr(torch, dtype))
     before = {name: value.clone() for name, value in module.state_dict().items()}
     trainer, beside = make_trainer(module, tmp_path / "a"), make_trainer(str(directory), tmp_path / "b")
     assert trainer.train().training_loss == beside.train().training_loss
+    told = "the model was given with bfloat16 parameters: float32 masters of them are trained"
+    assert (told in caplog.text) == (dtype == "bfloat16")
     trained = beside.model.engine.named_parameters()
     for name, parameter in module.named_parameters():
         assert parameter.dtype == getattr(torch, dtype)

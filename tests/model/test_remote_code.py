@@ -13,6 +13,7 @@ import pytest
 from canary import write_code
 from e2e.command_line import TRAINER, start
 from fastsft import _C
+from fastsft.cli import main as cli
 from fastsft.model.causal_lm import CausalLM, model_config
 from fastsft.program.checked_names import check_directory
 from fastsft.tokenizer import Tokenizer
@@ -172,6 +173,19 @@ def test_trusted_code_is_run_and_saved(tmp_path: Path, own: Path, capsys: Any) -
         assert (folder / "configuration_own.py").exists()
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "out", trust_remote_code=True)
     assert type(opened).__name__ == "OwnForCausalLM"
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_commands_run_trusted_code(tmp_path: Path, own: Path, trusted: bool, capsys: Any) -> None:
+    half, word = tmp_path / "half", ["--trust_remote_code"] if trusted else []
+    commands = (["plan", "--model", str(own)], ["verify", str(own)], ["convert", str(own), str(half)],
+                ["chat", str(own), "--message", "Hi", "--max_new_tokens", "2"])  # fmt: skip
+    for command in commands:
+        assert cli.main([*command, *word]) == (0 if trusted else 1), command
+        said = capsys.readouterr()
+        assert trusted or "--trust_remote_code" in said.out + said.err
+    assert (tmp_path / "trace").exists() == trusted == half.exists()
+    assert not trusted or (half / "modeling_own.py").read_text() == (own / "modeling_own.py").read_text()
 
 
 def test_trusted_code_elsewhere_is_refused(tmp_path: Path, own: Path) -> None:

@@ -13,6 +13,7 @@ from engines import of_state
 from fastsft import _C
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.packing_trial import why_padded
 
 VOCAB = 96
 Rows = list[tuple[list[int], tuple[int, int]]]  # ids, and the span that is learned
@@ -30,11 +31,11 @@ def library_model(model_type: str, seed: int = 0, **settings: Any) -> Any:
     return model
 
 
-def generic_engine(model: Any, *, recompute: bool = False, **options: Any) -> _C.Engine:
+def generic_engine(model: Any, *, recompute: bool = False, packs: bool = False, **options: Any) -> _C.Engine:
     """The engine of `model`'s configuration with its weights. Options: of the state, and those of Engine."""
     state, others = of_state(options)
     config = json.loads(model.config.to_json_string(use_diff=False))
-    made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute)
+    made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute, packs=packs)
     engine = _C.Engine(json.dumps(config), state, model=made.called(), **others)
     values = dict(model.named_parameters())
     assert set(engine.parameter_shapes) == set(values)
@@ -42,6 +43,12 @@ def generic_engine(model: Any, *, recompute: bool = False, **options: Any) -> _C
         engine.set_parameter(name, value.detach())
     engine.publish()
     return engine
+
+
+def why_rows_are_padded(model: Any) -> str | None:
+    """As a run of `model`'s configuration decides."""
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    return why_padded(lambda small: empty_model(small, torch.float32), empty_model(config, torch.float32))
 
 
 def random_rows(lengths: list[int], seed: int = 1) -> Rows:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fastsft import _C
+from fastsft.cli.trust import add_trust
 from fastsft.lora.chat import open_chat_model
 from fastsft.runtime.terminal_text import visible
 
@@ -22,8 +23,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         started = time.perf_counter()
         model = open_chat_model(
-            args.model, args.base_model_path, template=args.template, device=args.device, dtype=args.dtype
-        )
+            args.model, args.base_model_path, template=args.template, device=args.device, dtype=args.dtype,
+            trust_remote_code=args.trust_remote_code,
+        )  # fmt: skip
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -61,6 +63,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--device", default="cuda" if _C.with_cuda and _has_gpu() else "cpu")
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    add_trust(parser)
     args = parser.parse_args(arguments)
     for name, fits in (("temperature", args.temperature >= 0), ("top_p", 0 < args.top_p <= 1)):
         if not fits:

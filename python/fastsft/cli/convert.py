@@ -9,6 +9,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.inspect import complain, say
+from fastsft.cli.trust import add_trust
 from fastsft.model.conversion import convert_model
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.terminal_text import visible
@@ -19,7 +20,9 @@ def main(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     try:
         size = parse_size(args.max_shard_size)
-        made = convert_model(args.source, args.target, args.dtype, size)
+        made = convert_model(
+            args.source, args.target, args.dtype, size, trust_remote_code=args.trust_remote_code
+        )
     except (ValueError, OSError, _C.FileError) as error:
         complain("convert", error)
         return 1
@@ -46,4 +49,5 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--max_shard_size", default="5GB", help="largest weight file; default %(default)s, in decimal units"
     )
+    add_trust(parser)
     return parser.parse_args(arguments)

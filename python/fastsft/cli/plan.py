@@ -14,6 +14,7 @@ from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
+from fastsft.cli.trust import add_trust
 from fastsft.lora.adapted_model import engine_adapters
 from fastsft.lora.opening import check_engine_of_adapters
 from fastsft.lora.requested import requested_settings
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         value = getattr(usual, name)
         many = {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
         parser.add_argument(f"--{name}", default=value, help="as in training", **many)
+    add_trust(parser)
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument("--model_max_length", type=int, default=2048, help="longest conversation in tokens")
@@ -111,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{args.model}: {how_held(setting)}, {setting.device}")
     if setting.called is not None:
         print("generic engine: parameters, gradients and optimizer are exact, the rest is an estimate")
+        if setting.world_size > 1:
+            whole = size_text(setting.called.whole_bytes())
+            print(f"embeddings and head (what belongs to no layer) are whole on each rank in a step: {whole}")
     print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}\n")
     print("\n".join(memory_table(plan, room)))
     if setting.device == "cuda":
@@ -158,7 +163,7 @@ def _model(args: argparse.Namespace) -> CausalLM:
     path = Path(args.model).expanduser()
     place = path.parent if path.is_file() else config_directory(args.model)
     engine = "native" if args.lora else args.engine
-    return model_of(model_config(args.model), place, engine=engine)
+    return model_of(model_config(args.model), place, engine=engine, trust_remote_code=args.trust_remote_code)
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.cli.inspect import complain, say
+from fastsft.cli.trust import add_trust
 from fastsft.doctor.examination import examined
 from fastsft.doctor.lines import count_text, result_text
 from fastsft.doctor.result import FAILED, Result
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     if args.against is not None:
         return _compare(args.directory, args.against)
     seen = []
-    for result in verify(args.directory):
+    for result in verify(args.directory, trust_remote_code=args.trust_remote_code):
         seen.append(result)
         say(result_text(result, page_width(), has_colour(sys.stdout)))
     say(count_text(seen))
@@ -70,12 +71,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--against", metavar="DIR", type=Path, help="compare the tensors with those of this one"
     )
+    add_trust(parser)
     return parser.parse_args(arguments)
 
 
-def verify(directory: Path) -> Iterator[Result]:
-    """One result a check, as they come."""
-    subject, checks = Subject(directory), dict(CHECKS)
+def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Result]:
+    """One result a check, as they come. trust_remote_code: a model class of the directory is run."""
+    subject, checks = Subject(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
         del checks["tied weights"]
         checks |= _OF_ADAPTERS

@@ -89,14 +89,10 @@ def _ways_out(fault: Any, may_skip: bool) -> str:
         return ""
     if not may_skip and fault.remark == "no_conversations":
         return f"; these data formats are read: {', '.join(format_titles())}"
-    if not may_skip:
-        return ""
-    named = (
-        "--role_map NAME=user (or =assistant) tells what a role is, "
-        if fault.remark == "unknown_role"
-        else ""
-    )
-    return f"; {named}--on_bad_sample skip leaves such records out"
+    is_named = fault.remark == "unknown_role" and "--mask_policy" not in str(fault)
+    ways = ["--role_map NAME=user (or =assistant) tells what a role is"] * is_named
+    ways += ["--on_bad_sample skip leaves such records out"] * may_skip
+    return f"; {', '.join(ways)}" if ways else ""
 
 
 def format_titles() -> list[str]:

@@ -41,6 +41,33 @@ def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None
     return len(ids)
 
 
+def append_padded(
+    native: Any, item: Any, row: int, rules: ItemRules | None = None
+) -> npt.NDArray[np.int64] | None:
+    """Add all tokens of `item` to `native`, padding too, for outputs of each; its labels are returned.
+
+    Arguments as `append_item`; None for an item without labels. ValueError as there, and where the model's
+    attention gives other outputs at padding than the engine.
+    """
+    if not isinstance(item, Mapping):
+        item = _attributes(item, row)
+    rules = rules or ItemRules(is_quiet=True)
+    columns = rules.columns_of(item, row)
+    ids, labels = _ids_and_labels(item, columns, row, rules)
+    mask = _mask(item["attention_mask"], row) if "attention_mask" in columns else None
+    needs = native.append_item(
+        ids,
+        ids,  # so that no token is left away
+        _positions(item["position_ids"], len(ids), row) if "position_ids" in columns else None,
+        mask,
+        has_mask=rules.adds_mask,
+        row=row,
+    )
+    hides = mask is not None and not mask[: len(ids)].all()
+    rules.check_outputs(hides=hides, blind=needs.blind_query, row=row)
+    return np.asarray(labels, dtype=np.int64) if rules.label_of(columns) is not None else None
+
+
 def _ids_and_labels(
     item: Mapping[str, Any], columns: tuple[str, ...], row: int, rules: ItemRules
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -131,6 +131,20 @@ class ItemRules:
             'attn_implementation="sdpa", or set those labels to -100'
         )
 
+    def check_outputs(self, *, hides: bool, blind: bool, row: int) -> None:
+        """ValueError for a row of whose outputs the model's attention gives others than the engine.
+
+        hides: its mask hides tokens. blind: one of them sees none.
+        """
+        if not hides or self.attention == "sdpa" or (self.attention == "eager" and not blind):
+            return
+        where = "in front of its first token" if self.attention == "eager" else "where attention_mask is 0"
+        raise ValueError(
+            f"row {row}: outputs {where} are part of the predictions; fastsft computes them as transformers' "
+            f"sdpa attention, and the model has attn_implementation {self.attention!r}, which gives others "
+            'there: load it with attn_implementation="sdpa", or pad on the right'
+        )
+
 
 def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
     """ValueError for keys that a model's forward would compute with, and fastsft does not.

@@ -80,6 +80,16 @@ class TokenRows:
         """CRC-32C of all ids and learned spans, where the rows are known."""
         return None if self.native is None else f"{self.native.checksum():08x}"
 
+    def check_for(self, model: Any, vocab_size: int, *, training: bool = True) -> None:
+        """ValueError on every rank alike when `model`, of `vocab_size` ids, does not take all rows.
+
+        training: rows that teach nothing are not computed. Rows that are not known yet are checked when
+        they are read.
+        """
+        if self.native is not None:
+            self.check_ids(vocab_size)
+            model.check_rows(self.native, training=training)
+
     def check_ids(self, vocab_size: int) -> None:
         """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
         if self.native is not None and self.native.max_id >= vocab_size:

@@ -358,6 +358,16 @@ class CausalLM:
         """True for positions that are rows of an embedding."""
         return False
 
+    def check_rows(self, native: Any, numbers: list[int] | None = None, *, training: bool = True) -> None:
+        """ValueError for a row of the data set `native` that this model does not take: every one is taken.
+
+        numbers: of its rows, for messages. training: rows that teach nothing are not computed.
+        """
+
+    def class_name(self) -> str | None:
+        """Of transformers' model that computes; None: by the family."""
+        return None
+
     def code_files(self) -> dict[str, str]:
         """Python files by name that a saved model needs to be opened."""
         return {}

@@ -67,8 +67,13 @@ def resolve_save_dtype(trainer: Any) -> str:
     return chosen
 
 
-def config_to_save(config: Mapping[str, Any], tokenizer: Any, save_dtype: str) -> dict[str, Any]:
-    """config.json of the saved model: the model's configuration with type, class and token ids as saved."""
+def config_to_save(
+    config: Mapping[str, Any], tokenizer: Any, save_dtype: str, class_name: str | None = None
+) -> dict[str, Any]:
+    """config.json of the saved model: the model's configuration with type, class and token ids as saved.
+
+    class_name: of transformers' model, where there is one.
+    """
     from fastsft import _C
 
     saved = {key: value for key, value in config.items() if key != "_name_or_path"}
@@ -78,7 +83,9 @@ def config_to_save(config: Mapping[str, Any], tokenizer: Any, save_dtype: str) -
     if "dtype" in saved:
         saved["dtype"] = save_dtype
     prefix = _C.model_families().get(str(saved.get("model_type")))
-    if not saved.get("architectures") and prefix:
+    if class_name is not None:
+        saved["architectures"] = [class_name]
+    elif not saved.get("architectures") and prefix:
         saved["architectures"] = [f"{prefix}ForCausalLM"]
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)

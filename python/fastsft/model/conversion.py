@@ -60,21 +60,24 @@ def convert_model(
     max_shard_size: int,
     change: Change | None = None,
     tokenizer: Path | None = None,
+    *,
+    trust_remote_code: bool = False,
 ) -> Converted:
     """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
 
     dtype: float32, bfloat16 or float16, rounded to nearest even once: from the float32 weights of a
     checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
     max_shard_size: bytes of a weight file. change: makes another value of a tensor, by its name, before it
-    is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. One unit is in memory
-    at a time. `target` appears whole or not at all. ValueError for a source that is not a whole model of a
-    known family, a target that is there, and a value that the dtype cannot hold.
+    is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. trust_remote_code:
+    a model class of `source` is run. One unit is in memory at a time. `target` appears whole or not at all.
+    ValueError for a source that is not a whole model of a known family, a target that is there, and a value
+    that the dtype cannot hold.
     """
     from fastsft import _C
 
     if os.path.lexists(target):
         raise ValueError(f"{target}: is there already, and nothing is overwritten; choose another name")
-    model = _model_of(source)
+    model = _model_of(source, trust_remote_code)
     weights = _whole_weights(source, model)
     kept, left_out = _split(weights, model)
     stored = {each.name: _STORED[dtype] if dtype else each.dtype for each in kept}
@@ -100,10 +103,10 @@ def convert_model(
     return Converted(target, len(kept), size, number, left_out)
 
 
-def _model_of(source: Path) -> CausalLM:
+def _model_of(source: Path, trust_remote_code: bool) -> CausalLM:
     if not source.is_dir():
         raise ValueError(f"{source}: expected a model directory or a checkpoint, got no directory")
-    return open_model(str(source))
+    return open_model(str(source), trust_remote_code=trust_remote_code)
 
 
 def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
@@ -218,6 +221,7 @@ def _small_files(model: CausalLM, dtype: str | None) -> Iterator[tuple[str, str 
         names = [name for name in ("torch_dtype", "dtype") if name in config] or ["torch_dtype"]
         config.update(dict.fromkeys(names, dtype))
     yield "config.json", json_text(dict(config))
+    yield from model.code_files().items()
     for name in _COPIED:
         path = file_inside(model.source_directory, name)
         if path is not None:

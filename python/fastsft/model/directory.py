@@ -211,7 +211,7 @@ def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
     tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
     generation = trainer.model.generation_settings()
     return {
-        "config.json": json_text(config_to_save(config, tokenizer, save_dtype)),
+        "config.json": json_text(config_to_save(config, tokenizer, save_dtype, trainer.model.class_name())),
         "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),
         **trainer.model.code_files(),
         **arguments,

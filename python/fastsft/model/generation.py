@@ -85,7 +85,8 @@ class ChatModel:
     max_positions: tokens of prompt and reply together; by default those of config.json. template: a named
     chat template; by default the model's own, or vicuna_v1.1 for one without. dtype: "float32" or "bfloat16";
     "auto" is float32 on a CPU and bfloat16 on a GPU. tokenizer: its directory, by default the model's.
-    change: makes another value of a tensor, by its name. ValueError for files that do not fit together.
+    change: makes another value of a tensor, by its name. trust_remote_code: a model class of the directory
+    is run. ValueError for files that do not fit together.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class ChatModel:
         dtype: str = "auto",
         tokenizer: str | Path | None = None,
         change: Change | None = None,
+        trust_remote_code: bool = False,
     ) -> None:
         path = file_inside(directory, "config.json")
         if path is None:
@@ -110,11 +112,14 @@ class ChatModel:
         self.prompts = Prompts(self.tokenizer, template)
         width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
         # Adapters are trained by the native engine alone.
-        self.engine_kind = "native" if change else open_model(str(directory)).engine_kind
+        self.engine_kind = "native"
+        if not change:
+            opened = open_model(str(directory), trust_remote_code=trust_remote_code)
+            self.engine_kind = opened.engine_kind
         if self.engine_kind == "native":
             reader, known = _native_reader(directory, path, width, device, change), None
         else:
-            reader = LibraryReader(directory, dtype=width, device=device)
+            reader = LibraryReader(directory, dtype=width, device=device, trust_remote_code=trust_remote_code)
             known = reader.max_positions
         self.max_positions = max_positions or known or _positions(directory)
         self._continuation = Continuation(reader)

@@ -123,11 +123,20 @@ class LoadedModel(CausalLM):
         from fastsft import _C
 
         where = str(self.source_directory)
+        self._tell_of_narrow_parameters()
         agreement = Agreement(f"taking over {where}")
         agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
         agreement.settle(None)
         _C.publish_weights(engine)
         self._note_weights()
+
+    def _tell_of_narrow_parameters(self) -> None:
+        dtypes = {str(parameter.dtype).removeprefix("torch.") for _, parameter in _parameters(self.module)}
+        if narrow := sorted(dtypes & {"bfloat16", "float16"}):
+            warn_once(
+                f"the model was given with {' and '.join(narrow)} parameters: float32 masters of them are "
+                "trained, and they are given back rounded; transformers would round each update"
+            )
 
     def _note_weights(self) -> None:
         self._weights = tensor_digests(_parameters(self.module))

@@ -49,8 +49,9 @@ def warn_once(text: str) -> None:
         return
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
-        with _above_bars():
-            _log.warning(visible(text))
+        shown = visible(text)
+        with _above_bars():  # without handlers logging writes the line itself to stderr
+            _log.warning(shown if _log.hasHandlers() else fitted(shown, sys.stderr))
 
 
 def tell(text: str) -> None:

@@ -50,7 +50,7 @@ class RunRows:
                 self._source = step_source(trainer.args, rows, trainer.token_budget, cost)
             return NativeEpoch(trainer.args, rows, epoch, self._source)
         groups = EpochGroups(trainer.args, rows, epoch, None)
-        cut = StepCut(trainer.token_budget, cost, trainer.engine.vocab_size, trainer.make_room)
+        cut = StepCut(trainer.token_budget, cost, trainer.model, trainer.make_room)
         position, self._position = self._position if first else None, None
         skip = first * trainer.args.gradient_accumulation_steps
         if trainer.args.dataloader_num_workers:  # processes that are made here have a copy of the model

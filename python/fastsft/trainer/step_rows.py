@@ -61,14 +61,14 @@ class NativeEpoch:
 
 
 class StepCut(NamedTuple):
-    """The cut of a step's rows: tokens of a micro-batch, cost of a conversation; ids that the model knows.
+    """The cut of a step's rows: tokens of a micro-batch, cost of a conversation; the model that takes them.
 
     make_room: told the longest row of each step before it is computed, its number and its tokens.
     """
 
     token_budget: int
     cost: tuple[float, ...]
-    vocab_size: int
+    model: Any
     make_room: Callable[[int, int], None]
 
 
@@ -90,7 +90,8 @@ class ReadEpoch:
         count = self.groups.size_of(step)
         batches = gather_batches(lambda: [self._reads.take() for _ in range(count)])
         native, numbers = join_batches(batches, self._rules)
-        check_ids(native, numbers, self._cut.vocab_size)
+        check_ids(native, numbers, self._cut.model.engine.vocab_size)
+        self._cut.model.check_rows(native, numbers)
         lengths = native.lengths()
         longest = int(np.argmax(lengths))
         self._cut.make_room(numbers[longest], int(lengths[longest]))

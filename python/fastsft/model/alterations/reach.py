@@ -6,6 +6,7 @@ Names are read from the code itself: no list of functions is kept, so any releas
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import sys
 from collections.abc import Iterator
@@ -98,10 +99,10 @@ class Reach:
     def _codes(self, home: str, qualname: str, value: Any) -> list[CodeType]:
         return source_of(home).codes.get(qualname) or [plain(value).__code__]
 
-    def _follow(self, code: CodeType, home: str) -> set[str]:
+    def _follow(self, code: CodeType, home: str) -> frozenset[str]:
         """Follow names in the code of a function of `home`; returns what it reads of its first argument."""
         if home.startswith("transformers.") or home.startswith("torch.nn.modules."):
-            named = {name for part in (code, *nested_codes(code)) for name in part.co_names}
+            named = _names_of(code)
             for name in sorted(named & vars(sys.modules[home]).keys()):
                 self.follow_name(home, name, named)
             self._follow_tensor_methods(named)
@@ -172,7 +173,7 @@ class Reach:
                 if not own and not _is_imported(value, module.__name__, name):
                     self._differs(where, value)
 
-    def _follow_tensor_methods(self, named: set[str]) -> None:
+    def _follow_tensor_methods(self, named: set[str] | frozenset[str]) -> None:
         methods = vars(sys.modules["torch"].Tensor)
         for name in sorted((named | _OPERATORS) & methods.keys()):
             if ("torch.Tensor", name) not in self._seen:
@@ -218,15 +219,22 @@ def _is_family(module: str) -> bool:
     return module.startswith("transformers.")
 
 
-def _reads_of_self(code: CodeType) -> set[str]:
+@functools.cache
+def _names_of(code: CodeType) -> frozenset[str]:
+    return frozenset(name for part in (code, *nested_codes(code)) for name in part.co_names)
+
+
+@functools.cache
+def _reads_of_self(code: CodeType) -> frozenset[str]:
     """Attributes that a function reads of its first argument."""
     if not code.co_argcount or not code.co_flags & inspect.CO_OPTIMIZED:
-        return set()
-    myself, read, on_top = code.co_varnames[0], set(), False
+        return frozenset()
+    read: set[str] = set()
+    myself, on_top = code.co_varnames[0], False
     for instruction in dis.get_instructions(code):
         if on_top and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             read.add(str(instruction.argval))
         held = instruction.argval
         last = held[-1] if isinstance(held, tuple) and held else held
         on_top = instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and last == myself
-    return read
+    return frozenset(read)

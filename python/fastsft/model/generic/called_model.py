@@ -12,20 +12,23 @@ import torch
 from fastsft import _C
 from fastsft.model.generic.blocks import Block
 from fastsft.model.generic.head_loss import HeadLoss, Labels
-from fastsft.model.generic.padding import PaddedBatch, check_length, most_positions
+from fastsft.model.generic.packing import PackedBatch, packed
+from fastsft.model.generic.padding import PaddedBatch
 from fastsft.model.generic.parameters import UnitParameters
 from fastsft.model.generic.placement import Unit, place
-from fastsft.model.generic.switching_rope import check_switch
 
 
 class GenericModel:
     """The engine calls it; nothing else does. model: of `empty_model`; device: of weights and batches.
 
-    recompute: blocks are computed again in backward. rank: ranks draw other numbers for dropout.
+    recompute: blocks are computed again in backward. packs: conversations are one row (packing.py), else
+    padded ones. rank: ranks draw other numbers for dropout.
     """
 
-    def __init__(self, model: Any, *, device: str, recompute: bool, rank: int = 0) -> None:
-        self.model, self.device, self._rank = model, torch.device(device), rank
+    def __init__(
+        self, model: Any, *, device: str, recompute: bool, packs: bool = False, rank: int = 0
+    ) -> None:
+        self.model, self.device, self._rank, self._packs = model, torch.device(device), rank, packs
         self.units = place(model)
         self.layout = self._called(None)
         dtype = next(model.parameters()).dtype
@@ -46,7 +49,6 @@ class GenericModel:
         for block in self._blocks:
             block.recompute = recompute
         self.head = HeadLoss(model, self._outside)
-        self._most_positions = most_positions(model)
 
     def called(self) -> Any:
         """For `_C.Engine(model=)`, which then owns this object."""
@@ -68,8 +70,10 @@ class GenericModel:
             self.model.train()
             with torch.no_grad():
                 plain = self.head.is_plain(self.device)
-            with torch.enable_grad():
-                start = self._loss(units, batch, label_smoothing, loss, plain=plain)
+            with torch.enable_grad(), self._rows(batch) as rows:
+                start = self._loss(
+                    units, rows, Labels(batch, rows.places, label_smoothing), loss, plain=plain
+                )
                 start.backward()  # type: ignore[no-untyped-call]
             self._reduce_rest(units)
 
@@ -78,31 +82,33 @@ class GenericModel:
         with self._pass(units), torch.no_grad():
             self.model.eval()
             plain = self.head.is_plain(self.device)
-            self._loss(units, batch, label_smoothing, loss, plain=plain)
+            with self._rows(batch) as rows:
+                self._loss(units, rows, Labels(batch, rows.places, label_smoothing), loss, plain=plain)
 
     def logits(self, units: Any, batch: Any) -> torch.Tensor:
         """[tokens, vocab_size] float32; collective."""
-        with self._pass(units), torch.no_grad():
+        with self._pass(units), torch.no_grad(), self._rows(batch) as rows:
             self.model.eval()
-            padded = self._padded(batch)
-            logits: torch.Tensor = self.model(**padded.inputs(), use_cache=False).logits
-            return logits.reshape(-1, logits.shape[-1]).index_select(0, padded.places).float()
+            logits: torch.Tensor = self.model(**rows.inputs(), use_cache=False).logits
+            return logits.reshape(-1, logits.shape[-1]).index_select(0, rows.places).float()
 
     def _loss(
-        self, units: Any, batch: Any, smoothing: float, loss: torch.Tensor, *, plain: bool
+        self, units: Any, rows: PaddedBatch | PackedBatch, labels: Labels, loss: torch.Tensor, *, plain: bool
     ) -> torch.Tensor:
-        padded = self._padded(batch)
-        labels = Labels(batch, padded.places, smoothing)
         if plain:
-            return self.head.fused(padded.inputs(), units, labels, loss)
-        start = labels.loss_of(self.model(**padded.inputs(), use_cache=False).logits)
+            return self.head.fused(rows.inputs(), units, labels, loss)
+        start = labels.loss_of(self.model(**rows.inputs(), use_cache=False).logits)
         loss.add_(start.detach())
         return start
 
-    def _padded(self, batch: Any) -> PaddedBatch:
-        check_length(batch, self._most_positions)
-        check_switch(self.model, batch.max_seqlen)
-        return PaddedBatch.of(batch)
+    @contextmanager
+    def _rows(self, batch: Any) -> Iterator[PaddedBatch | PackedBatch]:
+        if not self._packs:
+            yield PaddedBatch.of(batch)
+            return
+        row = PackedBatch.of(batch)
+        with packed(self.model, row):
+            yield row
 
     def _reduce_rest(self, units: Any) -> None:
         """Units whose backward had no end to see, and what belongs to no block."""

@@ -10,6 +10,7 @@ import torch
 from fastsft.model.causal_lm import ModelConfig
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.model.generic.model_parts import GenericParts, check_config
+from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.weights import load_generic_weights
 
 
@@ -26,4 +27,10 @@ class GenericCausalLM(GenericParts):
         load_generic_weights(engine, plain.model, plain.units, self.source_directory)
 
     def _empty(self, dtype: torch.dtype) -> Any:
-        return empty_model(self.engine_config(), dtype)
+        return self._made(self.engine_config(), dtype)
+
+    def _made(self, config: dict[str, Any], dtype: torch.dtype) -> Any:
+        return empty_model(config, dtype)
+
+    def _why_padded(self) -> str | None:
+        return why_padded(lambda config: self._made(config, torch.float32), self._plain.model)

@@ -13,16 +13,22 @@ from fastsft.model.generic.empty_model import FAULTS, first_line
 class LibraryReader:
     """A Reader of generation.py: the model of a directory, by transformers' own forward.
 
-    dtype: "float32" or "bfloat16". ValueError for a directory that transformers does not open. Its code is
-    not run.
+    dtype: "float32" or "bfloat16". trust_remote_code: code of the directory is run. ValueError for a
+    directory that transformers does not open.
     """
 
-    def __init__(self, directory: str | Path, *, dtype: str, device: str) -> None:
+    def __init__(
+        self, directory: str | Path, *, dtype: str, device: str, trust_remote_code: bool = False
+    ) -> None:
         from transformers import AutoModelForCausalLM
 
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
-                str(directory), dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
+                str(directory),
+                dtype=getattr(torch, dtype),
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=trust_remote_code,
             )
         except (OSError, *FAULTS) as error:
             raise ValueError(f"{directory}: transformers does not open it: {first_line(error)}") from error

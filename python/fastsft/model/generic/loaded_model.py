@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from fastsft.model.alterations.wrappers import check_quantised
-from fastsft.model.generic.empty_model import check_model
+from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.model_parts import GenericParts, check_config
+from fastsft.model.generic.packing import NotPackedError
+from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.loaded_model import LoadedModel, check_parameters_of
 
 
@@ -39,6 +41,36 @@ class GenericLoadedModel(GenericParts, LoadedModel):
         made = empty_copy(self.module, dtype)
         check_model(made)
         return made.train()
+
+    def _why_padded(self) -> str | None:
+        kind, configuration = type(self.module), type(self.module.config)
+
+        def make(config: dict[str, Any]) -> Any:
+            made = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
+            if own_parts(self.module, made):
+                raise NotPackedError("it has hooks, methods or modules of its own")
+            return made
+
+        return why_padded(make, self._plain.model)
+
+
+def own_parts(module: nn.Module, plain: nn.Module) -> bool:
+    """True if `module` has what one of its class, such as `plain`, does not have when it is made."""
+    kinds = {type(each) for each in plain.modules()}
+    return any(type(each) not in kinds or _is_changed(each) for each in module.modules())
+
+
+def _is_changed(module: nn.Module) -> bool:
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return any(hooks) or any(
+        callable(value) and callable(getattr(type(module), name, None))
+        for name, value in vars(module).items()
+    )
 
 
 def empty_copy(module: nn.Module, dtype: torch.dtype) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,11 @@ class ActivationSizes:
         )
         heads = max(_number(config, "num_attention_heads"), 1)
         return cls(layout, hidden, inner or 4 * hidden, heads, blocks, int(config.vocab_size), itemsize)
+
+    def whole_bytes(self) -> int:
+        """Of the unit that stays whole throughout a micro-batch, in the compute dtype."""
+        elements: int = sum(math.prod(shape) for _, shape, _ in self.layout.places[0])
+        return elements * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
         """Of a micro-batch whose rows are as long as the longest."""

@@ -15,6 +15,7 @@ from fastsft.model.generic import stored_form
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
 from fastsft.model.generic.padding import most_positions
+from fastsft.model.generic.rows import check_rows_for
 from fastsft.model.generic.stored_form import StoredForm, UnitLayout
 from fastsft.model.generic.switching_rope import check_switch
 from fastsft.model.generic.weights import aliases
@@ -42,7 +43,16 @@ class GenericParts(CausalLM):
     def engine_words(self) -> str:
         """The line of the start page."""
         kind = type(self._plain.model).__name__
-        return f"generic, {kind} of transformers, rows right-padded by length ({self.why_generic})"
+        rows = "no padding" if self.why_padded is None else f"rows right-padded by length: {self.why_padded}"
+        return f"generic, {kind} of transformers ({self.why_generic}); {rows}"
+
+    @cached_property
+    def why_padded(self) -> str | None:
+        """The reason why a micro-batch is not one row; None where it is."""
+        return self._why_padded()
+
+    def _why_padded(self) -> str | None:
+        raise NotImplementedError
 
     def parameter_shapes(self) -> list[tuple[str, list[int]]]:
         """As CausalLM's. ValueError for a configuration that transformers does not take."""
@@ -60,9 +70,17 @@ class GenericParts(CausalLM):
         """As CausalLM's."""
         return list(aliases(self._plain.model, self._plain.units))
 
+    def class_name(self) -> str | None:
+        """As CausalLM's."""
+        return type(self._plain.model).__name__
+
     def positions_in_table(self) -> bool:
         """As CausalLM's."""
         return most_positions(self._plain.model) is not None
+
+    def check_rows(self, native: Any, numbers: list[int] | None = None, *, training: bool = True) -> None:
+        """As CausalLM's: positions, masks and lengths that this model does not take."""
+        check_rows_for(self._plain.model, native, numbers, training=training)
 
     def stored_form(self, stored: StoredWeights) -> StoredForm:
         """As CausalLM's, by the names of transformers' model."""
@@ -72,10 +90,10 @@ class GenericParts(CausalLM):
         """Nothing: what a script changes in torch and transformers is what computes here."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Operations: 6 a parameter and token; of attention by the hidden size; 1: rows are padded."""
+        """Operations: 6 a parameter and token; of attention by the hidden size; whether rows are padded."""
         sizes = self._sizes(4)
         count = sum(one.numel for unit in self._plain.units for one in unit.parameters)
-        return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, 1.0
+        return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, float(self.why_padded is not None)
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """As CausalLM's, with the layout and activations of this model."""
@@ -96,6 +114,7 @@ class GenericParts(CausalLM):
             self._empty(dtype),
             device=options["device"],
             recompute=options["recompute"] not in KEEPS_ALL,
+            packs=self.why_padded is None,
             rank=launch().rank,
         )
         check_switch(generic.model, options["max_positions"])

@@ -25,8 +25,6 @@ class PaddedBatch:
         rows, width = max(len(lengths), 1), max(int(batch.max_seqlen), 2)
         row = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)
         within = torch.arange(len(ids), device=ids.device) - ends[:-1][row]
-        _check_positions(batch, within)
-        _check_first(batch, ends[:-1][lengths > 0])
         places = row * width + within
         padded = ids.new_zeros(rows * width)
         mask = ids.new_zeros(rows * width)
@@ -51,28 +49,11 @@ def most_positions(model: Any) -> int | None:
     return positions
 
 
-def check_length(batch: Any, most: int | None) -> None:
-    """ValueError for a row with more tokens than `most`."""
-    if most is not None and batch.max_seqlen > most:
+def check_length(model: Any, longest: int, where: str) -> None:
+    """ValueError for a row of `longest` tokens where a table of positions ends before. where: the row."""
+    most = most_positions(model)
+    if most is not None and longest > most:
         raise ValueError(
-            f"a row has {batch.max_seqlen} tokens, but the model has {most} positions, in a table that is "
+            f"{where} has {longest} tokens, but the model has {most} positions, in a table that is "
             f"not stretched; use --model_max_length {most}"
-        )
-
-
-def _check_positions(batch: Any, within: torch.Tensor) -> None:
-    if not torch.equal(batch.positions.to(torch.int64), within):
-        raise ValueError(
-            "position_ids: expected those of each row to be 0, 1, 2, ... with the generic engine, which "
-            "leaves positions to the model; leave the column out, and pad rows on the right: masked tokens "
-            "at the start of a row count as positions"
-        )
-
-
-def _check_first(batch: Any, firsts: torch.Tensor) -> None:
-    """A token that sees nothing attends to padding in some models, so that its loss depends on the batch."""
-    if batch.is_key.numel() and not bool(batch.is_key[firsts].all()):
-        raise ValueError(
-            "attention_mask: a row begins with masked tokens whose next labels are learned; with the generic "
-            "engine set those labels to -100, or leave the tokens out"
         )

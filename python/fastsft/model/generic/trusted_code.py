@@ -27,10 +27,10 @@ class TrustedCausalLM(GenericCausalLM):
         """As CausalLM's."""
         return self._code
 
-    def _empty(self, dtype: torch.dtype) -> Any:
+    def _made(self, config: dict[str, Any], dtype: torch.dtype) -> Any:
         from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-        config, classes = self.engine_config(), self.config["auto_map"]
+        classes = self.config["auto_map"]
         folder = str(self.source_directory)
         try:
             if CONFIG in classes:

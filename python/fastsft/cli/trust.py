@@ -1,0 +1,15 @@
+"""--trust_remote_code of the commands that open a model."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastsft.arguments.parsing.parser_options import parse_bool
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag, as a run takes it."""
+    parser.add_argument(
+        "--trust_remote_code", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+        help="run the model class of the directory's own code, with all your rights",
+    )  # fmt: skip

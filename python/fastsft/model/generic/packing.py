@@ -1,0 +1,158 @@
+"""A micro-batch as one row without padding: attention goes over each conversation alone.
+
+transformers lets attention and its masks be registered by name. Those here call the functions that the model
+had before, once a conversation: windows, soft caps and scales stay theirs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+_NAME = "fastsft_packed"
+# Those that compute with what they are given, and look for no sequences themselves.
+IMPLEMENTATIONS = ("sdpa", "eager")
+
+
+class NotPackedError(RuntimeError):
+    """A model that computes attention or its masks elsewhere."""
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """One row. input_ids, attention_mask [1, tokens]; places: of each token of the batch in it.
+
+    lengths: of the conversations. is_whole: no token is masked.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    position_ids: torch.Tensor
+    places: torch.Tensor
+    lengths: list[int]
+    is_whole: bool
+
+    @classmethod
+    def of(cls, batch: Any) -> PackedBatch:
+        """Two tokens at least: ranks without rows compute them without labels."""
+        ids, lengths = batch.input_ids, batch.cu_seqlens.diff().tolist()
+        if not len(ids):
+            ids, lengths = ids.new_zeros(2), [2]
+        is_whole = not (len(batch.input_ids) and batch.is_key.numel())
+        mask = torch.ones_like(ids) if is_whole else batch.is_key.to(ids.dtype)
+        positions = torch.cat([torch.arange(each, device=ids.device) for each in lengths])
+        places = torch.arange(len(batch.input_ids), device=ids.device)
+        return cls(ids[None], mask[None], positions[None], places, [n for n in lengths if n], is_whole)
+
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """Arguments of the model, to be called in `packed`."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+            "position_ids": self.position_ids,
+        }
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """The library's mask of each conversation."""
+
+    lengths: list[int]
+    masks: list[Any]
+    implementation: str
+
+
+@contextmanager
+def packed(model: Any, batch: PackedBatch) -> Iterator[None]:
+    """`model` computes `batch`; backward may come later."""
+    _register()
+    config = model.config
+    implementation = config._attn_implementation
+    if implementation not in IMPLEMENTATIONS:
+        raise NotPackedError(f"its attention is {implementation}")
+    _state[:] = [batch, implementation]
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = implementation
+        _state.clear()
+
+
+_state: list[Any] = []  # of the pass: the batch, and the implementation that the model had
+
+
+@cache
+def _register() -> None:
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, _make_masks)
+
+
+def _make_masks(**given: Any) -> _Masks:
+    """As a function of transformers' ALL_MASK_ATTENTION_FUNCTIONS."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    batch, implementation = _state
+    make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
+    made: dict[int, Any] = {}  # those of one length are the same where nothing is masked
+    masks = []
+    for length, keys in zip(batch.lengths, batch.attention_mask.split(batch.lengths, dim=1), strict=True):
+        if not batch.is_whole or length not in made:
+            made[length] = make(**_of_sequence(given, length, None if batch.is_whole else keys.bool()))
+        masks.append(made[length])
+    return _Masks(batch.lengths, masks, implementation)
+
+
+def _of_sequence(given: dict[str, Any], length: int, mask: torch.Tensor | None) -> dict[str, Any]:
+    """Arguments of a mask of one conversation."""
+    changed = {"batch_size": 1, "kv_length": length, "attention_mask": mask}
+    if "cache_position" in given:
+        changed["cache_position"] = torch.arange(length, device=given["cache_position"].device)
+    if "q_length" in given:
+        changed["q_length"] = length
+    return {**given, **changed}
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As a function of transformers' ALL_ATTENTION_FUNCTIONS: query, key, value [1, heads, tokens, size]."""
+    if not isinstance(attention_mask, _Masks):
+        raise NotPackedError("its attention masks are made by the model itself")
+    lengths = attention_mask.lengths
+    if {each.shape[2] for each in (query, key, value)} != {sum(lengths)}:
+        raise NotPackedError("its attention reads other tokens than those of the row")
+    own = _function(module, attention_mask.implementation)
+    if "is_causal" in options:  # some models tell it by their mask, which is None below and not here
+        options["is_causal"] = None
+    parts = zip(*(torch.split(each, lengths, dim=2) for each in (query, key, value)), strict=True)
+    outputs = [
+        own(module, *part, mask, **options)[0] for part, mask in zip(parts, attention_mask.masks, strict=True)
+    ]
+    return torch.cat(outputs, dim=1), None
+
+
+def _function(module: torch.nn.Module, implementation: str) -> Callable[..., Any]:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    if implementation != "eager":
+        found: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS[implementation]
+        return found
+    own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if own is None:
+        raise NotPackedError("its attention is a method of its own")
+    return own  # type: ignore[no-any-return]

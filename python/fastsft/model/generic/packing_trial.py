@@ -1,0 +1,117 @@
+"""A trial on a small model: conversations in one row next to padded rows."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from fastsft.model.generic.empty_model import FAULTS, first_line
+from fastsft.model.generic.packing import IMPLEMENTATIONS, NotPackedError, PackedBatch, packed
+from fastsft.model.generic.padding import PaddedBatch
+
+Config = Mapping[str, Any]
+# The most a size of the small model may be, by its names in configurations. Windows are shorter than a row.
+_SMALLER = {
+    "vocab_size": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64,
+    "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_hidden_layers": 8, "n_layer": 8, "num_layers": 8, "n_layers": 8,
+    "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "rotary_dim": 8, "num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4,
+    "max_position_embeddings": 64, "n_positions": 64, "sliding_window": 4,
+}  # fmt: skip
+_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+_LENGTHS = (7, 5, 9)
+_MOST_PARAMETERS = 4_000_000
+_TOLERANCE = 1e-5
+
+
+def smaller(config: Config) -> dict[str, Any]:
+    """`config` of a small model with the same parts."""
+    made = dict(config)
+    for name, most in _SMALLER.items():
+        if isinstance(made.get(name), int) and not isinstance(made[name], bool):
+            made[name] = min(made[name], most)
+    heads = config.get("num_attention_heads")
+    if heads is not None and config.get("num_key_value_heads") == heads:
+        made["num_key_value_heads"] = made["num_attention_heads"]
+    if isinstance(made.get("layer_types"), list):
+        made["layer_types"] = made["layer_types"][: made.get("num_hidden_layers")]
+    return {**made, **dict.fromkeys(_IDS, 0)}
+
+
+def why_padded(make: Callable[[dict[str, Any]], Any], model: Any) -> str | None:
+    """The reason why conversations of `model` cannot be one row; None where they can.
+
+    make: of a configuration such a model, with parameters on the meta device.
+    """
+    implementation = model.config._attn_implementation
+    if implementation not in IMPLEMENTATIONS:
+        return f"its attention is {implementation}"
+    try:
+        with torch.random.fork_rng(devices=[]):
+            small = _with_values(make(smaller(model.config.to_dict())))
+            small.config._attn_implementation = implementation
+            return _difference(small)
+    except NotPackedError as error:
+        return str(error)
+    except (NotImplementedError, *FAULTS) as error:
+        return f"a small model of it does not run: {first_line(error)}"
+
+
+def _with_values(model: Any) -> Any:
+    """On the CPU, with weights that are large enough to tell tokens apart."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if count > _MOST_PARAMETERS:
+        raise NotPackedError(f"a small model of it has {count:,} parameters still")
+    torch.manual_seed(0)
+    values: dict[int, torch.nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                if id(parameter) not in values:
+                    values[id(parameter)] = torch.nn.Parameter(_random(parameter.shape))
+                module._parameters[name] = values[id(parameter)]
+    return model.eval()
+
+
+def _random(shape: torch.Size) -> torch.Tensor:
+    if len(shape) < 2:
+        return 1 + 0.1 * torch.randn(shape)
+    return torch.randn(shape) / math.sqrt(shape[-1])
+
+
+def _difference(model: Any) -> str | None:
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return "it takes no position_ids"
+    for masked in (None, 3):
+        batch = _batch(int(model.config.get_text_config().vocab_size), masked)
+        with torch.no_grad():
+            rows, row = PaddedBatch.of(batch), PackedBatch.of(batch)
+            expected = _logits(model, rows)
+            with packed(model, row):
+                found = _logits(model, row)
+        scale = expected.abs().max()
+        if not bool(scale > 0) or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
+            return "conversations in one row would see each other"
+    return None
+
+
+def _logits(model: Any, batch: PackedBatch | PaddedBatch) -> torch.Tensor:
+    logits = model(**batch.inputs(), use_cache=False).logits
+    found: torch.Tensor = logits.reshape(-1, logits.shape[-1]).index_select(0, batch.places)
+    return found
+
+
+def _batch(vocabulary: int, masked: int | None) -> Any:
+    """Three conversations, as an engine's Batch. masked: a token that none attends to."""
+    ends = torch.tensor([0, *_LENGTHS]).cumsum(0).int()
+    ids = torch.randint(0, vocabulary, (int(ends[-1]),))
+    is_key = torch.ones(0 if masked is None else len(ids), dtype=torch.uint8)
+    is_key[masked:][:1] = 0
+    return SimpleNamespace(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))
