@@ -78,12 +78,10 @@ def test_steps_of_ones_own_are_refused(name):
         own("model")
 
 
-# Overridden, they lose nothing: they answer questions, or belong to what fastsft does not do.
+# Overridden, they lose nothing: only scripts call them.
 HARMLESS = {
-    "get_num_trainable_parameters", "get_learning_rates", "get_optimizer_group", "get_tp_size",
-    "hyperparameter_search", "_hp_search_setup", "_report_to_hp_search", "_tune_save_checkpoint",
-    "_fsdp_qlora_plugin_updates", "_save_tpu", "_add_sm_patterns_to_gitignore", "_finish_current_push",
-    "_issue_warnings_after_load", "_get_learning_rate", "metrics_format",
+    "get_num_trainable_parameters", "get_learning_rates", "get_optimizer_group", "hyperparameter_search",
+    "metrics_format",
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def engine_step(engine, batches, **noise):
     return result.loss, result.grad_norm
 
 
-def reference_step(model, batches, noise, noise_seed):
+def reference_step(model, batches, noise, noise_seed, smoothing=0.0):
     """Loss and gradient norm by autograd, on embeddings with the noise of torch's generator."""
     data, total = conversations_without_padding_id(), torch.zeros(())
     model.zero_grad()
@@ -56,23 +56,24 @@ def reference_step(model, batches, noise, noise_seed):
             mine, drawn = drawn[: len(ids)], drawn[len(ids) :]
             logits = model(inputs_embeds=(model.get_input_embeddings()(ids) + mine)[None]).logits[0]
             total = total + 0.1 * torch.nn.functional.cross_entropy(
-                logits, targets, ignore_index=-100, reduction="sum"
+                logits, targets, ignore_index=-100, reduction="sum", label_smoothing=smoothing
             )
     total.backward()
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None))
     return float(total), norm
 
 
-@pytest.mark.parametrize("kind", ["untied", "tied"])
-def test_loss_and_gradient_on_the_same_noise(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "smoothing"), [("untied", 0.0), ("tied", 0.0), ("untied", 0.1)])
+def test_loss_and_gradient_on_the_same_noise(tmp_path, kind, smoothing):
     directory = write_model(tmp_path, kind)
     engine, model = make_engine(directory), AutoModelForCausalLM.from_pretrained(directory)
     batches = [[0, 2, 5], [1, 3], [4]]
     for noise, seed in [(0.3, 5), (0.3, 2**61), (0.05, 6)]:
-        expected = reference_step(model, batches, noise, seed)
-        assert engine_step(engine, batches, noise=noise, noise_seed=seed) == pytest.approx(expected, rel=2e-5)
-    still = engine_step(engine, batches)
-    assert still == pytest.approx(reference_step(model, batches, 0.0, 0), rel=2e-5)
+        expected = reference_step(model, batches, noise, seed, smoothing)
+        found = engine_step(engine, batches, noise=noise, noise_seed=seed, label_smoothing=smoothing)
+        assert found == pytest.approx(expected, rel=2e-5)
+    still = engine_step(engine, batches, label_smoothing=smoothing)
+    assert still == pytest.approx(reference_step(model, batches, 0.0, 0, smoothing), rel=2e-5)
     assert abs(still[0] - expected[0]) > 1e-4
 
 

@@ -13,12 +13,10 @@ import torch
 from fastsft.arguments import TrainingArguments
 from fastsft.planning import device_memory
 from fastsft.trainer import Trainer, prediction
-from fastsft.trainer.prediction import Collector
+from fastsft.trainer.prediction import check_size
 from padded_items import WIDTH, random_items
 from ranks import run_ranks
 from tiny_models import write_model
-
-LONGEST = 20
 
 
 def accuracy(predicted: Any) -> dict[str, Any]:
@@ -67,24 +65,15 @@ def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return {"output": output, "evaluated": trainer.evaluate(items)}
 
 
-def test_predictions_are_those_of_transformers(
-    model: Path, theirs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for padding, which a line says."""
-    said: list[str] = []
-    monkeypatch.setattr("fastsft.trainer.prediction.warn_once", said.append)
+def test_predictions_are_those_of_transformers(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
+    """At padding too."""
     trainer = make_trainer(model, tmp_path)
     ours, other = trainer.predict(random_items()), theirs["output"]
-    assert ours.predictions.shape == (7, LONGEST, 70) and ours.predictions.dtype == np.float32
-    assert np.array_equal(ours.label_ids, other.label_ids[:, :LONGEST])
-    for row, item in enumerate(random_items()):
-        length = int(item["attention_mask"].sum())
-        wanted = other.predictions[row, :length]
-        error = np.linalg.norm(ours.predictions[row, :length] - wanted)
-        assert error <= 1e-5 * np.linalg.norm(wanted)
-        assert (ours.predictions[row, length:] == -100).all()
+    assert ours.predictions.shape == (7, WIDTH, 70) and ours.predictions.dtype == np.float32
+    assert np.array_equal(ours.label_ids, other.label_ids)
+    error = np.linalg.norm(ours.predictions - other.predictions)
+    assert error <= 1e-5 * np.linalg.norm(other.predictions)
     assert ours.metrics["test_loss"] == pytest.approx(other.metrics["test_loss"], rel=1e-5)
-    assert ["padded width" in line for line in said] == [True]
 
 
 @pytest.mark.parametrize("hook", [None, choose])
@@ -133,7 +122,7 @@ def test_several_arrays_a_row(model: Path, tmp_path: Path) -> None:
 
     trainer = make_trainer(model, tmp_path, preprocess_logits_for_metrics=hook)
     chosen, counts = trainer.predict(random_items()).predictions
-    assert chosen.shape == (7, LONGEST) and counts.tolist() == [3, 5, 6, 3, 10, 2, 6]
+    assert chosen.shape == (7, WIDTH) and counts.tolist() == [3, 5, 6, 3, 10, 2, 6]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +130,8 @@ def test_several_arrays_a_row(model: Path, tmp_path: Path) -> None:
     [
         (lambda logits, labels: logits.mean(), r"expected tensors with 2 rows.*got \[\]"),
         (lambda logits, labels: "no", "got str"),
-        (lambda logits, labels: torch.zeros(len(labels), int(labels.max())), "the same shape of every batch"),
+        (lambda logits, labels: torch.zeros(len(labels), 1, int(labels.max())), "the same shape of every"),
+        (lambda logits, labels: (logits,) * (1 + (len(labels) == 1)), "the same parts of every batch, got"),
     ],
 )
 def test_hooks_that_keep_no_rows(model: Path, tmp_path: Path, kept: Any, message: str) -> None:
@@ -153,32 +143,36 @@ def test_what_does_not_fit_is_refused_before_it_is_computed(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(model, tmp_path)
-    needed = 7 * LONGEST * 70 * 4
+    needed = 7 * WIDTH * 70 * 4
     monkeypatch.setattr(prediction, "rank_memory", lambda device: needed - 1)
-    with pytest.raises(ValueError, match=r"7 rows take 38 KiB of host memory.*argmax.*prediction_loss_only"):
+    with pytest.raises(ValueError, match=r"7 rows take 46 KiB of host memory.*argmax.*prediction_loss_only"):
         trainer.predict(random_items())
     with monkeypatch.context() as patch:
-        patch.setattr(prediction, "_logits", None)  # nothing was computed for it
+        patch.setattr(prediction, "Predictor", None)  # nothing was computed for it
         with pytest.raises(ValueError, match="host memory"):
             trainer.predict(random_items())
     trainer.preprocess_logits_for_metrics = choose
-    assert trainer.predict(random_items()).predictions.shape == (7, LONGEST)
+    assert trainer.predict(random_items()).predictions.shape == (7, WIDTH)
 
 
 def test_metrics_of_logits_that_do_not_fit_are_refused_at_the_start(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction, "rank_memory", lambda device: 7 * LONGEST * 70 * 4 - 1)
-    with pytest.raises(ValueError, match="7 rows take 38 KiB of host memory"):
+    monkeypatch.setattr(prediction, "rank_memory", lambda device: 7 * WIDTH * 70 * 4 - 1)
+    with pytest.raises(ValueError, match="7 rows take 46 KiB of host memory"):
         make_trainer(model, tmp_path, compute_metrics=accuracy)
     make_trainer(model, tmp_path, compute_metrics=accuracy, preprocess_logits_for_metrics=choose)
     make_trainer(model, tmp_path, compute_metrics=accuracy, flags={"prediction_loss_only": True})
 
 
-def test_the_collector_asks_for_what_a_batch_shows() -> None:
-    collector = Collector(num_rows=10, memory=10 * 16 - 1)
-    with pytest.raises(ValueError, match="10 rows take 0 KiB"):
-        collector.put(np.arange(2), (False, [np.zeros((2, 4), np.float32)]))
+def test_what_a_batch_shows_is_looked_at(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_size(10, bytes_of_row=16, memory=160)
+    trainer = make_trainer(model, tmp_path, preprocess_logits_for_metrics=lambda logits, labels: logits)
+    monkeypatch.setattr(prediction, "rank_memory", lambda device: 7 * WIDTH * 70 * 4 - 1)
+    with pytest.raises(ValueError, match="7 rows take 46 KiB"):
+        trainer.predict(random_items())
 
 
 @pytest.mark.parametrize("name", ["batch_eval_metrics", "include_for_metrics", "eval_do_concat_batches"])
@@ -193,7 +187,7 @@ def refuse_rank(groups: dict[str, str], model: Path, output: Path) -> str:
     """On one of two ranks, of which the second has no memory: what was raised."""
     if os.environ["RANK"] == "1":
         device_memory.usable_memory = lambda device, mine: 1
-    with pytest.raises(ValueError, match=r"7 rows take 38 KiB of host memory") as raised:
+    with pytest.raises(ValueError, match=r"7 rows take 46 KiB of host memory") as raised:
         make_trainer(model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy)
     return str(raised.value)
 

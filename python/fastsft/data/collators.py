@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
+from fastsft.data.padded_items import padded_to_longest
 from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
 from fastsft.originals.functions import is_written_in
 
@@ -18,6 +19,7 @@ _STACKING = (
     "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
     "DefaultDataCollator", "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
 )  # fmt: skip
+_PADDING = _STACKING[-2:]  # those that make rows longer
 _IGNORED = -100
 # What transformers' Trainer hands to a collator unless --remove_unused_columns False.
 OF_FORWARD = (
@@ -78,11 +80,22 @@ class Collation:
 
     collator: called with the whole batch, as transformers' Trainer calls it, unless it only stacks.
     all_columns: hand over every key of an item, not only what a model's forward takes. needs_labels: a batch
-    without them is a fault.
+    without them is a fault. keeps_padding: rows stay whole, and one that pads is called; `tokenizer` pads
+    where there is no collator.
     """
 
-    def __init__(self, collator: Any, *, all_columns: bool = False, needs_labels: bool = True) -> None:
-        self._collator = None if only_stacks(collator) else collator
+    def __init__(
+        self,
+        collator: Any,
+        *,
+        all_columns: bool = False,
+        needs_labels: bool = True,
+        keeps_padding: bool = False,
+        tokenizer: Any = None,
+    ) -> None:
+        is_idle = only_stacks(collator) and not (keeps_padding and collator_name(collator) in _PADDING)
+        self._collator = None if is_idle else collator
+        self._keeps_padding, self._tokenizer = keeps_padding, tokenizer
         self._all_columns = all_columns
         self._needed = {"input_ids", "labels"} if needs_labels else {"input_ids"}
 
@@ -94,6 +107,8 @@ class Collation:
             if fault is not None:
                 return fault
             items = _rows_of(batch)
+        if self._keeps_padding:
+            return [BatchItem(item, _length(item)) for item in padded_to_longest(items, self._tokenizer)]
         return [cut(item) for item in items]
 
     def _taken(self, item: Any) -> Any:

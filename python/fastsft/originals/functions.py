@@ -10,6 +10,7 @@ from typing import Any
 
 from fastsft.originals.defaults import has_written_defaults
 from fastsft.originals.source import source_of
+from fastsft.runtime.versions import WRAPPED_BY_BASES
 
 # What a decorator's name in a file makes: torch.no_grad() goes through a function of another name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
@@ -85,7 +86,10 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
         return True
     if not any(is_written_in(function, home) for home in _DECORATORS):
         return False
-    made_by = function.__code__.co_qualname.split(".")[0]
+    home, maker = str(function.__globals__.get("__name__")), function.__code__.co_qualname
+    if (home, maker.partition(".<locals>.")[0]) in WRAPPED_BY_BASES:
+        return True
+    made_by = maker.split(".")[0]
     return made_by in {_MADE_BY.get(name, name) for name in decorators}
 
 
@@ -96,7 +100,7 @@ def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
             content = cell.cell_contents
         except ValueError:  # still empty
             continue
-        if isinstance(content, FunctionType):
+        if isinstance(content, FunctionType) and content is not function:
             yield content
 
 

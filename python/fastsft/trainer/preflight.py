@@ -27,13 +27,16 @@ _OF_THE_ENGINE = (
     "_gather_and_numpify", "_is_attention_mask_causal", "_prepare_context_parallel_inputs",
     "call_model_init", "create_accelerator_and_postprocess", "set_initial_training_values",
     "get_total_train_batch_size", "num_examples", "num_tokens", "store_flos", "torch_jit_model_eval",
-    "propagate_args_to_deepspeed",
+    "propagate_args_to_deepspeed", "_get_learning_rate", "get_tp_size", "_hp_search_setup",
+    "_report_to_hp_search", "_fsdp_qlora_plugin_updates",
 )  # fmt: skip
 _OF_FILES = (
     "_save", "_save_checkpoint", "_load_best_model", "_load_from_checkpoint", "_rotate_checkpoints",
     "_sorted_checkpoints", "_get_output_dir", "_save_optimizer_and_scheduler",
     "_load_optimizer_and_scheduler", "_save_rng_state", "_load_rng_state", "_save_scaler", "_load_scaler",
     "_load_callback_state", "_push_from_checkpoint", "init_hf_repo", "compare_trainer_and_checkpoint_args",
+    "_finish_current_push", "_tune_save_checkpoint", "_issue_warnings_after_load", "_save_tpu",
+    "_add_sm_patterns_to_gitignore",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 _STEP = "the step is the engine's"

@@ -159,7 +159,7 @@ class Trainer(
         self._at_batch: Callable[[], None] = lambda: None
         self.saver = self._make_saver()
         if train_dataset is not None:
-            self.train_rows.check_ids(self.engine.vocab_size)
+            self.train_rows.check_for(self.model, self.engine.vocab_size)
         self._set_evaluation(eval_dataset)
         self._planned = args.settled_values()
         self.callbacks.fire("on_init_end", self.state, **self._references())

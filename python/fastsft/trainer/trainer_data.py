@@ -38,7 +38,7 @@ class TrainerData:
     train_reader: BatchReader | None
     epoch_reads: EpochReads | None
     resumed_states: dict[str, Any] | None
-    _eval_readers: dict[str, BatchReader]
+    _eval_readers: dict[tuple[str, bool], BatchReader]
     _tokens_read: float | None = None
     _train_dataset: Any
     _use_rows: Callable[[TokenRows], None]
@@ -101,14 +101,14 @@ class TrainerData:
         if args.include_tokens_per_second:
             self._tokens_read = count_tokens(args, self.train_reader, self.plan.max_steps)
 
-    def _evaluation_reader(self, dataset: Any, name: str | None) -> BatchReader:
+    def _evaluation_reader(self, dataset: Any, name: str | None, keeps_padding: bool) -> BatchReader:
         """Reads `dataset`. name: of a set whose workers stay (dataloader_persistent_workers)."""
-        kept = name if self.args.dataloader_persistent_workers else None
+        kept = (name, keeps_padding) if name and self.args.dataloader_persistent_workers else None
         if kept is not None and kept in self._eval_readers:
             return self._eval_readers[kept]
         args, taken = self.args, as_read(self.args, dataset)
         reader = BatchReader(
-            args, taken, self._collation(dataset, training=False),
+            args, taken, self._collation(dataset, training=False, keeps_padding=keeps_padding),
             evaluation_order(args, taken, self.processing_class), args.eval_batch_size,
             training=False, sets_epoch=False,
         )  # fmt: skip
@@ -116,10 +116,13 @@ class TrainerData:
             self._eval_readers[kept] = reader
         return reader
 
-    def _collation(self, dataset: Any, *, training: bool) -> Collation:
+    def _collation(self, dataset: Any, *, training: bool, keeps_padding: bool = False) -> Collation:
         # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
         all_columns = not self.args.remove_unused_columns or is_table(dataset)
-        return Collation(self._data_collator, all_columns=all_columns, needs_labels=training)
+        return Collation(
+            self._data_collator, all_columns=all_columns, needs_labels=training, keeps_padding=keeps_padding,
+            tokenizer=self.processing_class,
+        )  # fmt: skip
 
     def get_train_dataloader(self) -> Any:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.

@@ -8,25 +8,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import BatchReader, draw_loader_seed
+from fastsft.data.collators import Collation
 from fastsft.data.token_rows import TokenRows
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.agreed_inputs import agree_on_rows
 from fastsft.trainer.evaluation import evaluation_loss, exact_loss, no_loss
-from fastsft.trainer.evaluation_rows import read_evaluation
+from fastsft.trainer.evaluation_rows import EvaluationRows, StoredRows, read_evaluation
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.prediction import (
     EvalPrediction,
+    Predictor,
     Preprocess,
     as_number,
     check_predictions,
-    predict_rows,
-    tell_padding,
 )
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
@@ -55,7 +56,8 @@ class TrainerEvaluation:
     _at_batch: Callable[[], None]
     _take_changes: Callable[..., None]
     _read_rows: Callable[..., TokenRows]
-    _evaluation_reader: Callable[[Any, str | None], BatchReader]
+    _evaluation_reader: Callable[[Any, str | None, bool], BatchReader]
+    _collation: Callable[..., Collation]
     is_in_train: bool
     _build_time: float
     _has_trained: bool
@@ -102,7 +104,7 @@ class TrainerEvaluation:
         """Collective: all ranks evaluate the same."""
         rows = self._read_rows(dataset, needs_labels=False)
         agree_on_rows("the data of an evaluation", dataset, rows)
-        rows.check_ids(self.model.engine.vocab_size)
+        rows.check_for(self.model, self.model.engine.vocab_size, training=False)
         return rows
 
     def evaluate(
@@ -129,7 +131,9 @@ class TrainerEvaluation:
         if self._wants_predictions():
             check_outputs(self.model.config, ignore_keys, "Trainer.evaluate")
         name = eval_dataset if isinstance(eval_dataset, str) else "eval"
-        return self._evaluate(self._read_now(self._rows_to_evaluate(eval_dataset), name), metric_key_prefix)
+        wanted = self._wants_predictions()
+        rows = self._read_now(self._rows_to_evaluate(eval_dataset), name, keeps_padding=wanted)
+        return self._evaluate(rows, metric_key_prefix)
 
     def evaluate_in_training(self) -> dict[str, float]:
         """`evaluate` as `train` calls it, which a derived class may have overridden."""
@@ -150,7 +154,7 @@ class TrainerEvaluation:
         wanted = not self.args.prediction_loss_only
         if wanted:
             check_outputs(self.model.config, ignore_keys, "Trainer.predict")
-        rows = self._read_now(self._rows_of(test_dataset), None)
+        rows = self._read_now(self._rows_of(test_dataset), None, keeps_padding=wanted)
         metrics, predicted = self._metrics(rows, metric_key_prefix, wanted)
         self.fire("on_predict", metrics=metrics)
         if predicted is None:
@@ -183,8 +187,8 @@ class TrainerEvaluation:
             raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
         return self.eval_rows
 
-    def _read_now(self, rows: TokenRows, name: str | None) -> TokenRows:
-        """The rows as they are now: read, where they are not native. name: as `_evaluation_reader`."""
+    def _read_now(self, rows: TokenRows, name: str | None, *, keeps_padding: bool) -> TokenRows:
+        """The rows as they are now: read, where they are not native. Arguments: of `_evaluation_reader`."""
         self.evaluated_rows = rows  # which callbacks see
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
@@ -195,11 +199,11 @@ class TrainerEvaluation:
                 rows.note_read(_read_here(self.args, len(rows)))
             return rows
         with deadline(self.args, "evaluation"):
-            reader = self._evaluation_reader(rows.source, name)
+            reader = self._evaluation_reader(rows.source, name, keeps_padding)
             self.model.set_mode(training=False)
             if self.args.dataloader_num_workers:
                 self.model.refresh()
-            return read_evaluation(self.args, reader, rows, self.model.engine.vocab_size)
+            return read_evaluation(self.args, reader, rows, self.model)
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
         metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
@@ -218,6 +222,8 @@ class TrainerEvaluation:
         ):
 
             def batch_done(done: int, total: int) -> None:
+                if predictor is not None:
+                    predictor.step(done - 1)
                 show(done, total)
                 self.fire("on_prediction_step")
                 self._at_batch()
@@ -225,10 +231,11 @@ class TrainerEvaluation:
             compute: Any = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
             compute = compute if rows.has_labels else no_loss
             packed = finds_packed(self.model, self.args, training=False)
+            predictor = self._predictor(rows, packed) if with_predictions else None
             loss = compute(
                 self.model.engine, rows, self.fixed_arguments.over(self.args), batch_done, find_packed=packed
             )
-            predicted = self._predicted(rows) if with_predictions else None
+            predicted = None if predictor is None else predictor.result()
         own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
         runtime = time.monotonic() - started
         steps = _C.micro_batch_count(rows.num_samples, self.args.eval_batch_size, self.args.world_size)
@@ -247,11 +254,19 @@ class TrainerEvaluation:
         seconds = self.model_preparation_time
         return {} if seconds is None else {f"{prefix}_model_preparation_time": seconds}
 
-    def _predicted(self, rows: TokenRows) -> EvalPrediction:
-        packed = finds_packed(self.model, self.args, training=False)
-        hook = self.preprocess_logits_for_metrics
-        tell_padding(rows)
-        return predict_rows(self.model.engine, rows, self.args, hook, find_packed=packed)
+    def _predictor(self, rows: TokenRows, find_packed: bool) -> Predictor:
+        hook, module = self.preprocess_logits_for_metrics, getattr(self.model, "module", None)
+        if hook is None:
+            check_predictions(rows, self.model.engine.vocab_size)
+        batches: Any = rows
+        if not isinstance(rows, EvaluationRows):
+            collation = self._collation(rows.source, training=False, keeps_padding=True)
+            batches = StoredRows(rows, _batches_here(self.args, len(rows)), collation)
+        dtype = torch.float32 if self.args.bf16 else getattr(module, "dtype", torch.float32)
+        return Predictor(
+            self.model.engine, batches, rows.num_samples, self.args, hook, dtype=dtype,
+            find_packed=find_packed,
+        )  # fmt: skip
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
         """The metrics that compute_metrics makes of the predictions, as plain numbers under the prefix."""
@@ -264,10 +279,14 @@ class TrainerEvaluation:
         }
 
 
-def _read_here(args: TrainingArguments, num_rows: int) -> npt.NDArray[np.int64]:
-    """Rows that a loader of this rank reads in an evaluation."""
+def _batches_here(args: TrainingArguments, num_rows: int) -> list[npt.NDArray[np.int64]]:
+    """Rows that a loader of this rank reads in an evaluation, batch by batch."""
     order = np.arange(num_rows, dtype=np.int64)
-    batches = _C.rank_micro_batches(
+    return _C.rank_micro_batches(
         order, args.eval_batch_size, args.process_index, args.world_size, args.dataloader_drop_last
     )
-    return np.concatenate([order[:0], *batches])
+
+
+def _read_here(args: TrainingArguments, num_rows: int) -> npt.NDArray[np.int64]:
+    """The same in one."""
+    return np.concatenate([np.zeros(0, dtype=np.int64), *_batches_here(args, num_rows)])

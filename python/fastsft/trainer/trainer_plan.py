@@ -107,7 +107,7 @@ class TrainerPlan:
         self._train_dataset = dataset
 
     def _use_rows(self, rows: TokenRows) -> None:
-        rows.check_ids(self.model.engine.vocab_size)
+        rows.check_for(self.model, self.model.engine.vocab_size)
         self._plan_again(rows)
         self.progress.work = work_of(self)
 
