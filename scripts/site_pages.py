@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+_CODE = re.compile(r"<code>([^<]*)</code>")
+_FLAG = re.compile(r"--\w[\w-]*")
+_SPAN = r'<span class="flag">\g<0></span>'
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
@@ -37,3 +40,13 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs for every page."""
     return without_outer_links(markdown)
+
+
+def unbroken_flags(html: str) -> str:
+    """Inline code whose flags are whole words: a browser breaks a line after any hyphen."""
+    return _CODE.sub(lambda m: f"<code>{_FLAG.sub(_SPAN, m[1])}</code>", html)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs for every page that became HTML."""
+    return unbroken_flags(html)

@@ -6,12 +6,14 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from transformers import HfArgumentParser
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.cli import inspect
+from fastsft.cli import inspect, plan
 
-README = (Path(__file__).parents[1] / "README.md").read_text("utf-8").replace("\\\n", " ")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8").replace("\\\n", " ")
 
 
 def words_of(program: str) -> list[str]:
@@ -30,3 +32,13 @@ def test_the_example_is_inspected_and_trained_with_the_same_labels() -> None:
     assert data.mask_policy == "auto" and seen.mask_policy is None  # auto, too
     assert training.model_max_length == seen.model_max_length == 2048
     assert training.bf16
+
+
+def test_the_table_of_machines_is_what_the_planner_says(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = re.findall(r"\| `(--model \S+\.json --memory .*?)` \| ([\d.]+) \|", README)
+    assert len(rows) >= 6
+    for words, size in rows:
+        _, model, *rest = words.split()
+        assert plan.main(["--model", str(ROOT / "benchmarks" / "configs" / model), "--bf16", *rest]) == 0
+        (line,) = (each for each in capsys.readouterr().out.splitlines() if "a rank at most" in each)
+        assert f" {size} GiB of" in line, (words, line)

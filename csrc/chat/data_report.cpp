@@ -26,6 +26,11 @@ std::string action_counts(const DataReport::Entry& entry) {
   return text;
 }
 
+std::string reason_of(const Finding& finding) {
+  if (finding.message < 0 || finding.reason.empty()) return finding.reason;
+  return concat("message ", finding.message, ": ", finding.reason);
+}
+
 bool has_action(const LabelledRecord& record, Action action) {
   return std::any_of(record.findings.begin(), record.findings.end(),
                      [&](const Finding& finding) { return finding.action == action; });
@@ -55,6 +60,7 @@ void DataReport::add(const LabelledRecord& record) {
     if (std::any_of(record.findings.begin(), record.findings.begin() + i, is_same)) continue;
     Entry& entry = entries_[static_cast<size_t>(finding.remark)];
     ++entry.by_action[static_cast<size_t>(finding.action)];
+    if (entry.count == 0) entry.reason = reason_of(finding);
     if (++entry.count <= static_cast<int64_t>(kNumNamed)) entry.first.push_back(record.name);
   }
 }
@@ -75,6 +81,7 @@ void DataReport::append(const DataReport& next) {
   for (size_t i = 0; i < kNumRemarks; ++i) {
     Entry& entry = entries_[i];
     const Entry& more = next.entries_[i];
+    if (entry.count == 0) entry.reason = more.reason;
     entry.count += more.count;
     for (size_t action = 0; action < kNumActions; ++action) {
       entry.by_action[action] += more.by_action[action];

@@ -21,6 +21,7 @@ class DataReport {
     int64_t count = 0;  // records
     std::array<int64_t, kNumActions> by_action{};
     std::vector<std::string> first;  // ids of the first five records
+    std::string reason;              // of the first record, in words; may be empty
   };
   // What one of the files was read as.
   struct FormatUse {

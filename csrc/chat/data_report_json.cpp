@@ -12,6 +12,7 @@ Json entry_to_json(const DataReport::Entry& entry) {
     json[name_of(static_cast<Action>(action))] = entry.by_action[action];
   }
   json["first"] = entry.first;
+  if (!entry.reason.empty()) json["reason"] = entry.reason;
   return json;
 }
 
@@ -36,6 +37,7 @@ DataReport::Entry entry_from_json(const Json& json) {
     entry.by_action[action] = json.value(name_of(static_cast<Action>(action)), int64_t{0});
   }
   entry.first = json.at("first").get<std::vector<std::string>>();
+  entry.reason = json.value("reason", "");
   return entry;
 }
 

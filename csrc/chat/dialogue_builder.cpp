@@ -171,7 +171,9 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   }
   if (!role) return work.stop(Remark::kUnknownRole, index, unknown_role(message.from));
   if (role == Role::kTool && !place_.for_tools) {
-    return work.stop(Remark::kUnknownRole, index, "messages of role tool need --template model");
+    return work.stop(
+        Remark::kUnknownRole, index,
+        "this chat template has no messages of role tool; a model's own may (--template model)");
   }
   const Value& value = message.value;
   if (value.kind == ValueKind::kMissing) {

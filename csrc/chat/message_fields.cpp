@@ -65,6 +65,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   message.byte = scanner.byte();
   if (message.kind != ValueKind::kObject) return scanner.skip();
   Value role, content;
+  bool is_weightless = false;
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "from") {
@@ -78,10 +79,15 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
     } else if (key_ == "train") {
       message.train = scanner.peek();
       scanner.skip();
+    } else if (key_ == "weight" && scanner.peek() == ValueKind::kNumber) {
+      // OpenAI's files: 0 is not learned, 1 is. Other weights are none that training has.
+      is_weightless = !scanner.read_value().is_true;
+      if (!is_weightless) unused_.add("a message's weight other than 0");
     } else {
       unused_.skip("a message's ", key_, scanner);
     }
   }
+  if (is_weightless && message.train == ValueKind::kMissing) message.train = ValueKind::kFalse;
   settle_names(message, std::move(role), std::move(content));
 }
 

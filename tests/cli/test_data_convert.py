@@ -12,6 +12,8 @@ import pytest
 from data_formats import FORMATS, TURNS, chat, converted, write_records
 from fastsft.cli import main as cli
 
+SINGLE = ("prompt_completion", "prompt_response", "question_answer")
+
 
 def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
     status = cli.main(["data", "convert", *map(str, words)])
@@ -25,7 +27,7 @@ def test_sharegpt_and_messages(name: str, tmp_path: Path, capsys: pytest.Capture
     source = write_records(tmp_path / "in.jsonl", FORMATS[name])
     assert run(capsys, source, tmp_path / "a.json")[0] == 0
     assert run(capsys, source, tmp_path / "b.jsonl", "--format", "messages")[0] == 0
-    turns = [turn[:1] for turn in TURNS] if name in ("prompt_completion", "question_answer") else TURNS
+    turns = [turn[:1] for turn in TURNS] if name in SINGLE else TURNS
     array = json.loads((tmp_path / "a.json").read_text("utf-8"))
     lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text("utf-8").splitlines()]
     assert [record["conversations"] for record in array] == [

@@ -11,6 +11,7 @@ import pytest
 from cli.test_planted_files import training
 from e2e.command_line import TRAINER
 from forked_commands import run_commands
+from golden_text import human_gpt
 
 MODEL, DATA = TRAINER / "model_untied", TRAINER / "data" / "first50.json"
 LENGTH = ["--model_max_length", "128"]
@@ -64,11 +65,22 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "demo onto something": ("demo --output_dir model", 2, "model"),
     "demo of no family": ("demo --model_type gpt2", 2, "invalid choice: 'gpt2'"),
 }  # fmt: skip
+# Data of which nothing can be learned, by file.
+HOPELESS = {
+    "long": [{"conversations": human_gpt("word " * 500, "Short.")}] * 3,
+    "chosen": [{"chosen": "a", "rejected": "b"}] * 3,
+    "half": [{"instruction": "a", "target": "b"}] * 3,
+    "tool": [{"conversations": [*human_gpt("a"), {"from": "tool", "value": "b"}]}] * 3,
+}
 # Flags that are added to a command of training which would run, and a part of its last line.
 OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "mistyped flag": ({"learnig_rate": 1}, 1, "unknown flag --learnig_rate: the nearest known flag is"),
     "two mistyped flags": ({"learnig_rate": 1, "sve_steps": 2}, 1, "--sve_steps: the nearest"),
     "lora": ({"lora_r": 4}, 1, "--lora_r: expected with --lora True"),
+    "q_lora": ({"q_lora": True}, 1, "--q_lora"),
+    "another trainer's lora": ({"use_peft": True}, 1, "LoRA's flags are FastChat's"),
+    "a peft flag": ({"use_lora": True}, 1, "LoRA's flags are FastChat's"),
+    "batch of a device": ({"per_device_batch_size": 1}, 1, "write --per_device_train_batch_size"),
     "quantised": ({"load_in_4bit": True}, 1, "quantised weights are not in"),
     "packing": ({"packing": True}, 1, "conversations are laid end to end without padding"),
     "attention": ({"attn_implementation": "sdpa"}, 1, "there is one attention"),
@@ -88,6 +100,10 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "mistyped data": ({"data_path": "dta.json"}, 1, "--data_path: dta.json is"),
     "mistyped eval data": ({"eval_data_path": "dta.json"}, 1, "--eval_data_path: dta.json"),
     "latin-1": ({"data_path": "latin.json"}, 1, "makes UTF-8 of Latin-1"),
+    "prompts longer than a row": ({"data_path": "long.json"}, 1, "within --model_max_length: raise it"),
+    "preference data": ({"data_path": "chosen.json"}, 1, "its fields are chosen, rejected"),
+    "a field of another name": ({"data_path": "half.json"}, 1, "its fields are instruction, target"),
+    "tools for FastChat's labels": ({"data_path": "tool.json"}, 1, "--template model reads them"),
     "data that is no JSON": ({"data_path": "model/tokenizer.model"}, 1, "tokenizer.model"),
     "empty data": ({"data_path": "none.json"}, 1, "none.json"),
     "config that is not there": ({"config": "a.yaml"}, 1, "--config: a.yaml: no such file"),
@@ -119,6 +135,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     (folder / "deep" / "config.json").write_bytes(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
     (folder / "none.json").write_text("[]")
     (folder / "b.yaml").write_text("lr: 1\n")
+    for name, records in HOPELESS.items():
+        (folder / f"{name}.json").write_text(json.dumps(records))
     record = [{"id": "1", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "x"}]}]
     (folder / "latin.json").write_bytes(json.dumps(record).encode().replace(b"?", b"\xe9"))
     orders = [(line.split(), folder) for line, _, _ in OF_COMMANDS.values()]

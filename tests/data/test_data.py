@@ -321,6 +321,7 @@ def test_a_bad_record_of_a_file_names_the_file(tmp_path: Path) -> None:
     byte = path.read_text().index('{"from": "tool"')
     where = f'[line 1, byte {byte}: {{"from": "tool"}}]}}]]'
     assert str(caught.value) == (
-        f'{path}: record 1 (id z), message 0: role "tool" is not human or gpt {where}; --role_map '
-        "NAME=user (or =assistant) tells what a role is, --on_bad_sample skip leaves such records out"
+        f'{path}: record 1 (id z), message 0: role "tool" is not human or gpt; FastChat has no tools, '
+        f"--mask_policy spans --template model reads them {where}; "
+        "--on_bad_sample skip leaves such records out"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from data_formats import FORMATS, TURNS, converted, labelled, write_records
+from data_formats import FORMATS, ROLE_CONTENT, TURNS, chat, converted, labelled, write_records
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.format_lines import format_lines
@@ -222,7 +222,11 @@ def test_a_named_format_is_the_one_that_is_read(tmp_path: Path) -> None:
 
 def test_every_registered_format_is_read(tmp_path: Path) -> None:
     """A new format is tested by adding records to tests/support/data_formats.py."""
-    known = {"text", *(name.removesuffix("_lists") for name in FORMATS)} - {"dialogue", "chat"}
+    known = {"text", *(name.removesuffix("_lists") for name in FORMATS)} - {
+        "dialogue",
+        "chat",
+        "prompt_response",
+    }
     assert set(_C.data_formats()) == known
     for name in _C.data_formats():
         found = _C.find_data_format(name)
@@ -272,3 +276,18 @@ def test_the_cache_knows_the_format(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert load("auto").formats[0].name == "alpaca"
         assert f"{path}: Alpaca, 3 records; not used: text" in capsys.readouterr().out
     assert load("text").formats[0].name == "text"
+
+
+def test_a_weight_of_nought_is_not_learned(tmp_path: Path) -> None:
+    """OpenAI's files say so; converted ones say it as `train`."""
+    messages = chat(TURNS[1], ROLE_CONTENT)
+    weighted = [{**message, "weight": at // 2} for at, message in enumerate(messages)]
+    trained = [{**message, "train": at >= 2} for at, message in enumerate(messages)]
+    found = [
+        labelled(write_records(tmp_path / f"{i}.json", [{"messages": m}]), SPANS)
+        for i, m in enumerate((weighted, trained, messages))
+    ]
+    assert rows(found[0]) == rows(found[1]) != rows(found[2])
+    (record,) = converted(tmp_path / "0.json")
+    assert [message.get("train") for message in record["conversations"]] == [False, False, None, None]
+    assert found[0].report.formats[0].unused == ["a message's weight other than 0"]

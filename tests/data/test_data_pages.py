@@ -53,8 +53,23 @@ def test_report_beside_the_model(tmp_path: Path) -> None:
     train = report["train"]
     assert (train["mask_policy"], train["template"], train["stop_token"]) == ("spans", "vicuna_v1.1", "</s>")
     assert (train["records"], train["kept"], train["excluded"], train["salvaged"]) == (2, 1, 1, 1)
-    assert train["reasons"]["ends_with_user"] == {"count": 1, "salvaged": 1, "first": ["a"]}
-    assert train["reasons"]["empty_conversation"] == {"count": 1, "excluded": 1, "first": ["b"]}
+    assert train["reasons"]["ends_with_user"] == {
+        **{"count": 1, "salvaged": 1, "first": ["a"]},
+        "reason": "message 2: ends with the user",
+    }
+    assert train["reasons"]["empty_conversation"] == {
+        **{"count": 1, "excluded": 1, "first": ["b"]},
+        "reason": "empty conversation",
+    }
+
+
+def test_what_teaches_nothing_says_why(tmp_path: Path) -> None:
+    tokenizer = tokenizer_in(tmp_path / "t")
+    called = {"conversations": [*human_gpt("Hi"), {"from": "tool", "value": "x"}, *human_gpt("a", "b")]}
+    with pytest.raises(ValueError, match="learned; record 0: message 1: this chat template has no messages"):
+        module(tmp_path, tokenizer, [called], mask_policy="spans", template="vicuna")
+    with pytest.raises(ValueError, match="FastChat has no tools, --mask_policy spans --template model reads"):
+        module(tmp_path, tokenizer, [called], mask_policy="fastchat")
 
 
 def test_max_dropped_stops_above_its_value(tmp_path: Path) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fastsft
 from family_models import FAMILIES, TEMPLATES, write_family
 from fastsft.callbacks.state import TrainOutput
 from fastsft.cli import main as cli
+from fastsft.model.generation import ChatModel
 from fastsft.tokenizer.trained_template import BASE_NAME
 from fastsft.train import train
 from golden_text import human_gpt
+from warm_ranks import WarmRanks
 
 SYSTEM = "Answer 'briefly'.\n"
 TEXTS = ("Hello {0}?", "Hi there.", "And\n you? é", "I am {0}, fine.")
@@ -129,6 +133,81 @@ def test_files_of_the_saved_model(run: FamilyRun) -> None:
         json.loads((run.output / "data_report.json").read_text())["train"]["stop_token"]
     )
     assert stop in generation["eos_token_id"] and 2 in generation["eos_token_id"]
+
+
+def talkative(run: FamilyRun, folder: Path) -> Any:
+    """The trained model with larger weights, which says something else to each prompt; saved in `folder`."""
+    from transformers import AutoModelForCausalLM
+
+    shutil.copytree(run.output, folder, ignore=shutil.ignore_patterns("checkpoint-*", "model*"))
+    model = AutoModelForCausalLM.from_pretrained(run.output).eval()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=1.0)
+    model.save_pretrained(folder)
+    return model
+
+
+def test_chat_says_what_transformers_says(run: FamilyRun, tmp_path: Path) -> None:
+    """Twenty greedy conversations of two turns; the second turn reads the reply of the first."""
+    from transformers import AutoTokenizer
+
+    slow = not (run.output / "tokenizer.json").exists()
+    tokenizer = AutoTokenizer.from_pretrained(run.output, use_fast=not slow)
+    model = talkative(run, tmp_path / "model")
+    ours, replies = ChatModel(tmp_path / "model"), set()
+    for number in range(20):
+        messages = []
+        for text in (f"Hello {number}, é?", f"And {'you ' * number}?"):
+            messages.append({"role": "user", "content": text})
+            prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")
+            whole = model.generate(prompt, max_new_tokens=6, do_sample=False, pad_token_id=0)
+            expected = tokenizer.decode(whole[0, prompt.shape[1] :], skip_special_tokens=True).strip()
+            got = "".join(ours.stream(messages, max_new_tokens=6)).strip()
+            assert got == expected, (number, messages)
+            messages.append({"role": "assistant", "content": got or "Yes."})
+            replies.add(got)
+    assert len(replies) > 20
+
+
+def loss_in_transformers(run: FamilyRun) -> float:
+    """Of the base model, over all learned tokens of the data."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(run.model).eval()
+    total, count = 0.0, 0
+    for record in fastsft.inspect(str(run.model), str(run.data), model_max_length=256, n=4).records:
+        ids = torch.tensor([token.id for token in record.tokens])
+        learned = torch.tensor([token.is_learned for token in record.tokens])
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0, :-1]
+        losses = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none")
+        total, count = total + losses[learned[1:]].sum().item(), count + int(learned[1:].sum())
+    return total / count
+
+
+def test_the_command_of_the_readme_on_two_ranks(run: FamilyRun, warm: WarmRanks, tmp_path: Path) -> None:
+    recipe = {
+        "num_train_epochs": 1, "per_device_train_batch_size": 2, "learning_rate": 2e-5, "weight_decay": "0.",
+        "warmup_ratio": 0.03, "lr_scheduler_type": "cosine", "bf16": True, "fsdp": "full_shard auto_wrap",
+        "logging_steps": 1, "save_strategy": "steps", "save_steps": 500, "save_total_limit": 3,
+    }  # fmt: skip
+    flags = {name: value for name, value in run.flags.items() if name not in ("output_dir", "max_steps")}
+    said = warm.train({**flags, **recipe}, tmp_path / "out", ranks=2)
+    assert words_of(run) in joined(said) and f"talk        fastsft chat {tmp_path / 'out'}" in said
+    (entry, _) = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
+    assert entry["loss"] == pytest.approx(loss_in_transformers(run), rel=2e-3)
+    assert cli.main(["verify", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize("run", ["qwen2", "llama3"], indirect=True)  # a start takes seconds
+def test_launch_trains_the_same_model(run: FamilyRun, tmp_path: Path) -> None:
+    """In a process of its own, from Python."""
+    result = fastsft.launch({**run.flags, "output_dir": str(tmp_path / "out")}, plot=False)
+    assert result.path == tmp_path / "out" and result.global_step == 1
+    again, first = (folder / "model.safetensors" for folder in (result.path, run.output))
+    assert again.read_bytes() == first.read_bytes()
 
 
 def test_what_was_begun_by_auto_goes_on_by_name(run: FamilyRun) -> None:

@@ -157,10 +157,12 @@ def test_files_at_a_save_at_the_end_and_when_a_run_stops(run, monkeypatch):
     reports.on_save(args, state, control)  # right after the last one: nobody looks
     assert not (out / "loss.html").exists()
     reports.on_train_stopped(args, state, control, reason="SIGTERM")
-    assert "stopped: SIGTERM" in (out / "loss.html").read_text()
+    page = (out / "loss.html").read_text()
+    assert "stopped: SIGTERM" in page and "fastsft chat" not in page
     state.global_step = 100
     reports.on_train_end(args, state, control)
-    assert "finished" in (out / "loss.html").read_text()
+    page = (out / "loss.html").read_text()
+    assert "finished" in page and f"<code>fastsft chat {out}</code>" in page
 
 
 def test_nothing_is_written_by_other_ranks_or_without_logs_or_when_not_wanted(run):

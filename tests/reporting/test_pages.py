@@ -61,7 +61,7 @@ def test_start_page(trainer):
         assert part in page
     assert "2 micro-batches a step and rank, 750 tokens each, balance 100.0%" in page
     *_, last = memory_table(trainer.memory_plan, Room(8 << 30))
-    assert last in page and "activations" in page
+    assert last in page and "activations" in page and "the process so far" in page
     arguments = page[page.index("arguments   ") :]
     assert "--data_path 'my chats.json'" in arguments and "--learning_rate 2e-05" in arguments
     assert "--warmup_ratio 0.1" in arguments and "weight_decay" not in arguments

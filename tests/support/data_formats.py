@@ -41,6 +41,7 @@ FORMATS: dict[str, list[dict[str, Any]]] = {
     ],
     "prompt_completion": [{"completion": t[0][1], "prompt": t[0][0]} for t in TURNS],
     "question_answer": [{"answer": t[0][1], "question": t[0][0], "context": ""} for t in TURNS],
+    "prompt_response": [{"prompt": t[0][0], "response": t[0][1]} for t in TURNS],
     "prompt_completion_lists": [
         {"prompt": chat(t[:1], ROLE_CONTENT)[:1], "completion": chat(t, ROLE_CONTENT)[1:]} for t in TURNS
     ],

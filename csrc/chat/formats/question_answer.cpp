@@ -12,9 +12,10 @@ struct Pair {
   const char* ask;
   const char* reply;
 };
-constexpr std::array<Pair, 3> kPairs = {{{"question/answer", "question", "answer"},
+constexpr std::array<Pair, 4> kPairs = {{{"question/answer", "question", "answer"},
                                          {"instruction/response", "instruction", "response"},
-                                         {"query/response", "query", "response"}}};
+                                         {"query/response", "query", "response"},
+                                         {"prompt/response", "prompt", "response"}}};
 
 const Pair& pair_of(const std::string& title) {
   for (const Pair& pair : kPairs) {
@@ -78,10 +79,11 @@ class QuestionAnswerReader : public FieldReader {
 const bool kQuestionAnswerRegistered = DataFormats::instance().add(
     "question_answer",
     {.title = "question and answer",
-     .fields = "question and answer, instruction and response, or query and response, with "
-               "context and system where there are",
+     .fields = "question and answer; instruction, query or prompt and response; with context and "
+               "system where there are",
      .rank = 1,
-     .names = {"question", "answer", "instruction", "query", "response", "context", "system"},
+     .names = {"question", "answer", "instruction", "query", "prompt", "response", "context",
+               "system"},
      .match = [](const RecordSketch& record) -> std::optional<std::string> {
        if (has_standard_list(record)) return std::nullopt;
        for (const Pair& pair : kPairs) {

@@ -6,6 +6,8 @@ from typing import Any
 
 from fastsft.data.errors import DataError, format_titles
 
+_AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often what another fault left
+
 
 def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
@@ -29,4 +31,8 @@ def _cause(report: Any) -> str:
         return f", its records are of no data format that is read: {', '.join(format_titles())}"
     if counts.get("no_reply_left") == report.num_records:
         return ", no reply begins within --model_max_length: raise it"
-    return ""
+    told = {name: entry for name, entry in report.entries.items() if entry.reason}
+    if not told:
+        return ""
+    most = told[max(told, key=lambda name: (told[name].count, name not in _AFTER_A_CUT))]
+    return f"; {most.first[0]}: {most.reason}"

@@ -26,7 +26,7 @@ def check_data(run: Run) -> str:
         raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
     labelled, is_all, text = _label(run, "data_path", path)
     run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.args.model_max_length), is_all
-    run.rows.check_ids(run.model.vocab_size())
+    run.rows.check_for(run.model, run.model.vocab_size())
     return text
 
 
@@ -36,7 +36,8 @@ def check_eval_data(run: Run) -> str:
     if path is None:
         return "none is named, none is needed"
     labelled, _, text = _label(run, "eval_data_path", path)
-    TokenRows(labelled.dataset, run.args.model_max_length).check_ids(run.model.vocab_size())
+    rows = TokenRows(labelled.dataset, run.args.model_max_length)
+    rows.check_for(run.model, run.model.vocab_size(), training=False)
     return text
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+_WIDTH = 40
+HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # above the columns of `bars`
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -29,7 +31,7 @@ def bins(counts: Mapping[int, int], most: int = 12) -> list[Bin]:
     return [Bin(number * width, (number + 1) * width, count) for number, count in totals.items()]
 
 
-def bars(counts: Mapping[int, int], width: int = 40) -> list[str]:
+def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
     """One line a bin: its values, a bar of at most `width` characters, its rows and their share."""
     found = bins(counts)
     total, highest = sum(each.count for each in found), max((each.count for each in found), default=0)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastsft.inspection.inspected_record import InspectedRecord, InspectedToken
 
 _FRAME_HEIGHT = 640  # pixels
+_LEFT, _RIGHT = 54, 480  # of the axes of a histogram
 _DOT = "\u00b7"
 _MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some after and in front
 _KINDS = {"context": 0, "learned": 1, "end": 2}
@@ -99,11 +100,15 @@ def _reasons(inspection: InspectedData) -> str:
         f"<tr><td><code>{_text(name)}</code></td><td>{entry.count:,}</td>"
         f"<td>{percent(entry.count, inspection.report.num_records)}</td><td>"
         f"{', '.join(f'{action} {count:,}' for action, count in entry.actions.items())}</td>"
-        f"<td>{_text(', '.join(entry.first))}</td></tr>"
+        f"<td>{_text(', '.join(entry.first))}{_why(entry.reason)}</td></tr>"
         for name, entry in entries
     )
     head = "<tr><th>remark</th><th>records</th><th></th><th>what became of them</th><th>first ids</th></tr>"
     return f'<section class="reasons"><table>{head}{rows}</table></section>' if rows else ""
+
+
+def _why(reason: str) -> str:
+    return f"<small>; the first one: {_text(reason)}</small>" if reason else ""
 
 
 def _chart(title: str, counts: dict[int, int]) -> str:
@@ -114,18 +119,33 @@ def _chart(title: str, counts: dict[int, int]) -> str:
     drawn = "".join(_columns(found))
     return (
         f"<figure><figcaption>{caption}</figcaption>"
-        f'<svg viewBox="0 0 480 130" role="img" aria-label="{title}">{drawn}'
-        f'<line x1="0" y1="110.5" x2="480" y2="110.5"/><text x="0" y="126">{found[0].begin:,}</text>'
-        f'<text x="480" y="126" text-anchor="end">{found[-1].end - 1:,}</text></svg></figure>'
+        f'<svg viewBox="0 0 480 150" role="img" aria-label="{title}">{drawn}{_axes(found, title.lower())}'
+        "</svg></figure>"
+    )
+
+
+def _axes(found: list[Bin], name: str) -> str:
+    """Lines, names and ends of both axes: rows upwards, tokens to the right."""
+    highest = max(each.count for each in found)
+    middle = (_LEFT + _RIGHT) / 2
+    return (
+        f'<line x1="{_LEFT}" y1="120.5" x2="{_RIGHT}" y2="120.5"/>'
+        f'<line x1="{_LEFT - 0.5}" y1="20" x2="{_LEFT - 0.5}" y2="120.5"/>'
+        f'<text x="{_LEFT - 6}" y="28" text-anchor="end">{highest:,}</text>'
+        f'<text x="{_LEFT - 6}" y="120" text-anchor="end">0</text>'
+        f'<text x="{_LEFT}" y="12" text-anchor="start">rows</text>'
+        f'<text x="{_LEFT}" y="138">{found[0].begin:,}</text>'
+        f'<text x="{middle}" y="138" text-anchor="middle">{name}</text>'
+        f'<text x="{_RIGHT}" y="138" text-anchor="end">{found[-1].end - 1:,}</text>'
     )
 
 
 def _columns(found: list[Bin]) -> Iterator[str]:
-    highest, step = max(each.count for each in found), 480 / len(found)
+    highest, step = max(each.count for each in found), (_RIGHT - _LEFT) / len(found)
     for number, each in enumerate(found):
-        height = 100 * each.count / highest
+        height, left = 100 * each.count / highest, _LEFT + number * step
         yield (
-            f'<rect x="{number * step + 1:.1f}" y="{110 - height:.1f}" width="{max(step - 2, 1):.1f}" '
+            f'<rect x="{left + 1:.1f}" y="{120 - height:.1f}" width="{max(step - 2, 1):.1f}" '
             f'height="{height:.1f}"><title>{each.begin:,} to {each.end - 1:,} tokens: {each.count:,} rows'
             "</title></rect>"
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.data.chat.labelling import label_words
 from fastsft.data.format_lines import describe_use
-from fastsft.inspection.histogram import bars, median
+from fastsft.inspection.histogram import HEAD, bars, median
 from fastsft.runtime.terminal_text import one_line, visible
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def _reasons(inspection: InspectedData, title: Any) -> Iterator[str]:
 def _histogram(name: str, counts: dict[int, int], title: Any) -> Iterator[str]:
     if counts:
         yield title(f"{name}, median {median(counts):,}, most {max(counts):,}", _TITLE)
+        yield HEAD
         yield from bars(counts)
 
 

@@ -13,8 +13,14 @@ from fastsft.reporting.svg_chart import NARROW, WIDTH
 from fastsft.runtime.terminal_text import one_line
 
 
-def loss_page(history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int) -> str:
-    """The page. title: of the run. facts: names and texts of the cards above the curves."""
+def loss_page(
+    history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int, talk: str = ""
+) -> str:
+    """The page. title: of the run. facts: names and texts of the cards above the curves.
+
+    talk: the command that talks to the model, at the end of a run.
+    """
+    ending = f'<p class="talk">Talk to the model: <code>{_text(talk)}</code></p>' if talk else ""
     cards = "".join(
         f'<div class="card"><span>{_text(name)}</span><b>{_text(value)}</b></div>'
         for name, value in facts.items()
@@ -32,7 +38,7 @@ def loss_page(history: LossHistory, title: str, facts: Mapping[str, str], max_st
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title)}</title><style>{_file('loss_page.css')}</style></head><body>"
         f"<h1>{_text(title)}</h1><section class='cards'>{cards}</section>"
-        f'<main id="curves">{curves}</main><div id="tip" hidden></div>'
+        f'<main id="curves">{curves}</main>{ending}<div id="tip" hidden></div>'
         f'<script type="application/json" id="points">{data}</script>'
         f"<script>{_file('loss_page.js')}</script></body></html>\n"
     )

@@ -14,9 +14,11 @@ from fastsft.reporting.durations import duration_text
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_page import loss_page
 from fastsft.reporting.loss_picture import has_matplotlib, write_loss_picture
+from fastsft.reporting.talk_command import talk_command
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.output_files import write_output, write_with
 
+FINISHED = "finished"
 PAGE_NAME, PICTURE_NAME = "loss.html", "loss.png"
 # matplotlib takes most of a second; between two saves that follow each other quickly nobody looks.
 _SECONDS_BETWEEN = 20.0
@@ -46,7 +48,7 @@ class LossReports(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The whole run."""
-        self._write(args, state, "finished" if state.global_step >= state.max_steps else "stopped")
+        self._write(args, state, FINISHED if state.global_step >= state.max_steps else "stopped")
 
     def on_train_stopped(self, args: Any, state: Any, control: Any, *, reason: str = "", **_: Any) -> None:
         """As far as it came."""
@@ -81,9 +83,9 @@ def write_loss_files(
     about: further facts of the page, of `run_facts`.
     """
     history = LossHistory.of(state.log_history)
-    page = loss_page(
-        history, title, {**facts(state, history, outcome, seconds), **(about or {})}, state.max_steps
-    )
+    shown = {**facts(state, history, outcome, seconds), **(about or {})}
+    talk = talk_command(directory) if outcome == FINISHED else ""
+    page = loss_page(history, title, shown, state.max_steps, talk)
     directory.mkdir(parents=True, exist_ok=True)
     write_output(directory / PAGE_NAME, page)
     if has_matplotlib():

@@ -8,11 +8,15 @@ from fastsft.planning.plan_choice import Room
 
 
 def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
-    """One line a part, the largest first, then the sums and the `room` of a rank, if known."""
+    """One line a part, the largest first, then the sums and the `room` of a rank, if known.
+
+    Activations of a model that is not native are an estimate, and so is their sum.
+    """
     parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
     lines = [f"{name:<26}{size_text(size):>12}{size / plan.total:>8.1%}" for name, size in rows]
-    lines.append(_sum("a rank at most", plan.total, room.device if room else None))
+    sums = "a rank at most" if plan.setting.called is None else "a rank, estimated"
+    lines.append(_sum(sums, plan.total, room.device if room else None))
     if plan.host:
         lines.append(_sum("and of the host", plan.host, room.host if room else None))
     lines.append(_sum("host copy while saving", plan.staging, None))

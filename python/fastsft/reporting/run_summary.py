@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fastsft.data.chat.labelling import labels_of
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.device_memory import peak_memory, size_text
 from fastsft.reporting.adapter_lines import adapter_lines, how_to_open_adapter, merge_command
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width
@@ -16,6 +15,7 @@ from fastsft.reporting.durations import duration_text
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_picture import has_matplotlib
 from fastsft.reporting.memory_table import how_held, memory_table
+from fastsft.reporting.talk_command import talk_command
 
 _NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
 
@@ -41,6 +41,7 @@ def start_page(trainer: Any, *others: Any) -> str:
         ("reports", reports_line(args, trainer.plan.max_steps)),
     ]
     table = memory_table(trainer.memory_plan, trainer.memory)
+    table += process_line(args)
     rows += [("" if number else "memory", line) for number, line in enumerate(table)]
     words = argument_words(changed_arguments(*others, args))
     rows += [("" if number else "arguments", line) for number, line in enumerate(_filled(words))]
@@ -111,6 +112,14 @@ def batch_warning(trainer: Any) -> Iterator[str]:
         yield f"a step takes {wanted:,} conversations, and {there:,} are there: each step is a whole epoch"
 
 
+def process_line(args: Any) -> list[str]:
+    """On a CPU: what the process holds next to the plan, so that the bar's peak is no surprise."""
+    if args.device.type != "cpu":
+        return []
+    held = size_text(peak_memory("cpu"))
+    return [f"{'the process so far':<26}{held:>12}, libraries included"]
+
+
 def steps_line(trainer: Any) -> str:
     """Length and schedule."""
     args, plan = trainer.args, trainer.plan
@@ -158,13 +167,13 @@ def end_page(trainer: Any) -> str:
     directory = Path(trainer.args.output_dir)
     rows = [("trained", text) for text in _totals(trainer)]
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
+    code = [("talk", talk_command(directory))]
     if trainer.model.adapter_facts() is not None:
-        code = [("merge", merge_command(directory))]
+        code += [("merge", merge_command(directory))]
         code += [
             ("" if number else "open", line) for number, line in enumerate(how_to_open_adapter(directory))
         ]
         return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
-    code = [("talk", f"fastsft chat {shlex.quote(str(directory))}")]
     code += [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
     return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
 

@@ -8,6 +8,7 @@ from typing import Any
 from fastsft import _C
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_text
+from fastsft.tokenizer.byte_pair_files import VOCAB, tokenizer_json
 from fastsft.tokenizer.library_tokenizer import library_tokenizer
 from fastsft.tokenizer.settings import TokenizerSettings
 
@@ -22,3 +23,16 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> Any:
         )
     text = read_text(path, MOST_TOKENIZER_BYTES, "a tokenizer.json")
     return library_tokenizer(text, settings, str(path))
+
+
+def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> Any:
+    """The tokenizer of vocab.json and merges.txt. ValueError when one is damaged."""
+    text = tokenizer_json(directory, settings.named.get("bos_token"))
+    where = str(directory / VOCAB)
+    try:
+        return _C.parse_json_tokenizer(text, where, settings.native())
+    except _C.NotNativeError as reason:
+        warn_once(
+            f"{where}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
+        )
+    return library_tokenizer(text, settings, where)

@@ -18,7 +18,12 @@ _DEFAULTS = {
     "GPTNeoXTokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
 }
-_CLASSES = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer"}
+_CLASSES = {
+    "gpt2": "GPT2Tokenizer",
+    "opt": "GPT2Tokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+}
 # Classes that put BOS and EOS around a text by add_bos_token and add_eos_token, whatever the file says; with
 # what they take for these and for the named tokens where the config leaves them out.
 _AROUND = {
@@ -166,6 +171,11 @@ def text_of(token: Any, name: str = "a special token") -> str:
             f'tokenizer_config.json: {name}: expected a text or an object with "content", got {got}'
         )
     return text
+
+
+def tokenizer_class(directory: Path) -> str:
+    """The class of transformers' slow tokenizer that the files ask for; empty where they name none."""
+    return _class_of(directory, read_config(directory))
 
 
 def _class_of(directory: Path, config: dict[str, Any]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from fastsft import _C
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
-from fastsft.tokenizer.json_tokenizer import load_json_tokenizer
+from fastsft.tokenizer.byte_pair_files import has_byte_pair_files
+from fastsft.tokenizer.json_tokenizer import load_byte_pair_tokenizer, load_json_tokenizer
 from fastsft.tokenizer.kept_files import NAMES, TEMPLATES, KeptFiles
 from fastsft.tokenizer.settings import read_chat_template, read_settings
 from fastsft.tokenizer.trained_template import TrainedTemplate
@@ -23,7 +24,8 @@ class Tokenizer:
 
     From tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. From
     tokenizer.json: the ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2
-    and 3 runs natively, another one in the library, and a line says so.
+    and 3 runs natively, another one in the library, and a line says so. From vocab.json and merges.txt of a
+    GPT2Tokenizer (OPT, GPT-2): as the tokenizer.json that transformers makes of them.
 
     `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
     tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of the named tokens:
@@ -59,7 +61,7 @@ class Tokenizer:
         model_max_length: int | None = None,
         padding_side: str | None = None,
     ) -> Tokenizer:
-        """Load tokenizer.model or else tokenizer.json, and the JSON files next to it.
+        """Load tokenizer.model, tokenizer.json, or vocab.json and merges.txt, and the JSON files next to it.
 
         The options replace what the files say. ValueError when the files are damaged, ask for something that
         nobody reproduces, or there are none.
@@ -75,10 +77,12 @@ class Tokenizer:
             path = file_inside(root, name)
             if path is not None:
                 check_regular(path, "a file of a tokenizer")
-        if (root / "tokenizer.model").exists() or not (root / "tokenizer.json").exists():
+        if (root / "tokenizer.model").exists():
             tokenizer = cls._from_model(root)
-        else:
+        elif (root / "tokenizer.json").exists() or has_byte_pair_files(root):
             tokenizer = cls._from_json(root)
+        else:
+            tokenizer = cls._from_model(root)  # which says that there is none
         if model_max_length is not None:
             tokenizer.model_max_length = model_max_length
         if padding_side is not None:
@@ -100,9 +104,10 @@ class Tokenizer:
 
     @classmethod
     def _from_json(cls, root: Path) -> Tokenizer:
-        settings = read_settings(root)
+        settings, path = read_settings(root), root / "tokenizer.json"
+        is_json = path.exists()
         return cls(
-            load_json_tokenizer(root / "tokenizer.json", settings),
+            load_json_tokenizer(path, settings) if is_json else load_byte_pair_tokenizer(root, settings),
             root,
             model_max_length=settings.model_max_length,
             padding_side=settings.padding_side,

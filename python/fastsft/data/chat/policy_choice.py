@@ -11,8 +11,10 @@ from fastsft.data.chat.jinja_form import jinja_form
 from fastsft.data.chat.labelling import AUTO, PROBE_LENGTH, LabelSettings, make_labeller
 from fastsft.data.chat.template_choice import MODEL, template_source
 from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.trained_template import TrainedTemplate
 
-_FASTCHAT = "vicuna_v1.1"
+_FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
 # Templates whose marks are tokens of their own, for models that have these tokens and no template.
 _MARKS = {
     "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
@@ -103,10 +105,29 @@ def _template_of(settings: LabelSettings, tokenizer: Any, problem: str) -> tuple
     for name, marks in _MARKS.items():
         if native is not None and all(_is_special(native, mark) for mark in marks):
             return name, f"the model has no chat template, and its tokenizer the tokens of {name}"
+    ends = _vicuna_for(tokenizer, native)
+    if ends is not None:
+        named = _FASTCHAT if ends == _STOP else None
+        return named, f"the model has no chat template: FastChat's, with replies that end with {ends}"
     raise ValueError(
         f"{_where(tokenizer)}: {problem}, and the model has no chat template; name the one to train with: "
         f"--template {{{', '.join(_C.chat_templates())}}}"
     )
+
+
+def _vicuna_for(tokenizer: Any, native: Any) -> str | None:
+    """The end of replies in FastChat's template: </s>, else the tokenizer's own end, which it then gets."""
+    if native is None or tokenizer.eos_token is None:
+        return None
+    end = str(tokenizer.eos_token)
+    if not _is_special(native, end):
+        return None
+    if end != _STOP:
+        source = jinja_form_for(_FASTCHAT, tokenizer).replace(_STOP, "' ~ eos_token ~ '")
+        tokenizer.chat_template = source
+        if isinstance(tokenizer, Tokenizer):
+            tokenizer.trained_template = TrainedTemplate(source, None)
+    return end
 
 
 def _is_special(native: Any, text: str) -> bool:

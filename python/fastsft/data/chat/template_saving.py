@@ -27,9 +27,12 @@ def keep_trained_template(
         return
     trained, base = trained_source(tokenizer, settings, labelling["template"]), template_source(tokenizer)
     if trained == base:
+        if choice == "base":
+            tokenizer.trained_template = None
         return
     name = labelling["template"]
     if choice == "base":
+        tokenizer.trained_template = None
         kept = "the base model's, which is another" if base is not None else "none, as the base model"
         tell(f"chat template: labels are those of {name}; the saved model has {kept} (--save_chat_template)")
         return

@@ -23,7 +23,7 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 def check_config(subject: Subject) -> str:
     """config.json describes a model of a known family."""
-    model = open_model(str(subject.directory))
+    model = open_model(str(subject.directory), trust_remote_code=subject.trusts_code)
     count = sum(math.prod(shape) for _, shape in model.parameter_shapes())
     subject.model = model
     kind = "" if model.engine_kind == "native" else f" ({model.engine_kind} engine)"

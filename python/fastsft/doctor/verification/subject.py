@@ -13,13 +13,17 @@ from fastsft.model.stored_weights import StoredWeights
 
 @dataclass
 class Subject:
-    """Each check fills in what later ones need; what is None could not be made."""
+    """Each check fills in what later ones need; what is None could not be made.
+
+    trusts_code: a model class of the directory's own code is run.
+    """
 
     directory: Path
     model: Any = None
     weights: StoredWeights | None = None
     tokenizer: Any = None
     adapter: Any = None
+    trusts_code: bool = False
 
     def need(self, name: str, what: str) -> Any:
         """The attribute `name`; NotCheckedError when an earlier check could not make it."""

@@ -1,0 +1,103 @@
+"""Tokenizers of OPT and GPT-2, which have vocab.json and merges.txt alone, and the labels of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byte_pair_files import write_byte_pairs
+from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.policy_choice import settle_policy
+from fastsft.tokenizer import Tokenizer
+from fastsft.train import train
+from generic_engines import library_model
+from golden_text import GOLDEN
+
+ENDS = {"opt": "</s>", "gpt2": "<|endoftext|>"}
+TEXTS = ["a  b\n\nc</s>d </s> e", "é你😀 x", "<|endoftext|>hi <|endoftext|> ", "", "   ", "don't 12345 !!",
+         "<pad>x<pad> y<s>", "A chat. USER: x ASSISTANT: y</s>USER: "]  # fmt: skip
+TURNS = [{"from": "human", "value": "Who are you?"}, {"from": "gpt", "value": "I am Vicuna."}]
+SIZES: dict[str, dict[str, Any]] = {
+    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48,
+            "word_embed_proj_dim": 32, "max_position_embeddings": 256, "pad_token_id": 1,
+            "bos_token_id": 2, "eos_token_id": 2},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
+}  # fmt: skip
+
+
+@pytest.fixture(params=ENDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def slow_of_transformers(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, use_fast=False, model_max_length=64)
+
+
+def test_ids_are_those_of_the_slow_tokenizer(kind: str, tmp_path: Path) -> None:
+    """FastChat loads that one; OPT's has a BOS in front."""
+    ours = Tokenizer.from_pretrained(write_byte_pairs(tmp_path, kind))
+    theirs = slow_of_transformers(tmp_path)
+    assert [ours.encode(text, True) for text in TEXTS] == [theirs(text).input_ids for text in TEXTS]
+    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        assert getattr(ours, name) == getattr(theirs, name)
+
+
+def test_fastchat_itself_learns_nothing(kind: str, tmp_path: Path) -> None:
+    """One round is masked as a mismatch, several rounds ask for an attribute that the class does not have."""
+    from fastchat.train.train import preprocess
+
+    theirs = slow_of_transformers(write_byte_pairs(tmp_path, kind))
+    theirs.pad_token = theirs.unk_token
+    assert (preprocess([TURNS], theirs)["labels"] == -100).all()
+    with pytest.raises(AttributeError, match="legacy"):
+        preprocess([TURNS * 2], theirs)
+
+
+def test_a_run_learns_the_replies_and_their_end(kind: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pretrained(write_byte_pairs(tmp_path, kind))
+    settings = settle_policy(LabelSettings(mask_policy="auto"), tokenizer)
+    assert settings.mask_policy == "spans" and settings.why.endswith(f"replies that end with {ENDS[kind]}")
+    labeller = make_labeller(tokenizer.native, 256, -1, settings, tokenizer=tokenizer, self_test=True)
+    seen = _C.explain_record(json.dumps({"conversations": TURNS * 2}), labeller)
+    learned = tokenizer.decode([token for token, _, _, is_learned in seen.tokens if is_learned])
+    assert learned == f" I am Vicuna.{ENDS[kind]}" * 2
+    whole = tokenizer.decode([token for token, *_ in seen.tokens])
+    assert whole.endswith(f"USER: Who are you? ASSISTANT: I am Vicuna.{ENDS[kind]}" * 2)
+    assert whole.startswith("</s>" if kind == "opt" else "A chat between")
+
+
+def test_the_saved_model_renders_what_was_trained(kind: str, tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "model"
+    library_model(kind, vocab_size=704, **SIZES[kind]).save_pretrained(folder)
+    write_byte_pairs(folder, kind)
+    train(
+        model_name_or_path=str(folder), data_path=str(GOLDEN / "trainer/data/first48.json"), use_cpu=True,
+        output_dir=str(tmp_path / "out"), max_steps=1, per_device_train_batch_size=2, model_max_length=256,
+        report_to="none", save_strategy="no", plot_loss=False,
+    )  # fmt: skip
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"replies that end with {ENDS[kind]}" in said and "a rank, estimated" in said
+    saved = slow_of_transformers(tmp_path / "out")
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    assert saved.apply_chat_template(messages, tokenize=False).endswith(f"USER: Hi ASSISTANT: Ho{ENDS[kind]}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("merges.txt", "#version: 0.2\na b c\n", "merges.txt: line 2: expected two pieces, got 3"),
+        ("vocab.json", '{"a": 0}', "vocab.json: expected an id of '</s>'"),
+        ("vocab.json", "[", "vocab.json"),
+    ],
+)
+def test_damaged_files_are_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (write_byte_pairs(tmp_path, "opt") / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.from_pretrained(tmp_path)
