@@ -1,14 +1,18 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "bindings/bind.h"
 #include "checkpoint/load_model.h"
 #include "checkpoint/model_loader.h"
 #include "checkpoint/save_model.h"
+#include "checkpoint/state_dict_order.h"
 #include "checkpoint/tensor_source.h"
 #include "checkpoint/training_state.h"
+#include "core/error.h"
 #include "train/engine.h"
 
 namespace py = pybind11;
@@ -48,6 +52,30 @@ FileDigest save_engine_state(Engine& engine, const std::string& directory) {
                              part_to_write(engine.strategy(), engine.communicator()), directory);
 }
 
+LoadTarget load_target(const std::string& name) {
+  if (name == "master") return LoadTarget::kMaster;
+  if (name == "exp_avg") return LoadTarget::kExpAvg;
+  if (name == "exp_avg_sq") return LoadTarget::kExpAvgSq;
+  throw_invalid("target: expected master, exp_avg or exp_avg_sq, got \"", name, "\"");
+}
+
+std::unique_ptr<ModelLoader> make_loader(Engine& engine, const std::string& target) {
+  engine.await_states();
+  Strategy& strategy = engine.strategy();
+  const LoadTarget kind = load_target(target);
+  return std::make_unique<ModelLoader>(
+      kind == LoadTarget::kMaster ? strategy.all_states() : strategy.states(), kind);
+}
+
+// (name, has weight decay) of what is trained, in the order of a Llama's state dict.
+std::vector<std::pair<std::string, bool>> trained_order(Engine& engine) {
+  std::vector<std::pair<std::string, bool>> order;
+  for (const auto& place : state_dict_order(engine.strategy().states())) {
+    if (!place.slot->held) order.emplace_back(place.slot->name, place.slot->decay);
+  }
+  return order;
+}
+
 void load_engine_state(Engine& engine, const std::string& directory) {
   engine.await_states();
   load_training_state(engine.strategy(), engine.communicator(), directory);
@@ -77,15 +105,15 @@ void bind_checkpoint(py::module_& module) {
       "load_training_state", &load_engine_state, "engine"_a, "directory"_a, Unlocked(),
       "Reads this rank's part from the files of any number of ranks, any strategy and other\n"
       "dtypes; collective. ValueError for missing files and another layout.");
+  module.def("trained_order", &trained_order, "engine"_a, Unlocked(),
+             "(name, has weight decay) of what is trained, in the order of transformers' Llama.");
   module.def("publish_weights", &Engine::publish, "engine"_a, Unlocked(),
              "What is computed with follows the masters; collective.");
   py::class_<ModelLoader>(module, "WeightLoader",
-                          "Fills the masters of this rank from whole tensors; not collective.")
-      .def(py::init([](Engine& engine) {
-             engine.await_states();
-             return std::make_unique<ModelLoader>(engine.strategy().all_states());
-           }),
-           "engine"_a, py::keep_alive<1, 2>())
+                          "Fills the masters of this rank, or a moment of AdamW, from whole\n"
+                          "tensors; not collective.")
+      .def(py::init(&make_loader), "engine"_a, "target"_a = "master", py::keep_alive<1, 2>(),
+           "target: master, exp_avg or exp_avg_sq; moments are those of what is trained.")
       .def("set", &set_tensor, "name"_a, "tensor"_a, "where"_a, Unlocked(),
            "A contiguous tensor on the CPU; where: its file, for messages. ValueError for another\n"
            "shape or dtype.")

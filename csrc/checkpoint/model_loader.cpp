@@ -31,7 +31,8 @@ bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_em
 
 }  // namespace
 
-ModelLoader::ModelLoader(std::vector<UnitState> units) : units_(std::move(units)) {
+ModelLoader::ModelLoader(std::vector<UnitState> units, LoadTarget target)
+    : units_(std::move(units)), target_(target) {
   for (const auto& place : state_dict_order(units_)) {
     if (!place.slot->adapter) places_.emplace(place.slot->name, place);
   }
@@ -53,8 +54,18 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
   require(is_readable_weight(dtype), where, ": ", name, ": expected F32, F16, BF16 or F64, got ",
           dtype_name(dtype), "; quantized weights cannot be trained");
   require(seen_.insert(name).second, where, ": ", name, " is in two files");
-  store_owned_master(units_[found->second.unit], {slot.offset, slot.offset + slot.numel()}, dtype,
-                     data);
+  store(found->second, dtype, data);
+}
+
+void ModelLoader::store(const TensorPlace& place, DType dtype, const std::byte* data) {
+  const UnitState& state = units_[place.unit];
+  const ElementRange range{place.slot->offset, place.slot->offset + place.slot->numel()};
+  if (target_ == LoadTarget::kMaster) {
+    store_owned_master(state, range, dtype, data);
+    return;
+  }
+  const at::Tensor& moment = target_ == LoadTarget::kExpAvg ? state.exp_avg : state.exp_avg_sq;
+  store_owned(state, moment, range, dtype, data);
 }
 
 std::vector<std::string> ModelLoader::finish(const std::string& where) const {

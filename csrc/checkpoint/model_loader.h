@@ -12,12 +12,16 @@
 
 namespace fastsft {
 
-// Fills the master weights of this rank from tensors given by their Hugging Face names, in any
-// order; of each only the owned elements are read. No collectives.
+// What a ModelLoader fills.
+enum class LoadTarget { kMaster, kExpAvg, kExpAvgSq };
+
+// Fills the master weights of this rank, or one of AdamW's moments, from tensors given by their
+// Hugging Face names, in any order; of each only the owned elements are read. No collectives.
 class ModelLoader {
  public:
-  // Of adapters nothing is expected. What the units are of must outlive the loader.
-  explicit ModelLoader(std::vector<UnitState> units);
+  // Of adapters nothing is expected. What the units are of must outlive the loader. Moments: of
+  // units that are trained.
+  explicit ModelLoader(std::vector<UnitState> units, LoadTarget target = LoadTarget::kMaster);
 
   // `data` holds the tensor's elements, of type `dtype`. `where` names its file in messages.
   // std::invalid_argument when the shape or the type does not fit.
@@ -31,7 +35,10 @@ class ModelLoader {
   std::vector<std::string> finish(const std::string& where) const;
 
  private:
+  void store(const TensorPlace& place, DType dtype, const std::byte* data);
+
   std::vector<UnitState> units_;
+  LoadTarget target_;
   std::map<std::string, TensorPlace> places_;
   std::set<std::string> seen_;
   std::set<std::string> unknown_;

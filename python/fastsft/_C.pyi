@@ -181,6 +181,7 @@ __all__: list[str] = [
     "sync_file",
     "torch_version",
     "trace_dropped",
+    "trained_order",
     "unit_layouts",
     "unit_tensors",
     "unpack_bucket",
@@ -1637,9 +1638,13 @@ class AllocationMeter:
 
 class WeightLoader:
     """
-    Fills the masters of this rank from whole tensors; not collective.
+    Fills the masters of this rank, or a moment of AdamW, from whole
+    tensors; not collective.
     """
-    def __init__(self, engine: Engine) -> None: ...
+    def __init__(self, engine: Engine, target: str = "master") -> None:
+        """
+        target: master, exp_avg or exp_avg_sq; moments are those of what is trained.
+        """
     def finish(self, where: str) -> list[str]:
         """
         Names that were ignored on purpose. ValueError for missing and unknown tensors.
@@ -2068,6 +2073,11 @@ def sync_file(path: str) -> None: ...
 def trace_dropped() -> int:
     """
     Spans of the last trace that newer ones pushed out.
+    """
+
+def trained_order(engine: Engine) -> list[tuple[str, bool]]:
+    """
+    (name, has weight decay) of what is trained, in the order of transformers' Llama.
     """
 
 def unit_layouts(

@@ -26,7 +26,7 @@ class RunArguments:
     data_seed: int | None = used(None, "of the order of the data alone")
     ignore_data_skip: bool = used(False, "resume at the begin of the epoch's data")
     resume_from_checkpoint: str | None = used(
-        None, "a checkpoint; True is the newest, which is the default, False none"
+        None, "a checkpoint, transformers' too; True is the newest, which is the default, False none"
     )
     no_resume: bool = used(False, "ignore checkpoints in output_dir")
     cache_dir: str | None = used(None, "where models from the hub are kept")

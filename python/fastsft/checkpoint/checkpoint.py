@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.checkpoint.external.foreign_resume import check_foreign, is_foreign, load_foreign
+from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.model.directory import finish_file_sets
@@ -27,9 +29,13 @@ def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
     """Restore weights, optimizer, step count and random states of a checkpoint; collective.
 
     Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
-    state from trainer_state.json. ValueError when the checkpoint does not verify, or belongs to another run.
+    state from trainer_state.json. One that transformers wrote is read, too (external/foreign_resume.py).
+    ValueError when the checkpoint does not verify, or belongs to another run.
     """
     saved = check_checkpoint(trainer, directory)
+    if is_foreign(saved):
+        load_foreign(trainer, directory, saved)
+        return saved
     agreement = Agreement(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
@@ -48,8 +54,10 @@ def check_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
     """
     agreement = Agreement(f"resuming from {directory}")
     saved = agreement.attempt(lambda: _check(trainer, directory, verify=agreement.rank == 0))
-    agreement.settle(None)
+    writers = agreement.settle(is_foreign(saved or {}))
     assert saved is not None
+    if len(set(writers)) > 1:
+        raise ValueError(f"{directory}: the ranks see different checkpoints under this name")
     return saved
 
 
@@ -69,6 +77,8 @@ def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
         there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
         found = f"; next to it are {', '.join(there)}" if there else ""
         raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{found}")
+    if is_transformers_checkpoint(directory):
+        return check_foreign(trainer, directory)
     if verify:
         problems, _ = _verify(Path(directory))
     else:
@@ -114,6 +124,8 @@ def _problems(path: Path) -> tuple[list[str], bool]:
     news to this process."""
     if not path.is_dir():
         return [f"a link that leads to no directory: {os.readlink(path)}"], True
+    if is_transformers_checkpoint(path):
+        return [f"transformers wrote it: go on from it with --resume_from_checkpoint {path}"], True
     try:
         problems, is_news = _verify(path)
     except OSError as error:

@@ -41,7 +41,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "step": state.global_step,
         "optimizer_step": engine.step_count,
         "epoch": state.epoch,
-        "position": _position(trainer, state.global_step),
+        "position": run_position(trainer, state.global_step),
         "world_size": engine.world_size,
         "adapters": trainer.model.adapter_facts(),
         "unit_names": list(engine.unit_names),
@@ -89,7 +89,8 @@ def _batch(args: Any) -> dict[str, int]:
     }
 
 
-def _position(trainer: Any, step: int) -> dict[str, int]:
+def run_position(trainer: Any, step: int) -> dict[str, int]:
+    """`data_position` of the run that `trainer` is set up for."""
     drop_last = trainer.args.dataloader_drop_last
     return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer.args))
 
@@ -149,11 +150,16 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
             )
     _keep_token_budget(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
-    _check_position(saved, _position(trainer, saved["step"]), directory)
+    _check_position(saved, run_position(trainer, saved["step"]), directory)
     for name in _WARN:
         if name in saved and saved[name] != current[name]:
-            old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
-            warn_once(f"{directory}: {name} was {saved[name]}, now it is {current[name]}{old}")
+            warn_of_change(directory, name, saved[name], current[name])
+
+
+def warn_of_change(directory: str | Path, name: str, saved: Any, current: Any) -> None:
+    """An argument that the checkpoint was made with differs, and the run's counts from here on."""
+    old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
+    warn_once(f"{directory}: {name} was {saved}, now it is {current}{old}")
 
 
 def _keep_token_budget(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:

@@ -63,16 +63,19 @@ _RUN_STATE = {
 _DUE = set(_RUN_STATE["due"].shape)  # type: ignore[attr-defined]
 
 
-def check_trainer_state(directory: str | Path) -> None:
-    """ValueError, naming the key, unless a run can go on from trainer_state.json of the checkpoint."""
+def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
+    """ValueError, naming the key, unless a run can go on from trainer_state.json of the checkpoint.
+
+    writer: the program that wrote it, for messages.
+    """
     path = Path(directory) / "trainer_state.json"
     content = read_json(path, MOST_STATE_BYTES)
-    _require(misfit(content, _TRAINER_STATE, str(path)))
+    _require(misfit(content, _TRAINER_STATE, str(path)), writer)
     unknown = set(content) - {item.name for item in dataclasses.fields(TrainerState)}
-    _require(f"{path}: unknown keys {sorted(unknown)}" if unknown else None)
+    _require(f"{path}: unknown keys {sorted(unknown)}" if unknown else None, writer)
     for name, kept in (content.get("stateful_callbacks") or {}).items():
         for one in kept if isinstance(kept, list) else [kept]:
-            _require(misfit(one, _CALLBACK, f"{path}: stateful_callbacks.{name}"))
+            _require(misfit(one, _CALLBACK, f"{path}: stateful_callbacks.{name}"), writer)
 
 
 def check_run_state(content: dict[str, Any], path: Path) -> None:
@@ -82,6 +85,6 @@ def check_run_state(content: dict[str, Any], path: Path) -> None:
     _require(f"{path}: due: unknown keys {sorted(unknown)}" if unknown else None)
 
 
-def _require(problem: str | None) -> None:
+def _require(problem: str | None, writer: str = "fastsft") -> None:
     if problem is not None:
-        raise ValueError(f"{problem}; the file is not as fastsft wrote it")
+        raise ValueError(f"{problem}; the file is not as {writer} wrote it")

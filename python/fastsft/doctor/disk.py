@@ -93,7 +93,7 @@ def check_checkpoints(run: Run) -> str:
     folder, args = run.output_dir, run.args
     wanted = args.resume_from_checkpoint
     if isinstance(wanted, str):
-        return f"resumes from {wanted}: {_usable(Path(wanted))}"
+        return f"resumes from {wanted}: {_named_usable(Path(wanted))}"
     names = list(_C.list_checkpoints(str(folder))) if folder.is_dir() else []
     if args.no_resume:
         return (
@@ -120,11 +120,30 @@ def check_checkpoints(run: Run) -> str:
     )
 
 
+def _named_usable(path: Path) -> str:
+    """As `_usable`; one that transformers wrote may be named."""
+    from fastsft.checkpoint.external.transformers_checkpoint import (
+        TransformersCheckpoint,
+        is_transformers_checkpoint,
+    )
+
+    if not is_transformers_checkpoint(path):
+        return _usable(path)
+    try:
+        TransformersCheckpoint.of(path)
+    except ValueError as error:
+        raise ProblemError(str(error), "name another checkpoint") from None
+    return "transformers wrote it; weights, AdamW's moments and step are carried over"
+
+
 def _usable(path: Path) -> str:
     """ProblemError with the reasons when the run would not take it."""
     from fastsft import _C
+    from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
     from fastsft.checkpoint.run_identity import holds_only_model
 
+    if is_transformers_checkpoint(path):
+        raise ProblemError(f"{path}: transformers wrote it", f"name it: --resume_from_checkpoint {path}")
     problems = list(_C.verify_directory(str(path), checksums=False)) if path.is_dir() else ["no directory"]
     if not problems and holds_only_model(path):
         problems = ["it holds a model without optimizer state (--save_only_model True)"]

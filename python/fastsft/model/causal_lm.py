@@ -273,6 +273,12 @@ class CausalLM:
         """Fill the engine with the model that a checkpoint holds; collective."""
         load_weights(engine, directory)
 
+    def trained_order(self, engine: Any) -> list[tuple[str, bool]]:
+        """(name, has weight decay) of what is trained, in the order of transformers' parameters."""
+        from fastsft import _C
+
+        return list(_C.trained_order(engine))
+
     def take_first_adapters(self) -> None:
         """Nothing: see `adapter_to_save`."""
 

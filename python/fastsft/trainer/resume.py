@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from fastsft.callbacks.state import TrainerState
 from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
+from fastsft.checkpoint.run_identity import warn_of_change
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.loss_meter import LossMeter
@@ -47,12 +49,19 @@ def resume(trainer: Any, checkpoint: str) -> None:
     state, max_steps = trainer.state, trainer.plan.max_steps
     position = (saved or {}).get("position") or {}
     schedule = schedule_of(trainer.fixed_arguments.over(trainer.args), max_steps, state.log_history)
+    _warn_of_rate(checkpoint, (saved or {}).get("learning_rate"), schedule.rate(state.global_step))
     within = f" after {position['conversations']:,} conversations of it" if position else ""
     tell(
         f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "
         f"epoch {state.epoch or 0:.4g}{within}, "
         f"next learning rate {schedule.rate(state.global_step):g}"
     )
+
+
+def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
+    """Of a checkpoint that says the rate of its next step instead of the schedule."""
+    if saved is not None and not math.isclose(saved, current, rel_tol=1e-6, abs_tol=1e-12):
+        warn_of_change(checkpoint, "learning_rate of the next step", f"{saved:g}", f"{current:g}")
 
 
 def roll_back(trainer: Any, step: int) -> str | None:

@@ -18,7 +18,7 @@ from fastsft.model.generic.padding import most_positions
 from fastsft.model.generic.rows import check_rows_for
 from fastsft.model.generic.stored_form import StoredForm, UnitLayout
 from fastsft.model.generic.switching_rope import check_switch
-from fastsft.model.generic.weights import aliases
+from fastsft.model.generic.weights import aliases, load_generic_weights
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.planning.memory_plan import Setting
 from fastsft.runtime.messages import warn_once
@@ -61,6 +61,15 @@ class GenericParts(CausalLM):
     def unit_layouts(self) -> list[UnitLayout]:
         """As CausalLM's; digests are not known."""
         return stored_form.unit_layouts(self._plain)
+
+    def load_saved(self, engine: Any, directory: str) -> None:
+        """As CausalLM's; under all names that transformers may have given the tensors."""
+        load_generic_weights(engine, self._plain.model, self._plain.units, directory)
+
+    def trained_order(self, engine: Any) -> list[tuple[str, bool]]:
+        """As CausalLM's, by the model of transformers itself."""
+        decays = {one.name: one.decays for unit in self._plain.units for one in unit.parameters}
+        return [(name, decays[name]) for name, _ in self._plain.model.named_parameters()]
 
     def vocab_size(self) -> int:
         """Rows of the embedding, as the configuration of transformers says."""

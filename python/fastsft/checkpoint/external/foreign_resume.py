@@ -1,0 +1,200 @@
+"""Goes on from a checkpoint that transformers' Trainer wrote (docs/checkpoint.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fastsft import _C
+from fastsft.checkpoint.external.foreign_random_states import random_state_file, read_foreign_states
+from fastsft.checkpoint.external.optimizer_file import MOMENTS, OptimizerFile, common_step
+from fastsft.checkpoint.external.sharded_files import ShardedFiles
+from fastsft.checkpoint.external.transformers_checkpoint import TransformersCheckpoint, load_plain
+from fastsft.checkpoint.run_identity import run_position, warn_of_change
+from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES, check_trainer_state
+from fastsft.model.weights import pickled_tensors
+from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.messages import tell
+from fastsft.runtime.regular_files import read_json_object
+
+WRITER = "transformers"
+_STATE, _MODEL = "optimizer.state.", "model."  # before the names of a sharded checkpoint
+
+
+def check_foreign(trainer: Any, directory: str | Path) -> dict[str, Any]:
+    """The progress in a transformers checkpoint, in the form of fastsft_state.json.
+
+    ValueError when it is not of this run, as far as such a checkpoint says what it is of.
+    """
+    checkpoint = TransformersCheckpoint.of(directory)
+    if trainer.model.adapter_facts() is not None:
+        raise ValueError(
+            f"{directory}: holds a whole model that transformers trained, the run has adapters; resume "
+            "without LoRA, or train adapters next to its weights with --model_name_or_path"
+        )
+    check_trainer_state(checkpoint.directory, WRITER)
+    state = read_json_object(checkpoint.directory / "trainer_state.json", MOST_STATE_BYTES)
+    _check_progress(trainer, state, directory)
+    if state.get("max_steps") != trainer.plan.max_steps:
+        warn_of_change(directory, "max_steps", state.get("max_steps"), trainer.plan.max_steps)
+    step = state["global_step"]
+    return {
+        "written_by": WRITER,
+        "step": step,
+        "epoch": state.get("epoch"),
+        "position": run_position(trainer, step),
+        "learning_rate": _next_rate(checkpoint.scheduler),
+    }
+
+
+def is_foreign(saved: dict[str, Any]) -> bool:
+    """True for what `check_foreign` returned."""
+    return saved.get("written_by") == WRITER
+
+
+def load_foreign(trainer: Any, directory: str | Path, saved: dict[str, Any]) -> None:
+    """Fill masters and moments, the optimizer's step and the random states; collective.
+
+    Tensors are mapped, or read one at a time: a rank keeps its own part. `saved` gets `optimizer_step`. All
+    ranks raise ValueError when files do not fit the model.
+    """
+    agreement = Agreement(f"resuming from {directory}")
+    checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
+    agreement.settle(None)
+    assert checkpoint is not None
+    _load_weights(trainer, checkpoint, agreement)
+    optimizer = agreement.attempt(lambda: _optimizer(trainer, checkpoint))
+    agreement.attempt(lambda: _load_moments(trainer.engine, optimizer, checkpoint.optimizer))
+    step = agreement.attempt(lambda: _updates(optimizer))
+    states = agreement.attempt(lambda: _random_states(checkpoint, agreement))
+    agreement.settle(None)
+    assert step is not None and optimizer is not None
+    trainer.engine.step_count = saved["optimizer_step"] = step
+    if states is not None:
+        states.set()
+    for name, value in optimizer.settings.items():
+        if value != (current := getattr(trainer.args, name)):
+            warn_of_change(directory, name, value, current)
+    tell(_summary(trainer, checkpoint, states is not None))
+
+
+def _check_progress(trainer: Any, state: dict[str, Any], directory: str | Path) -> None:
+    """Epoch and step together give the size of the data set in global batches."""
+    found, step, plan = state.get("epoch"), state["global_step"], trainer.plan
+    if found is None:
+        return
+    epoch, within = divmod(step, plan.steps_per_epoch)
+    done = min(within * trainer.args.gradient_accumulation_steps, plan.micro_batches)
+    expected = epoch + done / plan.micro_batches
+    if abs(expected - found) > 0.5 / plan.micro_batches:
+        raise ValueError(
+            f"{directory}: after step {step} the run was in epoch {found:.6g}, with these data and this "
+            f"batch it would be in epoch {expected:.6g}; resume with the data and the batch of its begin"
+        )
+
+
+def _next_rate(path: Path | None) -> float | None:
+    """The learning rate of the next step by scheduler.pt; None where it has none."""
+    if path is None:
+        return None
+    content = load_plain(path, "the state of a schedule")
+    rates = content.get("_last_lr") if isinstance(content, dict) else None
+    first = rates[0] if isinstance(rates, list | tuple) and rates else None
+    return float(first) if isinstance(first, int | float) else None
+
+
+def _load_weights(trainer: Any, checkpoint: TransformersCheckpoint, agreement: Agreement) -> None:
+    engine, weights = trainer.engine, checkpoint.weights
+    if weights is None:
+        trainer.model.load_saved(engine, str(checkpoint.directory))
+        return
+
+    def fill() -> None:
+        loader = _C.WeightLoader(engine)
+        for name, tensor in _fsdp_weights(weights, list(engine.parameter_shapes)):
+            loader.set(name, tensor.detach().contiguous(), str(weights))
+        loader.finish(str(weights))
+
+    agreement.attempt(fill)
+    agreement.settle(None)
+    _C.publish_weights(engine)
+
+
+def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of the engine; a tied one is there under its other names, too."""
+    if path.is_dir():
+        files = ShardedFiles(path)
+        yield from ((name, files.tensor(_MODEL + name)) for name in names)
+        return
+    wanted = set(names)
+    yield from ((name, tensor) for name, tensor in pickled_tensors(path) if name in wanted)
+
+
+class _ShardedOptimizer:
+    """AdamW's state in a folder of FSDP, as OptimizerFile. Its settings are pickled there, and not read."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self.settings: dict[str, Any] = {}
+        self._files, self._names = ShardedFiles(folder), names
+
+    def step(self) -> int:
+        """As OptimizerFile."""
+        steps = {name: self._files.tensor(f"{_STATE}{name}.step") for name in self._names}
+        return common_step(self._files.folder, steps)
+
+    def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """As OptimizerFile."""
+        for name in self._names:
+            yield name, self._files.tensor(f"{_STATE}{name}.{moment}")
+
+
+_Optimizer = OptimizerFile | _ShardedOptimizer
+
+
+def _optimizer(trainer: Any, checkpoint: TransformersCheckpoint) -> _Optimizer:
+    order = trainer.model.trained_order(trainer.engine)
+    if checkpoint.optimizer.is_dir():
+        return _ShardedOptimizer(checkpoint.optimizer, [name for name, _ in order])
+    return OptimizerFile(checkpoint.optimizer, order)
+
+
+def _load_moments(engine: Any, optimizer: _Optimizer | None, path: Path) -> None:
+    assert optimizer is not None
+    for moment in MOMENTS:
+        loader = _C.WeightLoader(engine, moment)
+        for name, tensor in optimizer.tensors(moment):
+            loader.set(name, tensor.detach().contiguous(), f"{path}: {moment}")
+        loader.finish(f"{path}: {moment}")
+
+
+def _updates(optimizer: _Optimizer | None) -> int:
+    assert optimizer is not None
+    return optimizer.step()
+
+
+def _random_states(checkpoint: TransformersCheckpoint, agreement: Agreement) -> Any:
+    path = random_state_file(checkpoint.directory, agreement.rank, agreement.world_size)
+    return None if path is None else read_foreign_states(path)
+
+
+def _summary(trainer: Any, checkpoint: TransformersCheckpoint, with_states: bool) -> str:
+    """One line: parts that such a checkpoint lacks, or that have no counterpart here."""
+    is_missing: dict[str, Callable[[], bool]] = {
+        "random states (none for this number of ranks)": lambda: not with_states,
+        "masks of dropout (fastsft draws its own)": lambda: _drops(trainer.model.config),
+        "the loss scale of fp16": lambda: checkpoint.has_scaler,
+        "losses since the last log": lambda: True,
+    }
+    missing = [what for what, is_so in is_missing.items() if is_so()]
+    return (
+        f"{checkpoint.directory} was written by transformers: not carried over are {', '.join(missing)}; "
+        "seed, data, tokenizer and labels are not in it, and have to be those of its begin"
+    )
+
+
+def _drops(config: Any) -> bool:
+    rates = [value for key, value in dict(config).items() if "dropout" in key or "pdrop" in key]
+    return any(isinstance(rate, int | float) and rate > 0 for rate in rates)

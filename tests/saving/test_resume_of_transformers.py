@@ -1,0 +1,348 @@
+"""Checkpoints that transformers' Trainer wrote are resumed: the rest of its own curve, recorded live."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictType,
+    fully_shard,
+)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from ranks import run_ranks
+from trainer_pairs import Plain, curve, model, ours, theirs, unrounded
+
+ROWS, STEP, STEPS = 11, 3, 8
+FLAGS: dict[str, Any] = {
+    "max_steps": STEPS, "save_strategy": "steps", "save_steps": STEP, "weight_decay": 0.1,
+    "lr_scheduler_type": "cosine", "warmup_steps": 2, "gradient_accumulation_steps": 2,
+}  # fmt: skip
+
+
+def record(output: Path, **flags: Any) -> list[float]:
+    """Losses of transformers' run, which leaves checkpoint-3."""
+    with pytest.MonkeyPatch.context() as patch:
+        unrounded(patch)
+        trainer = theirs(output, Plain(ROWS), **{**FLAGS, **flags})
+        trainer.train()
+    return curve(trainer)
+
+
+def resume(output: Path, checkpoint: Path, **flags: Any) -> Any:
+    """Our trainer after the rest, of other weights at its begin."""
+    given = {"module": model(seed=7), **FLAGS, **flags}
+    trainer = ours(output, Plain(ROWS), **given)
+    trainer.train(resume_from_checkpoint=str(checkpoint))
+    return trainer
+
+
+def check_rest(found: list[float], expected: list[float]) -> None:
+    assert len(found) == len(expected) == STEPS
+    assert found[:STEP] == expected[:STEP]  # the history of the checkpoint
+    np.testing.assert_allclose(found[STEP:], expected[STEP:], rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
+    """checkpoint-3, and the losses of all steps; to be read only."""
+    output = tmp_path_factory.mktemp("theirs")
+    return output / f"checkpoint-{STEP}", record(output)
+
+
+@pytest.mark.parametrize("engine", ["native", "generic"])
+def test_the_rest_of_the_curve(
+    tmp_path: Path, recorded: tuple[Path, list[float]], engine: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, expected = recorded
+    trainer = resume(tmp_path, checkpoint, engine=engine)
+    check_rest(curve(trainer), expected)
+    said = capfd.readouterr().out
+    assert "was written by transformers: not carried over are losses since the last log; seed, data" in said
+    assert f"resumed from {checkpoint}: step {STEP} of {STEPS}" in said
+    # Our next checkpoint is one of ours, that goes on to the same end.
+    again = resume(tmp_path, tmp_path / "checkpoint-6", engine=engine)
+    assert curve(again)[6:] == curve(trainer)[6:]
+
+
+def on_rank(groups: dict[str, str], directory: Path, engine: str) -> Any:
+    """(ours, theirs) on one of two ranks."""
+    expected = record(directory / "theirs", gradient_accumulation_steps=1)
+    checkpoint = directory / "theirs" / f"checkpoint-{STEP}"
+    settings: dict[str, Any] = {"gradient_accumulation_steps": 1, "engine": engine, "fsdp": "full_shard"}
+    return curve(resume(directory / "ours", checkpoint, **settings)), expected
+
+
+@pytest.mark.parametrize("engine", ["native", "generic"])
+def test_the_rest_of_the_curve_of_two_ranks(tmp_path: Path, engine: str) -> None:
+    for found, expected in run_ranks(2, on_rank, tmp_path, engine, launched=True):
+        check_rest(found, expected)
+
+
+CONFIGS = {
+    "FULL": (StateDictType.FULL_STATE_DICT, FullStateDictConfig, FullOptimStateDictConfig),
+    "SHARDED": (StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig, ShardedOptimStateDictConfig),
+}
+
+
+def fsdp1(module: nn.Module) -> nn.Module:
+    policy = ModuleWrapPolicy({type(module.model.layers[0])})
+    return FSDP(module, auto_wrap_policy=policy, device_id=torch.device("cpu"))
+
+
+def fsdp2(module: nn.Module) -> nn.Module:
+    fully_shard(module.model.layers[0])
+    return fully_shard(module)
+
+
+WRAPS = {1: fsdp1, 2: fsdp2}
+
+
+def save_by_accelerate(trained: Any, version: int, kind: str, output: Path) -> None:
+    """The state of transformers' trainer in FSDP's files, as transformers has accelerate write them."""
+    module, optimizer = trained.accelerator.unwrap_model(trained.model), trained.optimizer.optimizer
+    state = get_optimizer_state_dict(module, optimizer, options=StateDictOptions(full_state_dict=True))
+    state = {"state": state["state"], "param_groups": state["param_groups"]}
+    wrapped = WRAPS[version](module)
+    other = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+    names = [name for group in state["param_groups"] for name in group["params"]]
+    kept = {key: value for key, value in state["param_groups"][0].items() if key != "initial_lr"}
+    state["param_groups"] = [{**kept, "params": names}]
+    set_optimizer_state_dict(wrapped, other, state, options=StateDictOptions(full_state_dict=True))
+    form, weights, moments = CONFIGS[kind]
+    plugin = SimpleNamespace(
+        state_dict_type=form,
+        fsdp_version=version,
+        state_dict_config=weights(),
+        optim_state_dict_config=moments(),
+    )
+    # More processes than one would have FSDP offload the whole, which it cannot do from a CPU.
+    writer: Any = SimpleNamespace(process_index=trained.args.process_index, num_processes=1)
+    save_fsdp_model(plugin, writer, wrapped, str(output))
+    save_fsdp_optimizer(plugin, writer, other, wrapped, str(output))
+
+
+def fsdp_on_rank(groups: dict[str, str], directory: Path, version: int, kind: str) -> Any:
+    """(ours, theirs) of a checkpoint whose weights and moments are FSDP's."""
+    flags = {"gradient_accumulation_steps": 1, "lr_scheduler_type": "constant", "warmup_steps": 0}
+    expected = record(directory / "theirs", **flags)
+    checkpoint = directory / "theirs" / f"checkpoint-{STEP}"
+    trained = theirs(directory / "short", Plain(ROWS), **{**FLAGS, **flags, "max_steps": STEP})
+    trained.train()
+    save_by_accelerate(trained, version, kind, checkpoint)
+    torch.distributed.barrier()
+    for name in ("optimizer.pt", "model.safetensors"):
+        (checkpoint / name).unlink(missing_ok=True)
+    torch.distributed.barrier()
+    return curve(resume(directory / "ours", checkpoint, fsdp="full_shard", **flags)), expected
+
+
+@pytest.mark.parametrize(("version", "kind"), [(1, "FULL"), (1, "SHARDED"), (2, "SHARDED")])
+def test_files_of_fsdp(tmp_path: Path, version: int, kind: str) -> None:
+    for found, expected in run_ranks(2, fsdp_on_rank, tmp_path, version, kind, launched=True):
+        check_rest(found, expected)
+
+
+@pytest.fixture
+def copied(tmp_path: Path, recorded: tuple[Path, list[float]]) -> Path:
+    """checkpoint-3, to be changed."""
+    return Path(shutil.copytree(recorded[0], tmp_path / "theirs" / f"checkpoint-{STEP}"))
+
+
+def refused(checkpoint: Path, message: str, **flags: Any) -> None:
+    """Before anything is written, and before the first step."""
+    output = checkpoint.parents[1] / "ours"
+    with pytest.raises(ValueError, match=message):
+        resume(output, checkpoint, **flags)
+    assert not list(output.glob("checkpoint-*"))
+
+
+def edit_optimizer(checkpoint: Path, change: Any) -> None:
+    content = torch.load(checkpoint / "optimizer.pt", weights_only=True)
+    change(content)
+    torch.save(content, checkpoint / "optimizer.pt")
+
+
+def edit_state(checkpoint: Path, **values: Any) -> None:
+    path = checkpoint / "trainer_state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("zero_to_fp32.py", "zero_to_fp32.py is DeepSpeed's state; make weights of it with its zero_to_fp32"),
+        ("global_step3", "DeepSpeed's state.*--model_name_or_path"),
+        ("adapter_config.json", "peft's adapters; go on with transformers"),
+        ("optimizer_0_rank1.bin", "in a file of each rank"),
+    ],
+)
+def test_what_only_others_read(copied: Path, name: str, message: str) -> None:
+    (copied / name).write_text("{}")
+    refused(copied, message)
+
+
+def test_a_model_only(copied: Path) -> None:
+    (copied / "optimizer.pt").unlink()
+    refused(copied, "holds a model only; train from it with --model_name_or_path")
+
+
+def test_adapters_of_the_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastsft.model.causal_lm.CausalLM.adapter_facts", lambda self: {"rank": 4})
+    refused(copied, "a whole model that transformers trained, the run has adapters")
+
+
+def test_other_data_or_batch(copied: Path) -> None:
+    refused(
+        copied,
+        "after step 3 the run was in epoch 1,.*it would be in epoch 0.5",
+        gradient_accumulation_steps=1,
+    )
+
+
+def test_a_state_of_another_program(copied: Path) -> None:
+    edit_state(copied, globalStep=3)
+    refused(copied, r"unknown keys \['globalStep'\]; the file is not as transformers wrote it")
+
+
+def drop_parameter(content: Any) -> None:
+    del content["state"][2]
+
+
+def other_optimizer(content: Any) -> None:
+    for entry in content["state"].values():
+        entry["exp_avg_sq_row"] = entry.pop("exp_avg_sq")
+
+
+def other_steps(content: Any) -> None:
+    content["state"][1]["step"] = torch.tensor(2.0)
+
+
+def other_groups(content: Any) -> None:
+    content["param_groups"][0]["params"].append(content["param_groups"][1]["params"].pop())
+
+
+def other_shape(content: Any) -> None:
+    content["state"][0]["exp_avg"] = torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop_parameter, "expected its exp_avg and exp_avg_sq, found no state of it"),
+        (other_optimizer, "expected AdamW's step, exp_avg and exp_avg_sq, got exp_avg, exp_avg_sq_row, step"),
+        (other_steps, "expected one number of updates for all parameters, got 2, 3"),
+        (other_groups, "with weight decay and 3 without, as the model has them, got groups of 10, 2"),
+        (other_shape, "expected shape"),
+        (
+            lambda content: content.pop("state"),
+            "expected the state of torch's AdamW, a dictionary with state",
+        ),
+    ],
+)
+def test_an_optimizer_that_does_not_fit(copied: Path, change: Any, message: str) -> None:
+    edit_optimizer(copied, change)
+    refused(copied, f"optimizer.pt.*{message}")
+
+
+class Harmful:
+    """What an unpickled file could do."""
+
+    def __reduce__(self) -> Any:
+        return (Path("/nowhere/harm").touch, ())
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_no_code_of_a_file_runs(copied: Path, name: str) -> None:
+    torch.save({"state": Harmful()}, copied / name)
+    refused(copied, rf"{name}: expected .*weights_only=True\) does not read")
+
+
+def test_no_code_of_a_sharded_folder_runs(copied: Path) -> None:
+    (copied / "optimizer.pt").unlink()
+    (copied / "optimizer_0").mkdir()
+    (copied / "optimizer_0" / ".metadata").write_bytes(pickle.dumps(Harmful()))
+    refused(copied, r"\.metadata: expected metadata of torch.distributed.checkpoint .*does not belong there")
+
+
+def test_weights_of_another_model(copied: Path) -> None:
+    tensors = safetensors.torch.load_file(copied / "model.safetensors")
+    tensors["model.norm.weight"] = torch.ones(5)
+    safetensors.torch.save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
+    refused(copied, r"model.norm.weight: expected shape \[16\], got \[5\]")
+
+
+def test_random_states_are_those_of_the_checkpoint(tmp_path: Path, copied: Path) -> None:
+    """What the next step of transformers would draw."""
+    with torch.serialization.safe_globals(
+        [np._core.multiarray._reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]
+    ):
+        states = torch.load(copied / "rng_state.pth", weights_only=True)
+    drawn: list[Any] = []
+
+    class Draw(transformers.TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            drawn.extend([random.getstate(), np.random.get_state(), torch.get_rng_state()])
+
+    trainer = ours(tmp_path / "ours", Plain(ROWS), module=model(), **FLAGS)
+    trainer.add_callback(Draw())
+    trainer.train(resume_from_checkpoint=str(copied))
+    assert drawn[0] == states["python"]
+    assert np.array_equal(drawn[1][1], states["numpy"][1])
+    assert torch.equal(drawn[2], states["cpu"])
+
+
+def test_what_differs_is_named(
+    copied: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (copied / "rng_state.pth").unlink()
+    resume(copied.parents[1] / "ours", copied, learning_rate=0.003, weight_decay=0.0, max_steps=4)
+    told = " ".join(caplog.messages)
+    assert "learning_rate was 0.01, now it is 0.003; the new value is used" in told
+    assert "weight_decay was 0.1, now it is 0.0" in told and "max_steps was 8, now it is 4" in told
+    assert "learning_rate of the next step was" in told
+    assert "random states (none for this number of ranks)" in capfd.readouterr().out
+
+
+def test_the_automatic_resume_names_the_way(copied: Path) -> None:
+    trainer = ours(copied.parent, Plain(ROWS), module=model(), **FLAGS)
+    with pytest.raises(
+        ValueError, match=f"transformers wrote it: go on from it with --resume_from_checkpoint {copied}"
+    ):
+        trainer.train(resume_from_checkpoint=True)
+
+
+def test_tied_weights_and_biases(tmp_path: Path) -> None:
+    """Groups of parameters with and without weight decay, in transformers' order, of a family with both."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.3,
+    )  # fmt: skip
+    config.use_cache = False
+    expected = record(tmp_path / "theirs", module=transformers.Qwen2ForCausalLM(config))
+    other = transformers.Qwen2ForCausalLM(config)
+    check_rest(curve(resume(tmp_path / "ours", tmp_path / "theirs" / "checkpoint-3", module=other)), expected)
