@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _CODE = re.compile(r"<code>([^<]*)</code>")
-_FLAG = re.compile(r"--\w[\w-]*")
+_FLAG = re.compile(r"(?<![\w-])--?\w[\w-]*")
 _PARAGRAPH = re.compile(r"<p>.*?</p>", re.S)
 _FLAG_IN_TEXT = re.compile(r"(?<=[\s(])--\w[\w-]*")
 _SPAN = r'<span class="flag">\g<0></span>'
