@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastsft.data.chat.labelling import label_words
-from fastsft.data.format_lines import describe_use
+from fastsft.data.format_lines import calls_note, describe_use
 from fastsft.inspection.histogram import HEAD, bars, median
 from fastsft.runtime.terminal_text import one_line, visible
 
@@ -96,6 +96,8 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     yield f"  data      {one_line(inspection.data)}"
     for line in list(dict.fromkeys(describe_use(use) for use in report.formats if use.num_records))[:5]:
         yield f"  format    {one_line(line)}"
+    if calls := calls_note(report):
+        yield f"  note      {calls}"
     yield f"  model     {one_line(inspection.model)}" + (
         "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
     )
