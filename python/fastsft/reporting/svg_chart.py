@@ -100,7 +100,7 @@ def _grid(axes: Axes) -> Iterator[str]:
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    free = LEFT  # from where no name of an epoch is
+    free: float = LEFT  # from where no name of an epoch is
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
         if x > axes.right + 1:
