@@ -7,7 +7,8 @@ conversations in the same order, and losses that must agree at every step. Repor
 tokens that are not padding per second after the first `--warm_up` steps, also per second of all ranks'
 processors (which other processes of the machine disturb less), and the peak resident memory of the
 largest rank. `--padded_to`: rows of the baseline, as FastChat pads them (0: to the longest of a micro-batch).
-`--ranks 2` shards on both sides; the Trainer then runs DDP. Sides: baselines/generic_sides.py.
+`--ranks 2`: against the Trainer both run what they do without `--fsdp` (DDP, and `no_shard`), against FSDP2 both
+shard. `--fsdp` is our strategy where another one is wanted. Sides: baselines/generic_sides.py.
 """
 
 from __future__ import annotations
@@ -70,6 +71,13 @@ def write_stream(options: argparse.Namespace, path: Path) -> np.ndarray:
     return np.array(lengths).reshape(options.steps, -1).sum(1)
 
 
+def strategy(options: argparse.Namespace) -> str:
+    """Our `--fsdp`, which does as much as the baseline."""
+    if options.fsdp is not None:
+        return str(options.fsdp)
+    return "full_shard" if options.ranks > 1 and options.against != "trainer" else ""
+
+
 def side(name: str, options: argparse.Namespace, folder: Path, tokens: np.ndarray) -> Run:
     """One run of `name` on all ranks."""
     report = folder / f"{name}.json"
@@ -77,7 +85,7 @@ def side(name: str, options: argparse.Namespace, folder: Path, tokens: np.ndarra
         "side": name, "model": folder / "model", "stream": folder / "stream.npz", "report": report,
         "rows": options.rows, "micro_batch": options.micro_batch, "steps": options.steps,
         "padded_to": options.padded_to, "threads": max(options.threads // options.ranks, 1),
-        "longest": options.longest,
+        "longest": options.longest, "fsdp": strategy(options),
     }  # fmt: skip
     words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={options.ranks}"]
@@ -107,6 +115,7 @@ def options_of(description: str | None) -> argparse.Namespace:
     parser.add_argument("--kind", choices=["llama", "gpt2", "opt", "mixtral"], default="gpt2")
     parser.add_argument("--against", choices=["native", "trainer", "fsdp2"], default="trainer")
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--fsdp", help="our strategy; without: what the baseline does")
     parser.add_argument("--workload", choices=["W1", "W2"], default="W2", help="W1: full rows")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)

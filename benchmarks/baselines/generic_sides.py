@@ -68,7 +68,7 @@ def fastsft_side(options: argparse.Namespace, clock: Clock) -> list[float]:
         **common(options), engine=options.side, train_sampling_strategy="sequential",
         recompute="none", model_max_length=options.longest,
         micro_batch_tokens=options.micro_batch * options.longest, plot_loss=False, report_to="none",
-        fsdp="full_shard auto_wrap" if RANKS > 1 else "",
+        fsdp=options.fsdp,
     )  # fmt: skip
     items = []
     for ids, learned in read_stream(options.stream):
@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES, required=True)
     for name in ("model", "stream", "report"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--fsdp", default="")
     for name in ("rows", "micro_batch", "steps", "padded_to", "threads", "longest"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 #include "core/start_threads.h"
@@ -275,7 +276,9 @@ void Engine::await_device(const char* what) {
 }
 
 void Engine::await_states() {
+  const bool was_broken = std::exchange(broken_, true);
   strategy_->await_gathers();
+  broken_ = was_broken;
   if (strategy_->offloaded_bytes() > 0) await_device("states");
 }
 

@@ -83,13 +83,14 @@ def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vo
     expected = reference.linear_cross_entropy(*wide, targets, token_weights, 0.1)
     expected.backward()
     loss, made = torch.zeros(1, dtype=torch.float64), [torch.full_like(hidden, torch.nan)]
-    made += [torch.full_like(rows, torch.nan), torch.ones(vocab, 3)]
+    before = 1e-3 * torch.randn(vocab, 3)  # what was there is added to
+    made += [torch.full_like(rows, torch.nan), before.clone()]
     torch.ops.fastsft.linear_cross_entropy(
         hidden, weight, targets, token_weights, 0.1, loss, made[0], None, 0.0, None,
         rows, matrix, made[1], made[2], 1.0,
     )  # fmt: skip
     assert loss.item() == pytest.approx(expected.item(), rel=2e-6)
-    made[2] -= 1  # what was there is added to
+    made[2] -= before
     for got, tensor in zip(made, exact, strict=True):
         assert tensor.grad is not None
         assert relative_error(got, tensor.grad) <= TOLERANCES[dtype].model
