@@ -8,7 +8,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _CODE = re.compile(r"<code>([^<]*)</code>")
-_FLAG = re.compile(r"--\w[\w-]*")
+_FLAG = re.compile(r"(?<![\w-])--?\w[\w-]*")
+_PARAGRAPH = re.compile(r"<p>.*?</p>", re.S)
+_FLAG_IN_TEXT = re.compile(r"(?<=[\s(])--\w[\w-]*")
 _SPAN = r'<span class="flag">\g<0></span>'
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 
@@ -43,10 +45,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def unbroken_flags(html: str) -> str:
-    """Inline code whose flags are whole words: a browser breaks a line after any hyphen."""
-    return _CODE.sub(lambda m: f"<code>{_FLAG.sub(_SPAN, m[1])}</code>", html)
+    """Inline code and paragraphs whose flags are whole words: a browser breaks a line after any hyphen."""
+    html = _CODE.sub(lambda m: f"<code>{_FLAG.sub(_SPAN, m[1])}</code>", html)
+    return _PARAGRAPH.sub(lambda m: _FLAG_IN_TEXT.sub(_SPAN, m[0]), html)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Called by mkdocs for every page that became HTML."""
-    return unbroken_flags(html)
+    """Called by mkdocs for every page that became HTML. The class is the page's name, for site.css."""
+    return f'<div class="page-{Path(page.file.src_uri).stem}">\n{unbroken_flags(html)}\n</div>'

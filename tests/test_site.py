@@ -42,7 +42,13 @@ def test_a_flag_stays_whole() -> None:
     html = "<p><code>a --max_dropped 1</code></p><pre><code>--x <span>y</span></code></pre>"
     made = hook().unbroken_flags(html)
     assert '<code>a <span class="flag">--max_dropped</span> 1</code>' in made
+    assert '<span class="flag">-m</span> fastsft' in hook().unbroken_flags("<code>python -m fastsft</code>")
+    assert hook().unbroken_flags("<code>a-b</code>") == "<code>a-b</code>"
     assert made.endswith("<pre><code>--x <span>y</span></code></pre>")
+    text = hook().unbroken_flags("<p>what --data_path takes (--x) a--b</p> --y")
+    assert text == (
+        '<p>what <span class="flag">--data_path</span> takes (<span class="flag">--x</span>) a--b</p> --y'
+    )
 
 
 def test_the_api_page_has_public_names() -> None:

@@ -63,7 +63,7 @@ bool is_named_as(MessageNames names, bool is_new) {
 std::string unknown_role(const std::string& role) {
   std::string reason = concat("role \"", printable(role), "\" is not human or gpt");
   if (role == "system") {
-    reason += "; the system text of --mask_policy fastchat is fixed, spans reads a record's own";
+    reason += "; FastChat's system text is fixed, --mask_policy spans reads a record's own";
   } else if (role == "tool") {
     reason += "; FastChat has no tools, --mask_policy spans --template model reads them";
   }

@@ -198,6 +198,8 @@ def test_a_published_template_is_recognised_only_where_all_probes_agree(name: st
     if name in ("chatml", "qwen", "llama-3", "zephyr", "deepseek-chat"):
         assert (chosen, model) == (name, None)
         assert digest_of(source) in _C.find_chat_template(name).jinja_digests
+        chosen, model = choose_template("spans", "model", None, named(native, source, eos=eos), native)
+        assert chosen == "model" and model is not None
     else:
         assert chosen == "model" and model is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,10 @@ def test_training_command_is_what_a_user_types(tmp_path: Path) -> None:
     assert command[1:3] == ["-m", "fastsft.train"]
     assert command[command.index("--max_steps") + 1] == "7"
     assert command[command.index("--output_dir") + 1] == str(tmp_path / "trained")
+
+
+def test_the_command_is_shown_in_lines_that_can_be_copied() -> None:
+    command = ["python", *demo.training_command(Path("a b"), Path("data.json"), steps=7, seed=1)[1:]]
+    shown = demo.shown_command(command, 60)
+    assert 40 < max(map(len, shown.splitlines())) <= 60
+    assert shlex.split(shown.replace("\\\n", " ")) == command

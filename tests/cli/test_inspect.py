@@ -19,7 +19,7 @@ from fastsft.arguments import DataArguments
 from fastsft.cli import main as cli
 from fastsft.data import make_supervised_data_module
 from fastsft.inspection.data_report import write_data_report
-from fastsft.inspection.inspection_text import record_text
+from fastsft.inspection.inspection_text import inspection_text, record_text
 from golden_text import conversation_file, human_gpt, read_records, read_rows
 from inspected_models import LLAMA, write_byte_level_model
 from malformed import KINDS
@@ -115,6 +115,18 @@ def test_every_kind_of_malformed_record(case: Any, policy: str) -> None:
     assert set(remarks.split(", ")) <= names or not remarks
     assert outcome in str(seen) or outcome in ("stops", "noted")
     assert seen.is_learnable == (found.num_learned > 0)
+
+
+def test_lines_about_the_data_end_at_words() -> None:
+    """On a terminal; texts of the data stay as they are."""
+    text = "a word " * 30
+    records = [{"conversations": [*human_gpt(text, "Ho"), {"from": "tool", "value": ""}]}]
+    seen = fastsft.inspect(LLAMA, records, mask_policy="spans", template="vicuna_v1.1", model_max_length=256)
+    whole, narrow = inspection_text(seen), inspection_text(seen, width=60)
+    assert whole.split() == narrow.split()
+    lines = [line for line in narrow.splitlines() if text not in line]
+    assert max(map(len, whole.splitlines())) > 100 >= max(map(len, lines)) and f"{text}" in narrow
+    assert any(line.startswith(" " * 12) for line in lines)
 
 
 def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

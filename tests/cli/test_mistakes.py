@@ -14,7 +14,7 @@ from forked_commands import run_commands
 from golden_text import human_gpt
 
 MODEL, DATA = TRAINER / "model_untied", TRAINER / "data" / "first50.json"
-LENGTH = ["--model_max_length", "128"]
+SECONDS = 60.0  # none of them waits for anything
 
 # The words of a command in a folder of its own, its status, and a part of its last line.
 OF_COMMANDS: dict[str, tuple[str, int, str]] = {
@@ -145,12 +145,13 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
         orders.append((["train", *words], folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")  # no test asks the hub
-        return dict(zip([*OF_COMMANDS, *OF_TRAINING], run_commands(orders), strict=True))
+        return dict(zip([*OF_COMMANDS, *OF_TRAINING], run_commands(orders, SECONDS), strict=True))
 
 
 @pytest.mark.parametrize("name", [*OF_COMMANDS, *OF_TRAINING])
 def test_a_mistake(name: str, said: dict[str, tuple[int | None, str]]) -> None:
     _, status, part = {**OF_COMMANDS, **OF_TRAINING}[name]
     left, text = said[name]
+    assert left is not None, f"it was still there after {SECONDS} s: {text[-2000:]}"
     assert left == status and part in " ".join(text.split()), text[-2000:]
     assert "Traceback" not in text and "HfArgumentParser" not in text

@@ -72,6 +72,22 @@ def test_what_teaches_nothing_says_why(tmp_path: Path) -> None:
         module(tmp_path, tokenizer, [called], mask_policy="fastchat")
 
 
+def test_calls_of_tools_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the turns that have them are why nothing is learned."""
+    tokenizer = tokenizer_in(tmp_path / "t", CHATML)
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+    asked, told = {"role": "user", "content": "?"}, {"role": "tool", "content": "sunny"}
+    called = {"messages": [asked, call, told, {"role": "assistant", "content": "Sunny."}]}
+    plain = {"messages": [{**asked, "tool_calls": None}, {"role": "assistant", "content": "Ho"}]}
+    left_out = "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
+    with pytest.raises(ValueError, match=f"nothing in this file is learned.*{left_out}"):
+        module(tmp_path, tokenizer, [called], mask_policy="spans")
+    module(tmp_path, tokenizer, [called, plain], mask_policy="spans", max_dropped=0.5)
+    assert left_out in capsys.readouterr().out
+    module(tmp_path, tokenizer, [plain], mask_policy="spans")
+    assert left_out not in capsys.readouterr().out
+
+
 def test_max_dropped_stops_above_its_value(tmp_path: Path) -> None:
     tokenizer = tokenizer_in(tmp_path / "t")
     records = [{"conversations": human_gpt("Hi", "Ho")}] * 3 + [{"conversations": []}]

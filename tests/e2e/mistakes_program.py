@@ -2,13 +2,14 @@
 
 usage: python mistakes_program.py COMMANDS RESULTS   (JSON: a list of flag lists; of [status, stdout, stderr])
 
-A start is mostly imports; what a command does after them is the same here.
+A start is mostly imports; what a command does after them is the same here. One that does not end is killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -17,6 +18,8 @@ from pathlib import Path
 import fastsft.train
 import fastsft.trainer  # what train() imports when it begins
 from fastsft.program.main import run_script
+
+SECONDS = 60  # of one command, none of which waits for anything
 
 
 def forked(flags: list[str]) -> tuple[int, str, str]:
@@ -32,6 +35,7 @@ def forked(flags: list[str]) -> tuple[int, str, str]:
 
 def _become(flags: list[str], out: int, err: int) -> None:
     status = 0
+    signal.alarm(SECONDS)  # nothing here catches SIGALRM
     os.dup2(out, 1)
     os.dup2(err, 2)
     sys.argv = ["train.py", *flags]

@@ -73,6 +73,8 @@ def test_interrupted_run_ends_as_the_whole_one(warm: WarmRanks, tmp_path, ranks)
     assert all(torch.equal(tensor, cut[name]) for name, tensor in whole.items())
     losses = [[e["loss"] for e in log_history(tmp_path / run) if "loss" in e] for run in ("whole", "cut")]
     assert losses[0] == losses[1]
+    means = [log_history(tmp_path / run)[-1]["train_loss"] for run in ("whole", "cut")]
+    assert means[0] == means[1] == pytest.approx(sum(losses[0]) / len(losses[0]))
 
 
 LONGER = {**SHORT, "num_train_epochs": 2, "save_steps": 4}  # 12 steps

@@ -11,6 +11,7 @@ import pytest
 
 import fastsft
 from fastsft.inspection.histogram import bars, bins, median
+from fastsft.inspection.inspection_page import _chart
 from golden_text import conversation_file, human_gpt
 from inspected_models import LLAMA
 
@@ -122,3 +123,9 @@ def test_bars_are_as_long_as_their_rows_are_many() -> None:
     assert [line.count("\u2588") for line in lines] == [40, 20, 0, 0]
     assert "\u258f" in lines[3] and "\u258f" not in lines[2]
     assert bars({}) == [] and median({}) == 0
+
+
+def test_the_axis_ends_at_the_longest_row() -> None:
+    """Also where its bin goes further: 40 to 80 are bins of two."""
+    texts = re.findall(r'text-anchor="end">([\d,]+)</text>', _chart("Tokens of a row", {40: 1, 80: 3}))
+    assert texts == ["3", "0", "80"]

@@ -8,6 +8,7 @@ import re
 import signal
 import types
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fastsft.reporting.loss_page import loss_page
 from fastsft.reporting.loss_panels import drawing, panels
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.stop_reason import stop_reason
-from fastsft.reporting.svg_chart import LEFT, NARROW, RIGHT, WIDTH
+from fastsft.reporting.svg_chart import LEFT, NARROW, RIGHT, WIDTH, Line, chart
 from fastsft.runtime.written_files import RECORD_NAME
 
 STEPS_PER_EPOCH = 10
@@ -217,6 +218,17 @@ def test_axes_have_names_and_a_narrow_screen_has_drawings_of_its_own():
         for line in svg.iter("polyline"):
             xs = [float(point.split(",")[0]) for point in line.attrib["points"].split()]
             assert min(xs) >= LEFT and max(xs) <= right + 0.1
+
+
+def test_names_of_epochs_do_not_touch():
+    epochs = [(epoch, 25 * epoch) for epoch in range(1, 12)]
+    for width, most in ((WIDTH, 6), (NARROW, 3)):
+        line = Line("train", LossHistory.of([{"loss": 1.0, "step": 300}]).train, "#000")
+        (svg,) = svgs(chart("loss", [line], last_step=300, epochs=epochs, height=296, width=width))
+        names = [text for text in svg.iter("text") if (text.text or "").startswith("epoch")]
+        places = [float(text.attrib["x"]) for text in names]
+        assert 2 <= len(places) <= most
+        assert all(after - before >= 60 for before, after in pairwise(places))
 
 
 def test_the_page_names_model_learning_rate_and_batch(run):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
+from fastsft.cli.inspect import complain
+from fastsft.program.main import run_script
 from fastsft.runtime.terminal_text import fitted
 
 
@@ -42,3 +45,22 @@ def test_tables_stay_as_they_are(text: str) -> None:
 
 def test_what_is_no_terminal_gets_the_text_as_it_is() -> None:
     assert fitted(LINE, io.StringIO()) == LINE
+
+
+def test_errors_of_programs_end_at_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> None:
+        raise ValueError(LINE)
+
+    monkeypatch.setattr("sys.argv", ["train", "--help"])
+    for call, begin in (
+        (lambda: run_script(script), "error: 48 conversations, 4624 tokens,"),
+        (lambda: complain("inspect", LINE), "fastsft inspect: 48 conversations, 4624"),
+    ):
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        try:
+            call()
+        except SystemExit as left:
+            assert left.code == 1
+        lines = sys.stderr.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert lines[0] == begin and lines[-1] == "  next"
+        assert [line for line in lines if len(line) > 40] == ["  " + LINE.split("; ")[1].split("\n")[0]]

@@ -1,4 +1,4 @@
-"""Directories with vocab.json and merges.txt, as facebook/opt-125m and gpt2 have them, of a small BPE."""
+"""Directories with vocab.json and merges.txt, as OPT, GPT-2 and Qwen 2 have them, of a small BPE."""
 
 from __future__ import annotations
 
@@ -51,4 +51,25 @@ def write_byte_pairs(folder: Path, kind: str) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     if not (folder / "config.json").exists():
         (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    return folder
+
+
+def write_qwen2_pairs(folder: Path, *, version: bool = True) -> Path:
+    """Of a Qwen 2: its special tokens are in tokenizer_config.json alone. merges.txt may have no version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = _trained(())
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), "utf-8")
+    (folder / "merges.txt").write_text("\n".join([*(["#version: 0.2"] * version), *merges, ""]), "utf-8")
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    tokens = (_END, "<|im_start|>", "<|im_end|>")
+    config = {
+        "add_prefix_space": False, "bos_token": None, "eos_token": "<|im_end|>", "pad_token": _END,
+        "unk_token": None, "errors": "replace", "model_max_length": 1024, "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer", "additional_special_tokens": list(tokens[1:]),
+        "added_tokens_decoder": {
+            str(len(model["vocab"]) + at): {"content": text, **flags} for at, text in enumerate(tokens)
+        },
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder

@@ -22,14 +22,16 @@ CPU_SECONDS = 30
 WALL_SECONDS = 150.0  # a wait without end; machines that run tests are slow
 
 
-def run_commands(orders: list[tuple[list[str], Path]]) -> list[tuple[int | None, str]]:
-    """Of each command its status and all that it printed, both streams."""
+def run_commands(
+    orders: list[tuple[list[str], Path]], seconds: float = WALL_SECONDS
+) -> list[tuple[int | None, str]]:
+    """Of each command its status and all that it printed, both streams; `seconds` is what each may take."""
     import fastsft
 
     paths = os.pathsep.join([str(Path(fastsft.__file__).parents[1]), str(Path(__file__).parent)])
     hidden = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
     env = {name: value for name, value in os.environ.items() if name not in hidden}
-    given = [{"words": words, "folder": str(folder)} for words, folder in orders]
+    given = [{"words": words, "folder": str(folder), "seconds": seconds} for words, folder in orders]
     done = subprocess.run(
         [sys.executable, __file__], input=json.dumps(given), capture_output=True, text=True,
         env={**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
@@ -81,13 +83,13 @@ def run(order: dict[str, Any]) -> tuple[int | None, str]:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
-        status = wait(pid)
+        status = wait(pid, order["seconds"])
         said.seek(0)
         return status, said.read()[-20_000:].decode(errors="replace")
 
 
-def wait(pid: int) -> int | None:
-    deadline = time.monotonic() + WALL_SECONDS
+def wait(pid: int, seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:

@@ -1,4 +1,4 @@
-"""Tokenizers of OPT and GPT-2, which have vocab.json and merges.txt alone, and the labels of a run."""
+"""Tokenizers of OPT, GPT-2 and Qwen 2 of vocab.json and merges.txt alone, and the labels of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from byte_pair_files import write_byte_pairs
+from byte_pair_files import write_byte_pairs, write_qwen2_pairs
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.chat.policy_choice import settle_policy
@@ -100,4 +100,49 @@ def test_the_saved_model_renders_what_was_trained(kind: str, tmp_path: Path, cap
 def test_damaged_files_are_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
     (write_byte_pairs(tmp_path, "opt") / name).write_text(content)
     with pytest.raises(ValueError, match=message):
+        Tokenizer.from_pretrained(tmp_path)
+
+
+QWEN_TEXTS = [*TEXTS, "e\u0301 e\u0327\u0301 \u1100\u1161", "<|im_start|>user\nHi<|im_end|>\n",
+              "I'LL 1234  \n\n x", "a<|endoftext|>b", " \u00a0x", "\r\n\t!!\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [True, False])
+def test_ids_of_qwen2_are_those_of_both_tokenizers(version: bool, tmp_path: Path) -> None:
+    """The slow one reads the files, the fast one is made of it."""
+    from transformers import AutoTokenizer
+
+    ours = Tokenizer.from_pretrained(write_qwen2_pairs(tmp_path, version=version))
+    for use_fast in (False, True):
+        theirs = AutoTokenizer.from_pretrained(tmp_path, use_fast=use_fast)
+        assert type(theirs).__name__ == ("Qwen2TokenizerFast" if use_fast else "Qwen2Tokenizer")
+        assert [ours.encode(text, True) for text in QWEN_TEXTS] == [
+            theirs(text).input_ids for text in QWEN_TEXTS
+        ]
+        for name in ("bos_token", "eos_token", "pad_token"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert theirs.convert_tokens_to_ids("<|im_end|>") == ours.convert_tokens_to_ids("<|im_end|>")
+    assert not (tmp_path / "tokenizer.json").exists()
+
+
+def test_auto_finds_the_marks_of_qwen2(tmp_path: Path) -> None:
+    settings = settle_policy(
+        LabelSettings(mask_policy="auto"), Tokenizer.from_pretrained(write_qwen2_pairs(tmp_path))
+    )
+    assert (settings.mask_policy, settings.template) == ("spans", "chatml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("RobertaTokenizer", "of RobertaTokenizer"), (None, "no file names")]
+)
+def test_files_of_another_class_name_the_way_out(kind: str | None, found: str, tmp_path: Path) -> None:
+    write_qwen2_pairs(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
+    with pytest.raises(ValueError, match=f"got vocab.json and merges.txt .*{found}.*save_pretrained"):
+        Tokenizer.from_pretrained(tmp_path)
+
+
+def test_a_line_of_merges_that_is_no_pair(tmp_path: Path) -> None:
+    (write_qwen2_pairs(tmp_path) / "merges.txt").write_text("a b\n\na\n")
+    with pytest.raises(ValueError, match=r"merges\.txt: line 3: expected two pieces, got 1"):
         Tokenizer.from_pretrained(tmp_path)

@@ -12,7 +12,7 @@ from typing import Any
 from fastsft import _C
 from fastsft.cli.trust import add_trust
 from fastsft.lora.chat import open_chat_model
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal_text import fitted, visible
 
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
             trust_remote_code=args.trust_remote_code,
         )  # fmt: skip
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(fitted(visible(f"error: {error}"), sys.stderr), file=sys.stderr)
         return 1
     if args.message is not None:
         questions: Iterable[str] = [args.message]
@@ -107,7 +107,7 @@ class Talk:
         except (ValueError, RuntimeError) as error:
             self._messages.pop()
             again = "; /reset begins another conversation" if self._messages else ""
-            print(f"error: {error}{again}", file=sys.stderr)
+            print(fitted(visible(f"error: {error}{again}"), sys.stderr), file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print(" ...", end="")

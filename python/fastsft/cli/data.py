@@ -12,7 +12,7 @@ from fastsft.cli.data_convert import add_convert_command
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import summary_text
-from fastsft.runtime.terminal_text import has_colour
+from fastsft.runtime.terminal_text import has_colour, terminal_width
 from fastsft.sources.data_files import data_files
 
 
@@ -44,7 +44,7 @@ def report(args: argparse.Namespace) -> int:
     if args.json:
         say(json.dumps(inspection.summary, indent=2))
     else:
-        say(summary_text(inspection, colour=has_colour(sys.stdout)))
+        say(summary_text(inspection, colour=has_colour(sys.stdout), width=terminal_width(sys.stdout)))
     return 0 if inspection.is_learnable else 1
 
 

@@ -19,6 +19,7 @@ from fastsft import _C
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.random_model import small_config, write_random_model
 from fastsft.model.generation import ChatModel
+from fastsft.reporting.columns import page_width
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.search_path import child_environment
 
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     size = f"{parameters / 1e6:.1f} million random weights"
     print(f"A model of the {args.model_type} family with {size}: {folder / 'untrained'}")
     command = training_command(folder, data, steps=args.steps, seed=args.seed)
-    print(f"Training: {shlex.join(['python', *command[1:]])}\n", flush=True)
+    print(f"Training:\n{shown_command(['python', *command[1:]])}\n", flush=True)
     status = subprocess.run([command[0], "-P", *command[1:]], env=child_environment()).returncode
     if status != 0:
         print(f"fastsft demo: training ended with status {status}; see above", file=sys.stderr)
@@ -129,6 +130,19 @@ def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list
     }
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     return [sys.executable, "-m", "fastsft.train", *words]
+
+
+def shown_command(command: Sequence[str], width: int | None = None) -> str:
+    """A command over several lines, flags next to their values, which a shell reads as one."""
+    parts = " ".join(map(shlex.quote, command)).split(" --")
+    room = (width or page_width()) - len("    --") - len(" \\")
+    lines, flags = [parts[0]], ""
+    for part in parts[1:]:
+        if flags and len(flags) + len(" --") + len(part) > room:
+            lines.append(f"    --{flags}")
+            flags = ""
+        flags = f"{flags} --{part}" if flags else part
+    return " \\\n".join([*lines, f"    --{flags}"] if flags else lines)
 
 
 def show_replies(folder: Path) -> None:

@@ -15,7 +15,7 @@ from fastsft.arguments.parsing.parser_options import DATA_NAMES
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import write_for_flag
-from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.runtime.terminal_text import fitted, has_colour, terminal_width, visible
 from fastsft.sources.data_files import data_files
 
 
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     if args.record is not None and not inspection.records:
         complain("inspect", f"no record of {args.data} has the id or number {args.record}")
         return 2
-    say(inspection_text(inspection, colour=has_colour(sys.stdout, args.color), tokens=args.tokens))
+    colour, width = has_colour(sys.stdout, args.color), terminal_width(sys.stdout)
+    say(inspection_text(inspection, colour=colour, tokens=args.tokens, width=width))
     if args.html and not write_page(args.html, inspection.html()):
         return 2
     return 0 if inspection.is_learnable else 1
@@ -94,7 +95,7 @@ def write_page(path: Path, page: str) -> bool:
 
 def complain(command: str, error: object) -> None:
     """Say on standard error what is wrong; what it quotes of the data is harmless."""
-    say(f"fastsft {command}: {visible(str(error))}", sys.stderr)
+    say(fitted(f"fastsft {command}: {visible(str(error))}", sys.stderr), sys.stderr)
 
 
 def say(text: str, stream: Any = None) -> None:

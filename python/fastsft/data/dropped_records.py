@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastsft.data.errors import DataError, format_titles
+from fastsft.data.format_lines import calls_note
 
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often what another fault left
 
@@ -22,7 +23,8 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     elif "no_reply_left" in report.entries:
         count = report.entries["no_reply_left"].count
         reason += f"; of {count:,} no reply begins within --model_max_length: raise it"
-    raise DataError(f"{path}: {reason}; {report.summary()}")
+    calls = calls_note(report)
+    raise DataError(f"{path}: {reason}{calls and f'; {calls}'}; {report.summary()}")
 
 
 def _cause(report: Any) -> str:

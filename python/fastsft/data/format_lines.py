@@ -9,6 +9,7 @@ from fastsft.runtime.terminal_text import one_line
 from fastsft.sources.data_files import DataFile
 
 _MOST_LINES = 5
+_CALLS = ("a message's tool_calls", "a message's function_call")
 
 
 def format_lines(files: Sequence[DataFile], report: Any) -> list[str]:
@@ -23,6 +24,13 @@ def format_lines(files: Sequence[DataFile], report: Any) -> list[str]:
     for path, use in uses:
         groups.setdefault((use.title, use.column, *use.unused), []).append((path, use))
     return [one_line(_line_of_many(group)) for group in groups.values()]
+
+
+def calls_note(report: Any) -> str:
+    """What becomes of replies that call tools; "" where no message has such a field."""
+    if not any(name in use.unused for use in report.formats for name in _CALLS):
+        return ""
+    return "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
 
 
 def describe_use(use: Any, count: int | None = None) -> str:

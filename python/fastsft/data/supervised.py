@@ -19,7 +19,7 @@ from fastsft.data.chat.policy_choice import settle_script_policy
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
 from fastsft.data.dropped_records import check_dropped as check_dropped
-from fastsft.data.format_lines import format_lines
+from fastsft.data.format_lines import calls_note, format_lines
 from fastsft.data.label_files import FileOptions
 from fastsft.data.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows
@@ -309,6 +309,8 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
     for line in format_lines(data_files(str(path)), rows.report):
         tell(line)
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    if calls := calls_note(rows.report):
+        tell(f"{path}: {calls}")
     tell(f"{path}: {rows.report.summary()}")
     if data_args.lazy_preprocess:
         files, limit = data_files(str(path)), options.max_record_bytes

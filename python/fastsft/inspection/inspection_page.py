@@ -116,16 +116,15 @@ def _chart(title: str, counts: dict[int, int]) -> str:
     if not found:
         return ""
     caption = f"{title} <small>median {median(counts):,}, most {max(counts):,}</small>"
-    drawn = "".join(_columns(found))
+    drawn = "".join(_columns(found)) + _axes(found, title.lower(), max(counts))
     return (
         f"<figure><figcaption>{caption}</figcaption>"
-        f'<svg viewBox="0 0 480 150" role="img" aria-label="{title}">{drawn}{_axes(found, title.lower())}'
-        "</svg></figure>"
+        f'<svg viewBox="0 0 480 150" role="img" aria-label="{title}">{drawn}</svg></figure>'
     )
 
 
-def _axes(found: list[Bin], name: str) -> str:
-    """Lines, names and ends of both axes: rows upwards, tokens to the right."""
+def _axes(found: list[Bin], name: str, most: int) -> str:
+    """Lines, names and ends of both axes: rows upwards, tokens to the right, up to `most`."""
     highest = max(each.count for each in found)
     middle = (_LEFT + _RIGHT) / 2
     return (
@@ -136,7 +135,7 @@ def _axes(found: list[Bin], name: str) -> str:
         f'<text x="{_LEFT}" y="12" text-anchor="start">rows</text>'
         f'<text x="{_LEFT}" y="138">{found[0].begin:,}</text>'
         f'<text x="{middle}" y="138" text-anchor="middle">{name}</text>'
-        f'<text x="{_RIGHT}" y="138" text-anchor="end">{found[-1].end - 1:,}</text>'
+        f'<text x="{_RIGHT}" y="138" text-anchor="end">{most:,}</text>'
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastsft.data.chat.labelling import label_words
-from fastsft.data.format_lines import describe_use
+from fastsft.data.format_lines import calls_note, describe_use
 from fastsft.inspection.histogram import HEAD, bars, median
-from fastsft.runtime.terminal_text import one_line, visible
+from fastsft.runtime.terminal_text import folded, one_line, visible
 
 if TYPE_CHECKING:
     from fastsft.inspection.inspected_data import InspectedData
@@ -22,24 +22,29 @@ _BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
 _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
 
 
-def inspection_text(inspection: InspectedData, *, colour: bool = False, tokens: bool = False) -> str:
-    """Everything. colour: marks by colours instead of brackets. tokens: every token on a line of its own."""
-    parts = [record_text(record, colour=colour, tokens=tokens) for record in inspection.records]
+def inspection_text(
+    inspection: InspectedData, *, colour: bool = False, tokens: bool = False, width: int | None = None
+) -> str:
+    """Everything. colour: marks by colours instead of brackets. tokens: every token on a line of its own.
+
+    width: columns at which lines about the data go on below; those of the data stay as they are.
+    """
+    parts = [record_text(record, colour=colour, tokens=tokens, width=width) for record in inspection.records]
     shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"
     foot = [f"{shown}; {_legend(colour)}"] if parts else [shown]
-    return "\n".join([*parts, summary_text(inspection, colour=colour), *foot])
+    return "\n".join([*parts, summary_text(inspection, colour=colour, width=width), *foot])
 
 
-def summary_text(inspection: InspectedData, *, colour: bool = False) -> str:
+def summary_text(inspection: InspectedData, *, colour: bool = False, width: int | None = None) -> str:
     """The data set's numbers: records, tokens, padding, reasons, histograms, and what would stop training."""
     title = _painter(colour)
     lines = [
         title("data set", _TITLE),
-        *_numbers(inspection),
-        *_reasons(inspection, title),
+        *(folded(line, width, indent=12) for line in _numbers(inspection)),
+        *(folded(line, width, indent=25) for line in _reasons(inspection, title)),
         *_histogram(f"{inspection.unit} of a row", inspection.lengths, title),
         *_histogram(f"learned {inspection.unit} of a row", inspection.learned, title),
-        *(title(line, _ALARM) for line in verdict(inspection)),
+        *(title(folded(line, width, indent=2), _ALARM) for line in verdict(inspection)),
     ]
     return "\n".join(lines)
 
@@ -66,11 +71,14 @@ def verdict(inspection: InspectedData) -> list[str]:
     return lines
 
 
-def record_text(record: InspectedRecord, *, colour: bool = False, tokens: bool = False) -> str:
+def record_text(
+    record: InspectedRecord, *, colour: bool = False, tokens: bool = False, width: int | None = None
+) -> str:
     """One record: a line about it, its remarks, and its text, or its tokens."""
     paint = _painter(colour)
-    lines = [paint(_headline(record), _ALARM if record.outcome in _ALARMING else _TITLE)]
-    lines += [paint(f"  {line}", _DIM) for line in _remarks(record)]
+    headline = folded(_headline(record), width, indent=2)
+    lines = [paint(headline, _ALARM if record.outcome in _ALARMING else _TITLE)]
+    lines += [paint(folded(f"  {line}", width, indent=4), _DIM) for line in _remarks(record)]
     if tokens:
         lines += _token_lines(record, paint)
     elif record.tokens:
@@ -96,6 +104,8 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     yield f"  data      {one_line(inspection.data)}"
     for line in list(dict.fromkeys(describe_use(use) for use in report.formats if use.num_records))[:5]:
         yield f"  format    {one_line(line)}"
+    if calls := calls_note(report):
+        yield f"  note      {calls}"
     yield f"  model     {one_line(inspection.model)}" + (
         "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
     )

@@ -19,7 +19,7 @@ from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError
 from fastsft.runtime.place import launch_or_alone
 from fastsft.runtime.standard_streams import make_best_effort, say
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal_text import fitted, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
@@ -64,7 +64,7 @@ def run_script(script: Callable[[], object]) -> None:
                 _leave(EXIT_BASE + guard.leaving, "")
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
-                os._exit(_flushed(EXIT_PEER_LOST, f"error: {error}"))
+                os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
             if _is_of_memory(error):
                 _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
             if _is_refusal(error):
@@ -83,10 +83,14 @@ def _leave(status: int, line: str) -> None:
     if line:
         write_error_file(line)
     if launch_or_alone().world_size > 1:
-        os._exit(_flushed(status, line))
+        os._exit(_flushed(status, _for_terminal(line)))
     if line:
-        say(visible(line), to_stderr=True)
+        say(_for_terminal(line), to_stderr=True)
     raise SystemExit(status) from None
+
+
+def _for_terminal(line: str) -> str:
+    return fitted(visible(line), sys.stderr)
 
 
 def _end_process(code: object) -> NoReturn:
@@ -111,12 +115,12 @@ def _fail() -> None:
         raise
     text = f"{_who()}failed\n{traceback.format_exc()}"
     write_error_file(text)
-    os._exit(_flushed(EXIT_ERROR, text))
+    os._exit(_flushed(EXIT_ERROR, visible(text)))
 
 
 def _flushed(status: int, line: str) -> int:
     if line:
-        say(visible(line), to_stderr=True)
+        say(line, to_stderr=True)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

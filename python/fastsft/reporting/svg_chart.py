@@ -100,12 +100,14 @@ def _grid(axes: Axes) -> Iterator[str]:
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
+    free: float = LEFT  # from where no name of an epoch is
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
         if x > axes.right + 1:
             continue
         yield _rule(x, TOP, x, axes.height - BOTTOM, 0.35, ' stroke-dasharray="3 4"')
-        if axes.height >= _LABELLED and x + _LABEL_ROOM < axes.right:
+        if axes.height >= _LABELLED and x >= free and x + _LABEL_ROOM < axes.right:
+            free = x + _LABEL_ROOM
             yield _text(x + 4, TOP + 10, f"epoch {epoch}", "start", 0.6)
 
 

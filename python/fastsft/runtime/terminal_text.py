@@ -29,19 +29,30 @@ def fitted(text: str, stream: TextIO) -> str:
 
     As it is for a stream that is no terminal.
     """
-    if stream is None or stream.closed or not stream.isatty():
+    width = None if stream is None or stream.closed else terminal_width(stream)
+    if width is None:
         return text
-    width = max(shutil.get_terminal_size().columns, 20)
     return "\n".join(_filled(line, width) for line in text.split("\n"))
 
 
 def _filled(line: str, width: int) -> str:
     if len(line) <= width or "  " in line.lstrip() or "\t" in line:
         return line
-    indent = " " * (len(line) - len(line.lstrip()))
+    return folded(line, width, indent=len(line) - len(line.lstrip()) + 2)
+
+
+def folded(line: str, width: int | None, *, indent: int) -> str:
+    """`line` in lines of at most `width` columns, cut at words, the later ones indented; words stay whole."""
+    if width is None or len(line) <= width:
+        return line
     return textwrap.fill(
-        line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Columns of a terminal, at least 20; None for a stream that is none."""
+    return max(shutil.get_terminal_size().columns, 20) if stream.isatty() else None
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:

@@ -25,7 +25,7 @@ class Tokenizer:
     From tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. From
     tokenizer.json: the ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2
     and 3 runs natively, another one in the library, and a line says so. From vocab.json and merges.txt of a
-    GPT2Tokenizer (OPT, GPT-2): as the tokenizer.json that transformers makes of them.
+    GPT2Tokenizer (OPT, GPT-2) or Qwen2Tokenizer: as the tokenizer.json that transformers makes of them.
 
     `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
     tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of the named tokens:

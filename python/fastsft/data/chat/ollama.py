@@ -67,7 +67,7 @@ def ollama_template(tokenizer: Any) -> OllamaTemplate:
     source = template_source(tokenizer)
     if source is None:
         raise ValueError("the tokenizer has no chat template; fastsft train saves the one it trained with")
-    settings = LabelSettings(mask_policy="spans", template="model")
+    settings = LabelSettings(mask_policy="spans")
     labeller = make_labeller(tokenizer.native, 1 << 20, -1, settings, tokenizer=tokenizer)
     described = describe(labeller)
     name, stop = described["template"], described["stop_token"]

@@ -139,7 +139,7 @@ def check_template(subject: Subject) -> str:
     tokenizer = subject.need("tokenizer", "a tokenizer")
     if not tokenizer.chat_template:
         raise NotCheckedError("the tokenizer has no chat template; apply_chat_template needs one")
-    settings = LabelSettings(mask_policy="spans", template="model")
+    settings = LabelSettings(mask_policy="spans")
     tokenizer.model_max_length = min(tokenizer.model_max_length, 1 << 20)
     width, pad_id = check_padding(tokenizer, any_pad=True)
     labeller = make_labeller(tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
