@@ -32,7 +32,7 @@ def has_calls(use: Any) -> bool:
 
 
 def calls_note(report: Any) -> str:
-    """What becomes of replies that call tools; "" where no message has such a field."""
+    """The line about replies that call tools; "" where no message has such a field."""
     if not any(map(has_calls, report.formats)):
         return ""
     return "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
