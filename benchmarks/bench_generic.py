@@ -7,8 +7,8 @@ conversations in the same order, and losses that must agree at every step. Repor
 tokens that are not padding per second after the first `--warm_up` steps, also per second of all ranks'
 processors (which other processes of the machine disturb less), and the peak resident memory of the
 largest rank. `--padded_to`: rows of the baseline, as FastChat pads them (0: to the longest of a micro-batch).
-`--ranks 2`: against the Trainer both run what they do without `--fsdp` (DDP, and `no_shard`), against FSDP2 both
-shard. `--fsdp` is our strategy where another one is wanted. Sides: baselines/generic_sides.py.
+`--ranks 2`: against the Trainer both run what they do without `--fsdp` (DDP, and `no_shard`), against FSDP2
+both shard. `--fsdp` is our strategy where another one is wanted. Sides: baselines/generic_sides.py.
 """
 
 from __future__ import annotations

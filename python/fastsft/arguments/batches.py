@@ -13,7 +13,7 @@ class BatchArguments:
     """Conversations of a step, and how they are dealt."""
 
     per_device_train_batch_size: int = used(8, "conversations of one micro-batch")
-    per_device_eval_batch_size: int = used(8, "the same, for evaluation")
+    per_device_eval_batch_size: int = used(8, "conversations of one micro-batch of evaluation")
     per_gpu_train_batch_size: int | None = refused(
         None, "old name of per_device_train_batch_size", "use --per_device_train_batch_size"
     )

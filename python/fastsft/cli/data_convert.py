@@ -13,14 +13,13 @@ from typing import Any, BinaryIO
 from fastsft import _C
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_format_argument
-from fastsft.data.format_lines import format_lines
+from fastsft.data.format_lines import format_lines, has_calls
 from fastsft.data.label_progress import LabelProgress
 from fastsft.runtime.output_files import check_output_file, fresh_file
 from fastsft.runtime.terminal_text import visible
 from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
 
 _NAMED = 5  # faulty records in a message
-_CALLS = {"a message's tool_calls", "a message's function_call"}
 _AS_ARRAY = {".json": True, ".jsonl": False}
 
 
@@ -123,10 +122,10 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
 def _check_calls(files: list[DataFile], summary: Any) -> None:
     """ValueError for data with tool calls, which no written format has."""
     for file, use in zip(files, summary.formats, strict=True):
-        if not _CALLS.isdisjoint(use.unused):
+        if has_calls(use):
             raise ValueError(
                 f"{file.path}: tool calls would be lost, nothing is written; leave out the records with "
-                "tool_calls, or train the file as it is"
+                "tool_calls, which training leaves out, too"
             )
 
 

@@ -26,9 +26,14 @@ def format_lines(files: Sequence[DataFile], report: Any) -> list[str]:
     return [one_line(_line_of_many(group)) for group in groups.values()]
 
 
+def has_calls(use: Any) -> bool:
+    """True for a file (_C.FormatUse) whose messages call tools."""
+    return any(name in use.unused for name in _CALLS)
+
+
 def calls_note(report: Any) -> str:
-    """What becomes of replies that call tools; "" where no message has such a field."""
-    if not any(name in use.unused for use in report.formats for name in _CALLS):
+    """The line about replies that call tools; "" where no message has such a field."""
+    if not any(map(has_calls, report.formats)):
         return ""
     return "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
 

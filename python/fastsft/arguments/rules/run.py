@@ -17,7 +17,7 @@ def settle_run(args: ArgumentFields) -> None:
     if args.max_steps == 0:
         raise ValueError(
             "--max_steps: expected the number of steps, or -1 for num_train_epochs, got 0, with which "
-            "transformers trains one step"
+            "transformers trains one step; Trainer(...).evaluate() evaluates without training"
         )
     if args.max_steps <= 0 and args.num_train_epochs < 0:
         raise ValueError(
