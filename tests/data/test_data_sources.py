@@ -131,6 +131,11 @@ def test_lists_patterns_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             data_files(spec)
 
 
+def test_a_file_that_fails_to_be_read_is_named() -> None:
+    with pytest.raises(ValueError, match="/proc/self/mem: the data file cannot be read: Input/output error"):
+        open_input(DataFile("/proc/self/mem"))
+
+
 @pytest.mark.parametrize("weight", [0.1, 0.5, 0.9, 1.0, 2.5])
 def test_weights_take_their_share_evenly(weight: float) -> None:
     copies = [_C.copies_of_record(weight, number) for number in range(1000)]

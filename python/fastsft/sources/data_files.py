@@ -105,9 +105,8 @@ def open_input(
 
     limit = min(max_record_bytes, (1 << 32) - 1)
     if not file.is_stream:
-        with open_regular(file.path, "a data file") as opened:
-            if not _is_packed(opened.read(4)):
-                return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
+        if not _is_packed(_first_bytes(file.path)):
+            return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
     return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit, data_format)
 
 
@@ -176,6 +175,17 @@ def _check_record(record: Any, where: str, limit: int) -> None:
 
 def _name(file: DataFile) -> str:
     return "standard input" if file.path == _STANDARD_INPUT else file.path
+
+
+def _first_bytes(path: str) -> bytes:
+    with open_regular(path, "a data file") as opened:
+        try:
+            start = opened.read(4)
+        except OSError as error:  # of reading, which names no file
+            raise ValueError(f"{path}: the data file cannot be read: {error.strerror}") from None
+    if start is None:
+        raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet")
+    return start
 
 
 def _is_packed(start: bytes) -> bool:
