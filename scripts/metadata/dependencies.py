@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import runpy
+from pathlib import Path
+from typing import Any
 
+_ROOT = Path(__file__).parents[2]
 RUNTIME = [
     "huggingface_hub>=0.30",
     "jinja2>=3.1.6",
@@ -26,10 +30,18 @@ def dynamic_metadata(field: str, settings: dict[str, object] | None = None, *_: 
         raise ValueError(
             f"expected the field 'dependencies' without settings, got {field!r} with {settings!r}"
         )
-    major, minor = importlib.metadata.version("torch").split("+")[0].split(".")[:2]
-    return [f"torch=={major}.{minor}.*", *RUNTIME]
+    installed = importlib.metadata.version("torch")
+    versions = _versions()
+    if (problem := versions["torch_problem"](installed)) is not None:
+        raise ValueError(problem)
+    return [f"torch=={versions['minor_version'](installed)}.*", *RUNTIME]
 
 
 def get_requires_for_dynamic_metadata(_: object = None) -> list[str]:
     """Torch must be importable when the metadata is made."""
-    return ["torch==2.11.*"]
+    return [f"torch=={_versions()['TORCH_ISOLATED']}.*"]
+
+
+def _versions() -> dict[str, Any]:
+    """The range of releases, without an import of fastsft, whose core is not there yet."""
+    return runpy.run_path(str(_ROOT / "python" / "fastsft" / "runtime" / "versions.py"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastsft.originals.defaults import has_written_defaults
 from fastsft.originals.source import source_of
-from fastsft.runtime.versions import WRAPPED_BY_BASES
+from fastsft.runtime.versions import RENAMED_CODE, WRAPPED_BY_BASES
 
 # What a decorator's name in a file makes: torch.no_grad() goes through a function of another name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
@@ -53,7 +53,7 @@ def is_written_in(value: Any, package: str) -> bool:
         return False
     return (
         _is_module_of(function, home)
-        and source_of(home).holds(function.__code__)
+        and source_of(home).holds(_code_of(function, home))
         and has_written_defaults(function, home)
     )
 
@@ -86,11 +86,22 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
         return True
     if not any(is_written_in(function, home) for home in _DECORATORS):
         return False
-    home, maker = str(function.__globals__.get("__name__")), function.__code__.co_qualname
+    home = str(function.__globals__.get("__name__"))
+    maker = _code_of(function, home).co_qualname
     if (home, maker.partition(".<locals>.")[0]) in WRAPPED_BY_BASES:
         return True
     made_by = maker.split(".")[0]
     return made_by in {_MADE_BY.get(name, name) for name in decorators}
+
+
+def _code_of(function: FunctionType, home: str) -> CodeType:
+    """Its code, under the name that the file `home` has for it."""
+    code = function.__code__
+    for qualname in RENAMED_CODE.get(home, ()):
+        named = code.replace(co_name=qualname.rpartition(".")[2], co_qualname=qualname)
+        if source_of(home).holds(named):
+            return named
+    return code
 
 
 def functions_inside(function: FunctionType) -> Iterator[FunctionType]:

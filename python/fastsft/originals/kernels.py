@@ -6,6 +6,8 @@ import sys
 from collections.abc import Set
 from typing import Any
 
+from fastsft.runtime.versions import KERNELS_OF_TORCH
+
 # Dispatch keys under which a step computes; torch itself registers others of its operations in Python.
 _COMPUTING = (
     "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeExplicitAutograd",
@@ -19,9 +21,16 @@ def registered_kernels() -> Set[str]:
     return known if isinstance(known, set) else set()
 
 
+def _of_torch() -> Set[str]:
+    """Those that torch brings along."""
+    module, name = KERNELS_OF_TORCH
+    known: Any = getattr(sys.modules.get(module), name, None)
+    return {"/".join(entry) for entry in known} if isinstance(known, dict) else set()
+
+
 def check_kernels(caller: str) -> None:
     """ValueError for a kernel of an operation of torch that a script has overridden."""
-    for entry in sorted(registered_kernels()):
+    for entry in sorted(registered_kernels() - _of_torch()):
         namespace, _, rest = entry.partition("/")
         operation, _, key = rest.rpartition("/")
         if namespace == "aten" and key in _COMPUTING:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-
-def minor_version(version: str) -> str:
-    """`2.11` of `2.11.0+cu130`."""
-    return ".".join(version.split("+")[0].split(".")[:2])
+from fastsft.runtime.versions import minor_version, torch_problem
 
 
 def load_native() -> ModuleType:
-    """The module `fastsft._C`. ImportError when it is missing or was built with another torch."""
+    """The module `fastsft._C`.
+
+    ImportError when it is missing or was built with another torch, and for a torch outside the range.
+    """
     import torch
 
+    problem = torch_problem(torch.__version__)
+    if problem is not None:
+        raise ImportError(problem)
     try:
         core = importlib.import_module("fastsft._C")
     except ImportError as error:

@@ -1,6 +1,52 @@
-"""Differences among the releases of transformers that fastsft goes with (docs/versions.md)."""
+"""Releases of torch and transformers that fastsft goes with, and how they differ (docs/versions.md)."""
 
 from __future__ import annotations
 
+# The first and the last minor release of torch that the extension is built with. cmake/FastsftTorch.cmake
+# reads the two lines. A build of pip's own (with isolation) takes the one of the whole suite; so does
+# pyproject.toml.
+TORCH_FIRST = "2.11"
+TORCH_LAST = "2.15"
+TORCH_ISOLATED = "2.11"
+
 # Functions of the library that put a wrapper of theirs around a method when a class is made: module and name.
 WRAPPED_BY_BASES = {("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__")}
+
+# Module and name of the kernels that torch itself registers from Python for its own operations, by
+# (namespace, operation, key): since 2.15 next to CUDA.
+KERNELS_OF_TORCH = ("torch._native.registry", "_override_libs")
+
+# Functions whose code torch gives the name of the context that they enter, since 2.15: by module.
+RENAMED_CODE = {
+    "torch.utils._contextlib": (
+        "context_decorator.<locals>.decorate_context",
+        "_wrap_generator.<locals>.generator_context",
+    )
+}
+
+
+def minor_version(version: str) -> str:
+    """`2.11` of `2.11.0+cu130`."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def torch_requirement() -> str:
+    """The range as pip takes it: `torch>=2.11,<2.16`."""
+    major, minor = TORCH_LAST.split(".")
+    return f"torch>={TORCH_FIRST},<{major}.{int(minor) + 1}"
+
+
+def torch_problem(version: str) -> str | None:
+    """One line for a release of torch outside the range; None for one inside."""
+    first, last, found = (_numbers(each) for each in (TORCH_FIRST, TORCH_LAST, version))
+    if found is not None and first is not None and last is not None and first <= found <= last:
+        return None
+    return (
+        f"fastsft goes with torch {TORCH_FIRST} to {TORCH_LAST}, got torch {version}; "
+        f"pip install '{torch_requirement()}', then build fastsft again"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    parts = minor_version(version).split(".")
+    return tuple(map(int, parts)) if len(parts) == 2 and all(map(str.isdecimal, parts)) else None

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
-from torch.distributed.checkpoint.state_dict_loader import load
 
 _MOST_BYTES = 1 << 30  # of `.metadata`: names and places of tensors
 _KINDS = "torch.distributed.checkpoint.metadata"
@@ -31,9 +28,12 @@ class ShardedFiles:
     """The tensors of a folder by name. ValueError, naming it, when it is none of torch's."""
 
     def __init__(self, folder: Path) -> None:
+        # Here, because it loads FSDP, which is slow: only those wait who have such a folder.
+        from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
         self.folder = folder
         self._metadata = _read_metadata(folder)
-        self._reader = _Reader(folder, self._metadata)
+        self._reader = _reader(folder, self._metadata)
         self._kinds = {
             name: kind
             for name, kind in self._metadata.state_dict_metadata.items()
@@ -48,6 +48,8 @@ class ShardedFiles:
 
     def tensor(self, name: str) -> torch.Tensor:
         """Whole, on the CPU. ValueError when it is not there or cannot be read."""
+        from torch.distributed.checkpoint.state_dict_loader import load
+
         kind = self._kinds.get(name)
         if kind is None:
             raise ValueError(f"{self.folder}: expected a tensor {name}, found none")
@@ -66,15 +68,13 @@ class ShardedFiles:
                 raise ValueError(f"{self.folder}: expected names of files in the folder, got {name!r}")
 
 
-class _Reader(FileSystemReader):
-    """With the metadata that was read, and checked, before."""
+def _reader(folder: Path, metadata: Any) -> Any:
+    """torch's, with the metadata that was read, and checked, before."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-    def __init__(self, folder: Path, metadata: Metadata) -> None:
-        super().__init__(str(folder))
-        self._read = metadata
-
-    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        return self._read
+    reader = FileSystemReader(str(folder))
+    setattr(reader, "read_metadata", lambda *_, **__: metadata)  # noqa: B010  a method of its class
+    return reader
 
 
 class _Unpickler(pickle.Unpickler):
@@ -87,7 +87,9 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _read_metadata(folder: Path) -> Metadata:
+def _read_metadata(folder: Path) -> Any:
+    from torch.distributed.checkpoint.metadata import Metadata
+
     path = folder / ".metadata"
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path}: expected at most {_MOST_BYTES} bytes, got {path.stat().st_size}")

@@ -1,0 +1,82 @@
+"""The range of torch: one place, which the build, the wheel and the import follow."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import runpy
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fastsft import _C
+from fastsft.runtime import versions
+from fastsft.runtime.load_core import load_native
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE = ["2.10.0", "2.99.0+cpu", "1.13.1", "3.0.0", "nightly"]
+
+
+def provider() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "scripts" / "metadata" / "dependencies.py"))
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.11.0+cu130", "2.15.0", "2.12.0a0+git1"])
+def test_releases_inside(version: str) -> None:
+    assert versions.torch_problem(version) is None
+
+
+@pytest.mark.parametrize("version", OUTSIDE)
+def test_releases_outside(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = versions.torch_problem(version)
+    assert line is not None and "\n" not in line
+    monkeypatch.setattr(torch, "__version__", version)
+    with pytest.raises(
+        ImportError, match=rf"goes with torch {versions.TORCH_FIRST} to {versions.TORCH_LAST}"
+    ):
+        load_native()
+
+
+def test_an_isolated_build_asks_for_one_release_of_the_range() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    expected = f"torch=={versions.TORCH_ISOLATED}.*"
+    assert expected in needed and versions.torch_problem(f"{versions.TORCH_ISOLATED}.0") is None
+    assert provider()["get_requires_for_dynamic_metadata"]() == [expected]
+
+
+def test_the_wheel_asks_for_the_torch_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = versions.minor_version(_C.torch_version)
+    assert provider()["dynamic_metadata"]("dependencies")[0] == f"torch=={installed}.*"
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.14.1+cu130")
+    assert provider()["dynamic_metadata"]("dependencies")[0] == "torch==2.14.*"
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.99.0")
+    with pytest.raises(ValueError, match=r"goes with torch .* got torch 2\.99\.0"):
+        provider()["dynamic_metadata"]("dependencies")
+
+
+PROBE = """cmake_minimum_required(VERSION 3.25)
+set(Python_EXECUTABLE {python})
+set(CMAKE_CURRENT_SOURCE_DIR {root})
+include({root}/cmake/FastsftTorch.cmake)
+"""
+
+
+@pytest.mark.parametrize("version", ["2.10.0", "2.99.0+cpu", ""])
+def test_the_configuration_stops_outside_the_range(tmp_path: Path, version: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{'/there' if version else ''};{version}'\n")
+    python.chmod(0o755)
+    (tmp_path / "probe.cmake").write_text(PROBE.format(python=python, root=ROOT))
+    cmake = Path(sys.executable).with_name("cmake")
+    done = subprocess.run(
+        [str(cmake) if cmake.exists() else "cmake", "-P", str(tmp_path / "probe.cmake")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert f"{versions.TORCH_FIRST} to {versions.TORCH_LAST}" in said
+    assert f"found {version} in /there" in said or not version
