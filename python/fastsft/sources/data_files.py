@@ -104,9 +104,8 @@ def open_input(
     from fastsft import _C
 
     limit = min(max_record_bytes, (1 << 32) - 1)
-    if not file.is_stream:
-        if not _is_packed(_first_bytes(file.path)):
-            return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
+    if not file.is_stream and not _is_packed(_first_bytes(file.path)):
+        return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
     return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit, data_format)
 
 
