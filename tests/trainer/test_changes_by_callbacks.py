@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 
 import fastsft
@@ -108,6 +109,14 @@ def set_label_names(trainer: Any) -> None:
     trainer.label_names = ["answers"]
 
 
+def set_optimizer_class(trainer: Any) -> None:
+    trainer.optimizer_cls_and_kwargs = (torch.optim.SGD, {"lr": 0.1})
+
+
+def set_gather(trainer: Any) -> None:
+    trainer.gather_function = lambda losses: losses * 2
+
+
 def set_optimizer(trainer: Any) -> None:
     trainer.optimizer = object()
 
@@ -123,6 +132,8 @@ ON_THE_TRAINER: dict[str, Change] = {
     "compute_loss": set_compute_loss,
     "label_names": set_label_names,
     "optimizer": set_optimizer,
+    "optimizer_cls_and_kwargs": set_optimizer_class,
+    "gather_function": set_gather,
     "training_step": set_step_of_class,
 }
 
@@ -148,12 +159,25 @@ def test_label_names_set_before_train_are_refused(tmp_path: Path) -> None:
         trainer.train()
 
 
-@pytest.mark.parametrize("name", ["label_smoother", "model_accepts_loss_kwargs"])
+@pytest.mark.parametrize("name", ["label_smoother", "model_accepts_loss_kwargs", "_train_batch_size"])
 def test_properties_of_a_class_are_refused(tmp_path: Path, name: str) -> None:
     own = type("Own", (fastsft.Trainer,), {name: property(lambda self: None)})
     args = fastsft.TrainingArguments(str(tmp_path), model_max_length=24, plot_loss=False, **FLAGS)
     with pytest.raises(ValueError, match=rf"Own\.{name} was set by the script"):
         own(model(), args, None, Plain())
+
+
+@pytest.mark.parametrize("kind", [transformers.DefaultFlowCallback, transformers.TrainerCallback])
+def test_the_default_flow_stays(tmp_path: Path, kind: type) -> None:
+    """transformers' list begins with it: removing it there changes logs and the end of a run."""
+    trainer = ours(tmp_path, Plain())
+    for remove in (trainer.remove_callback, trainer.pop_callback, trainer.callback_handler.pop):
+        with pytest.raises(ValueError, match=rf"removing {kind.__name__} has no effect here"):
+            remove(kind)
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.callback_handler.callbacks.clear()
+    with pytest.raises(ValueError, match=r"callback_handler\.callbacks without DefaultFlow"):
+        trainer.train()
 
 
 @pytest.mark.parametrize("name", ["should_training_stop", "should_epoch_stop"])

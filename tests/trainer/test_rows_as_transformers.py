@@ -132,6 +132,23 @@ def test_an_item(name: str, tmp_path: Path, plain_loss: float) -> None:
     assert (abs(found[0] - plain_loss) < 1e-5) == (name in SAME_AS_PLAIN)
 
 
+class Masking(dict[str, Any]):
+    """Labels of it by name are others than those of its items()."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        return value.masked_fill(value < 20, -100) if name == "labels" else value
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_mapping_is_read_as_the_collator_reads_it(removed: bool, tmp_path: Path, plain_loss: float) -> None:
+    """transformers removes columns through items(), else stacks what the names give."""
+    items: list[Item] = [Masking(item) for item in plain_items()]
+    expected = theirs(items, tmp_path, remove_unused_columns=removed)
+    assert ours(items, tmp_path, remove_unused_columns=removed) == pytest.approx(expected, rel=1e-5)
+    assert (abs(expected[0] - plain_loss) < 1e-5) == removed
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_packing_is_found_without_a_cache_alone(tmp_path: Path, checkpointing: bool) -> None:
     items = changed(CASES["packed"])

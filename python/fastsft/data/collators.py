@@ -146,6 +146,8 @@ def cut(item: Any) -> BatchItem:
     """
     if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
         return BatchItem(item, _length(item))
+    if isinstance(item, dict) and type(item) is not dict:  # what counts of it is said by item_rows.py
+        return BatchItem(item, _length(item))
     if any(item.get(name) is not None for name in LABELS[1:]):  # which one counts is said by item_rules.py
         return BatchItem(item, _length(item))
     arrays: dict[str, Any] = {

@@ -24,9 +24,8 @@ def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None
     ValueError for an item without ids or labels, of other shapes, or that fastsft cannot train as
     transformers does.
     """
-    if not isinstance(item, Mapping):
-        item = _attributes(item, row)
     rules = rules or ItemRules(is_quiet=True)
+    item = _mapping(item, row, rules)
     columns = rules.columns_of(item, row)
     ids, labels = _ids_and_labels(item, columns, row, rules)
     needs = native.append_item(
@@ -49,9 +48,8 @@ def append_padded(
     Arguments as `append_item`; None for an item without labels. ValueError as there, and where the model's
     attention gives other outputs at padding than the engine.
     """
-    if not isinstance(item, Mapping):
-        item = _attributes(item, row)
     rules = rules or ItemRules(is_quiet=True)
+    item = _mapping(item, row, rules)
     columns = rules.columns_of(item, row)
     ids, labels = _ids_and_labels(item, columns, row, rules)
     mask = _mask(item["attention_mask"], row) if "attention_mask" in columns else None
@@ -66,6 +64,15 @@ def append_padded(
     hides = mask is not None and not mask[: len(ids)].all()
     rules.check_outputs(hides=hides, blind=needs.blind_query, row=row)
     return np.asarray(labels, dtype=np.int64) if rules.label_of(columns) is not None else None
+
+
+def _mapping(item: Any, row: int, rules: ItemRules) -> Mapping[str, Any]:
+    """`item` with the values that transformers takes: `items()` of a dict whose columns are removed."""
+    if not isinstance(item, Mapping):
+        return _attributes(item, row)
+    if rules.removes_columns and isinstance(item, dict) and type(item) is not dict:
+        return dict(item.items())
+    return item
 
 
 def _ids_and_labels(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,13 @@ def set_intervals(state: TrainerState, args: ArgumentFields) -> None:
         steps = getattr(args, f"{kind}_steps")
         if steps is not None:
             setattr(state, f"{kind}_steps", math.ceil(state.max_steps * steps) if steps < 1 else steps)
+
+
+def _kept_flow(what: str) -> str:
+    return (
+        f"Trainer: {what} has no effect here: the engine plans a run by the default flow; leave it in, set "
+        "logging_strategy, eval_strategy and save_strategy to no, and let a callback of your own set control"
+    )
 
 
 class DefaultFlow(TrainerCallback):
@@ -65,12 +73,24 @@ class CallbackHandler:
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
     def pop(self, callback: Any) -> Any:
-        """Remove the first of a class, or this instance, and return it; None when there is none."""
+        """Remove the first of a class, or this instance, and return it; None when there is none.
+
+        ValueError for transformers' DefaultFlowCallback, which is first in its list.
+        """
+        library = sys.modules.get("transformers.trainer_callback")
+        flow = getattr(library, "DefaultFlowCallback", None)
+        if flow is not None and isinstance(callback, type) and issubclass(flow, callback):
+            raise ValueError(_kept_flow(f"removing {callback.__name__}"))
         for known in self.callbacks:
             if isinstance(known, callback) if isinstance(callback, type) else known == callback:
                 self.callbacks.remove(known)
                 return known
         return None
+
+    def check_flow(self) -> None:
+        """ValueError where a script has taken the default flow away: the engine plans a run by it."""
+        if not any(type(known) is DefaultFlow for known in self.callbacks):
+            raise ValueError(_kept_flow("callback_handler.callbacks without DefaultFlow"))
 
     def states(self) -> dict[str, Any]:
         """The part of trainer_state.json about callbacks with a `state`, by class; of several a list."""

@@ -43,9 +43,10 @@ _STEP = "the step is the engine's"
 # Attributes of transformers' Trainer that its own step reads.
 _READ_BY_THE_STEP = (
     "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha", "label_names",
+    "_train_batch_size", "gather_function",
 )  # fmt: skip
 # ... and those that are None here.
-_NONE_OF_THE_STEP = ("compute_loss_func", "optimizer", "lr_scheduler")
+_NONE_OF_THE_STEP = ("compute_loss_func", "optimizer_cls_and_kwargs", "optimizer", "lr_scheduler")
 # Names, why nothing calls them, and the way out.
 _NEVER_CALLED = (
     (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
@@ -115,8 +116,8 @@ def check_own_step(trainer: Any, **given: Any) -> None:
             owner = holder.__qualname__ if isinstance(holder, type) else "Trainer"
             raise ValueError(
                 f"{owner}.{name} was set by the script, and nothing reads it here: {_STEP}; leave it out; "
-                "use arguments (label_smoothing_factor, neftune_noise_alpha, loss_norm, "
-                "remove_unused_columns) and the key labels of the rows"
+                "use arguments (per_device_train_batch_size, label_smoothing_factor, neftune_noise_alpha, "
+                "loss_norm, remove_unused_columns) and the key labels of the rows"
             )
     for name, value in given.items():
         if value is not None and not isinstance(value, ReadOnly) and value != (None, None):

@@ -184,10 +184,12 @@ class Trainer(
         check_own_step(
             self, trial=trial, optimizer=self.optimizer, lr_scheduler=self.lr_scheduler,
             model_init=self.model_init, compute_loss_func=self.compute_loss_func,
+            optimizer_cls_and_kwargs=self.optimizer_cls_and_kwargs,
         )  # fmt: skip
         check_patched_trainer()
         check_autocast()
         check_modes()
+        self.callbacks.check_flow()
         self._take_changes("train", resume_from_checkpoint=resume_from_checkpoint)
         tell_callbacks(self.model, self.callbacks.callbacks)
         self._take_rows()

@@ -46,6 +46,7 @@ class TrainerNames:
     lr_scheduler: Any = _View(ScheduleView)
     model_init: Any = None
     compute_loss_func: Any = None
+    optimizer_cls_and_kwargs: Any = None
 
     @property
     def deepspeed(self) -> Any:
