@@ -62,11 +62,11 @@ def run_script(script: Callable[[], object]) -> None:
         except RuntimeError as error:
             if guard.leaving:
                 _leave(EXIT_BASE + guard.leaving, "")
+            if _is_of_memory(error):
+                _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
-            if _is_of_memory(error):
-                _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
             if _is_refusal(error):
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
             _fail()
@@ -146,5 +146,12 @@ def _is_refusal(error: RuntimeError) -> bool:
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """torch's on the CPU have no type of their own."""
-    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)
+    """This rank's own, also where it ran out in a collective; torch's on the CPU have no type of their own."""
+    from fastsft import _C
+
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error)
+    return not isinstance(error, _C.PeerFailedError) and (
+        "DefaultCPUAllocator: " in text or "Cannot allocate memory" in text
+    )
