@@ -11,6 +11,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainerCallback
 
+from fastsft.runtime.messages import collected
 from trainer_pairs import Plain, model, ours, theirs, unrounded
 
 _LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -64,6 +65,14 @@ def test_it_is_trained_as_by_transformers(case: str, tmp_path: Path, monkeypatch
     again = PeftModel.from_pretrained(model(), tmp_path / "ours")
     ids = torch.arange(2, 12)[None]
     assert torch.equal(again(input_ids=ids).logits, mine.eval()(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_other_random_numbers_of_dropout_are_told(dropout: float, tmp_path: Path) -> None:
+    with collected() as notices:
+        trainer = ours(tmp_path, Plain(), module=wrapped(target_modules=["q_proj"], lora_dropout=dropout))
+        trainer.train()
+    assert sum("lora_dropout: as many inputs" in line for line in notices.told) == (dropout > 0)
 
 
 class _Reading(TrainerCallback):

@@ -121,6 +121,12 @@ PATCHES: dict[str, tuple[Patch, str]] = {
     "transformers.trainer.RandomSampler": (
         in_trainer("RandomSampler", lambda _: lambda rows, **__: SequentialSampler(rows)), "sequential",
     ),
+    "torch.utils.data.DataLoader": (
+        lambda patch: patch.setattr(
+            torch.utils.data, "DataLoader", type("Loader", (torch.utils.data.DataLoader,), {})
+        ),
+        "sequential",
+    ),
     "transformers.trainer.DataLoader": (in_trainer("DataLoader", class_of_loader), "sequential"),
     "transformers.trainer.get_parameter_names": (
         in_trainer("get_parameter_names", lambda _: lambda *_: []), "weight_decay",

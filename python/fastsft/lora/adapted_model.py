@@ -18,6 +18,7 @@ from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.planning.memory_plan import Setting
 from fastsft.ranks.process_group import Groups, gather_objects
+from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
 
@@ -122,6 +123,8 @@ class AdaptedModel(CausalLM):
 
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         options = super()._engine_options(args, groups, recompute)
+        if self.targets.dropout:
+            tell("lora_dropout: as many inputs are dropped as in peft, by other random numbers")
         options["engine"]["adapters"] = engine_adapters(self.targets)
         return options
 

@@ -46,6 +46,7 @@ _ROWS = "give the function as Trainer(data_collator=...)"
 _LOADING = (
     _Group(_READING, "transformers.trainer", "torch",
            ("DataLoader", "DataLoader.__iter__", "DataLoader.__init__")),
+    _Group(_READING, "torch.utils.data", "torch", ("DataLoader",)),  # accelerate prepares objects of it alone
     _Group(_READING, "transformers.trainer", "torch", ("SequentialSampler", "SequentialSampler.__iter__")),
     _Group(_READING, "transformers.trainer", "transformers", ("seed_worker",)),
     _Group(_READING, "torch.utils.data._utils.fetch", "torch",
