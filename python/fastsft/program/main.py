@@ -146,7 +146,7 @@ def _is_refusal(error: RuntimeError) -> bool:
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """This rank's own, also where it ran out in a collective; torch's on the CPU have no type of their own."""
+    """This rank's own, in a collective too; torch's errors on the CPU have no type of their own."""
     from fastsft import _C
 
     if type(error).__name__ == "OutOfMemoryError":
