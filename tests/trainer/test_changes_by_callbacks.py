@@ -180,6 +180,14 @@ def test_the_default_flow_stays(tmp_path: Path, kind: type) -> None:
         trainer.train()
 
 
+def test_the_default_flow_stays_in_mid_run(tmp_path: Path) -> None:
+    trainer = ours(tmp_path, Plain())
+    handler = trainer.callback_handler
+    trainer.add_callback(at("on_step_end", lambda args, control: handler.callbacks.clear(), step=1))
+    with pytest.raises(ValueError, match=r"callback_handler\.callbacks without DefaultFlow"):
+        trainer.train()
+
+
 @pytest.mark.parametrize("name", ["should_training_stop", "should_epoch_stop"])
 def test_a_stop_inside_a_step_is_refused(tmp_path: Path, name: str) -> None:
     trainer = ours(tmp_path, Plain(), gradient_accumulation_steps=2)

@@ -114,6 +114,8 @@ class CallbackHandler:
     def fire(self, event: str, state: TrainerState, **kwargs: Any) -> TrainerControl:
         """Call `event` of every callback; first clear the switches that the event resets."""
         self._clear(event)
+        if event == "on_step_begin":
+            self.check_flow()
         step = state.global_step
         for callback in self.callbacks:
             method = getattr(callback, event, None)
