@@ -41,6 +41,11 @@ void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange 
 
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data) {
+  if (state.nf4 && state.nf4->holds(source.begin)) {
+    const at::Tensor values = host_buffer(source.size(), state.master.device(), at::kFloat);
+    read_part(source, source, dtype, data, values);
+    return state.nf4->store(source.begin, values);
+  }
   if (!state.split()) return store_owned(state, state.master, source, dtype, data);
   const ElementRange part = source.intersection({state.begin, state.end});
   if (part.size() == 0) return;

@@ -30,7 +30,7 @@ bool owns_whole(const UnitState& state);
 
 // Writes those elements of `source` that this rank owns into `moment`, one of the state's (on any
 // device), or into its master. `data` holds the elements of `source`, converted from `dtype`; only
-// the part that is owned is touched.
+// the part that is owned is touched. With 4 bits `source` is a whole tensor, and all of it is read.
 void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange source, DType dtype,
                  const std::byte* data);
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,

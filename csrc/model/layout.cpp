@@ -12,6 +12,12 @@ ParamSlot matrix(std::string name, int64_t rows, int64_t columns) {
   return {.name = std::move(name), .shape = {rows, columns}, .offset = 0, .decay = true};
 }
 
+ParamSlot linear(std::string name, int64_t rows, int64_t columns) {
+  ParamSlot slot = matrix(std::move(name), rows, columns);
+  slot.linear = true;
+  return slot;
+}
+
 // Norms and biases do not decay (docs/spec/trainer_semantics.md, section 10.1).
 ParamSlot vector(std::string name, int64_t size) {
   return {.name = std::move(name), .shape = {size}, .offset = 0, .decay = false};
@@ -42,13 +48,13 @@ std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
   const int64_t kv = c.num_key_value_heads * c.head_dim;
   std::vector<ParamGroup> groups = {
-      {{matrix(attention + "q_proj.weight", c.query_size(), c.hidden_size),
-        matrix(attention + "k_proj.weight", kv, c.hidden_size),
-        matrix(attention + "v_proj.weight", kv, c.hidden_size)}},
-      {{matrix(attention + "o_proj.weight", c.hidden_size, c.query_size())}},
-      {{matrix(mlp + "gate_proj.weight", c.intermediate_size, c.hidden_size),
-        matrix(mlp + "up_proj.weight", c.intermediate_size, c.hidden_size)}},
-      {{matrix(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
+      {{linear(attention + "q_proj.weight", c.query_size(), c.hidden_size),
+        linear(attention + "k_proj.weight", kv, c.hidden_size),
+        linear(attention + "v_proj.weight", kv, c.hidden_size)}},
+      {{linear(attention + "o_proj.weight", c.hidden_size, c.query_size())}},
+      {{linear(mlp + "gate_proj.weight", c.intermediate_size, c.hidden_size),
+        linear(mlp + "up_proj.weight", c.intermediate_size, c.hidden_size)}},
+      {{linear(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
       {{vector(prefix + "input_layernorm.weight", c.hidden_size)}},
       {{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}}};
   if (c.qk_norm) {

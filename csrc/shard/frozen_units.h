@@ -8,17 +8,19 @@
 
 #include "shard/communicator.h"
 #include "shard/param_unit.h"
+#include "shard/state_options.h"
 #include "shard/unit_buffers.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {
 
-// Parameters that nothing updates, in the compute dtype, without gradients and moments: whole on
-// every rank, or by ranges over `shards`, whole only around their use.
+// Parameters that nothing updates, in the compute dtype or `dtype`, without gradients and moments:
+// whole on every rank, or by ranges over `shards`, whole only around their use.
 class FrozenUnits {
  public:
   struct Options {
     at::TensorOptions compute;
+    FrozenDtype dtype = FrozenDtype::kCompute;
     Communicator* shards = nullptr;  // null: whole on every rank
     size_t resident_units = 0;       // whole at once next to the one computed and its neighbour
     bool prefetch = true;
@@ -30,18 +32,25 @@ class FrozenUnits {
   at::Tensor gather(size_t unit);
   void release(size_t unit);
 
-  // What this rank holds; `master` is what is computed with, and there are no moments.
+  // What this rank holds; `master` is what is computed with, or with `nf4` the rest of it, and
+  // there are no moments.
   const std::vector<UnitState>& states() const { return states_; }
+  bool by_ranges() const { return options_.shards != nullptr; }
   int64_t parameter_bytes() const;
-  int64_t buffer_bytes() const { return buffers_ ? buffers_->nbytes() : 0; }
+  int64_t buffer_bytes() const;
 
  private:
+  void add_state(const ParamUnit& unit, const at::Tensor& nf4_levels);
+  void make_buffers();
   void begin_gather(size_t unit);
+  void finish_gather(size_t unit);
+  at::Tensor unpacked(size_t unit);
 
   const std::vector<ParamUnit>& units_;
   Options options_;
   std::vector<UnitState> states_;
-  std::optional<UnitBuffers> buffers_;
+  std::optional<UnitBuffers> buffers_;  // units in the compute dtype
+  std::optional<UnitBuffers> packed_;   // bytes of units in 4 bits, while they are gathered
   std::vector<PendingPtr> pending_;
 };
 

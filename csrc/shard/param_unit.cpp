@@ -34,15 +34,18 @@ int64_t ParamSlot::numel() const {
 
 ParamUnit::ParamUnit(std::string name, std::vector<ParamGroup> groups) : name_(std::move(name)) {
   std::stable_partition(groups.begin(), groups.end(), group_decays);
+  bool only_linears = true;
   for (auto& group : groups) {
     const bool decay = group_decays(group);
     numel_ = round_up(numel_, kAlignment);
+    only_linears = only_linears && group.slots.front().linear;
     for (auto& slot : group.slots) {
       slot.offset = numel_;
       numel_ += slot.numel();
       slots_.push_back(std::move(slot));
     }
     if (decay) decay_end_ = numel_;
+    if (only_linears) linear_end_ = round_up(numel_, kAlignment);
   }
 }
 

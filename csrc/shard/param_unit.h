@@ -16,6 +16,7 @@ struct ParamSlot {
   bool decay = false;    // weight decay applies (docs/spec/trainer_semantics.md, section 10.1)
   bool adapter = false;  // not part of the model's own files
   bool held = false;     // never changes although its group is trained: its gradient is zero
+  bool linear = false;   // a weight of a block, which FrozenDtype::kNf4 is about
 
   int64_t numel() const;
 };
@@ -39,7 +40,9 @@ class ParamUnit {
 
   int64_t numel() const { return numel_; }          // up to the end of the last tensor
   int64_t decay_end() const { return decay_end_; }  // [0, decay_end) decays
-  int64_t padded_numel(int world_size) const;       // multiple of kAlignment * world_size
+  // [0, linear_end) holds the linears of a block and nothing else; a multiple of kAlignment.
+  int64_t linear_end() const { return linear_end_; }
+  int64_t padded_numel(int world_size) const;         // multiple of kAlignment * world_size
   int64_t shard_numel(int world_size) const;        // what one rank owns
   // Names, shapes and offsets, as 16 hex digits; equal for every number of ranks.
   std::string hash() const;
@@ -49,6 +52,7 @@ class ParamUnit {
   std::vector<ParamSlot> slots_;
   int64_t numel_ = 0;
   int64_t decay_end_ = 0;
+  int64_t linear_end_ = 0;
 };
 
 }  // namespace fastsft

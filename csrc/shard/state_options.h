@@ -13,6 +13,10 @@ namespace fastsft {
 // (ops/adamw/adamw.h).
 enum class MasterDtype { kFloat32, kSplit };
 
+// Of the linears of blocks that nothing updates: the dtype that is computed with, or 4 bits
+// (ops/nf4/nf4.h). What else is frozen has the dtype that is computed with.
+enum class FrozenDtype { kCompute, kNf4 };
+
 // How parameters, gradients and optimizer state are held. Made once from the flags; the strategy,
 // its plan and the memory plan read the same object. A new option is a member here and a line of
 // `state_option_fields`: Python sees it by that.
@@ -23,6 +27,7 @@ struct StateOptions {
   c10::ScalarType optim_dtype = c10::ScalarType::Float;
   MasterDtype master_dtype = MasterDtype::kFloat32;
   bool offload = false;
+  FrozenDtype frozen_dtype = FrozenDtype::kCompute;
 
   bool operator==(const StateOptions&) const = default;
 
@@ -64,7 +69,8 @@ inline auto state_option_fields() {
       field("grad_dtype", &Options::grad_dtype, "of the accumulated gradient"),
       field("optim_dtype", &Options::optim_dtype, "of AdamW's moments"),
       field("master_dtype", &Options::master_dtype, "of the masters of bfloat16"),
-      field("offload", &Options::offload, "moments, and masters of bfloat16, are on the host")};
+      field("offload", &Options::offload, "moments, and masters of bfloat16, are on the host"),
+      field("frozen_dtype", &Options::frozen_dtype, "of a block's linears that nothing updates")};
 }
 
 // The values of an option that has names, the one with most bytes first.
@@ -75,6 +81,10 @@ inline auto option_names(c10::ScalarType) {
 inline auto option_names(MasterDtype) {
   return std::array{std::pair{"float32", MasterDtype::kFloat32},
                     std::pair{"split", MasterDtype::kSplit}};
+}
+inline auto option_names(FrozenDtype) {
+  return std::array{std::pair{"compute", FrozenDtype::kCompute},
+                    std::pair{"nf4", FrozenDtype::kNf4}};
 }
 
 }  // namespace fastsft

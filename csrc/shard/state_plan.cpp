@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "shard/nf4_unit.h"
+
 namespace fastsft {
 namespace {
 
@@ -19,6 +21,10 @@ int64_t offloaded_bytes(const StateDescription& d) {
     if (d.options.narrow()) sum += host_bytes(d, range * d.options.master_itemsize());
   }
   return sum;
+}
+
+bool packs(const StateDescription& d, const ParamUnit& unit) {
+  return d.options.frozen_dtype == FrozenDtype::kNf4 && unit.linear_end() > 0;
 }
 
 }  // namespace
@@ -67,25 +73,38 @@ void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
 
 void plan_frozen_whole(const StateDescription& d, StateBytes& bytes) {
   if (d.frozen == nullptr) return;
+  const int64_t itemsize = d.options.itemsize();
+  int64_t unpacked = 0;
   for (const auto& unit : *d.frozen) {
-    bytes.parameters += unit.padded_numel(1) * d.options.itemsize();
+    const int64_t size = unit.padded_numel(1) * itemsize;
+    const bool packed = packs(d, unit);
+    bytes.parameters += packed ? Nf4Sizes(unit, 1).held_bytes(itemsize) : size;
+    if (packed) unpacked = std::max(unpacked, size);
   }
+  bytes.buffers += unpacked;
 }
 
 void plan_frozen_ranges(const StateDescription& d, StateBytes& bytes) {
   if (d.frozen == nullptr || d.frozen->empty()) return;
-  int64_t total = 0, largest = 0;
+  const int64_t itemsize = d.options.itemsize();
+  int64_t largest = 0, packed = 0, gathered = 0;
   for (const auto& unit : *d.frozen) {
-    const int64_t size = unit.padded_numel(d.world_size);
-    total += size;
+    const int64_t size = unit.padded_numel(d.world_size) * itemsize;
+    const Nf4Sizes nf4(unit, d.world_size);
     largest = std::max(largest, size);
+    if (packs(d, unit)) {
+      bytes.parameters += nf4.held_bytes(itemsize);
+      packed = std::max(packed, nf4.whole_bytes());
+    } else {
+      bytes.parameters += size / d.world_size;
+      gathered = std::max(gathered, size);
+    }
   }
   const auto open = static_cast<int64_t>(2 + d.resident_frozen_units);
-  bytes.parameters += total / d.world_size * d.options.itemsize();
-  bytes.buffers += open * largest * d.options.itemsize();
+  bytes.buffers += open * largest + 2 * packed;
   if (!d.clones()) return;
   // The gather of the largest unit, next to which little is reduced.
-  bytes.clones_in_blocks += largest * d.options.itemsize();
+  bytes.clones_in_blocks += std::max(gathered, packed);
 }
 
 }  // namespace fastsft

@@ -12,6 +12,7 @@ Strategy::Strategy(const StrategyContext& context, const Sharding& ranks, Frozen
       ranks_(ranks),
       frozen_(context.frozen_units,
               {.compute = context.compute(),
+               .dtype = context.options.frozen_dtype,
                .shards = frozen == Frozen::kByRanges ? &ranks.shards : nullptr,
                .resident_units = context.resident_frozen_units,
                .prefetch = context.prefetch}) {}
@@ -112,6 +113,8 @@ std::unique_ptr<Strategy> make_strategy(const StrategyContext& context) {
   require(!options.split_master() || options.narrow(),
           "master_dtype is \"split\", but in float32 the master weights are what is computed with; "
           "use --bf16 True with it, or master_dtype float32");
+  require(options.frozen_dtype == FrozenDtype::kCompute || !context.frozen_units.empty(),
+          "frozen_dtype is \"nf4\", but all parameters are trained; train adapters, or leave it out");
   return find_kind(options.strategy, context.groups.all().world_size()).make(context);
 }
 

@@ -9,11 +9,29 @@
 
 namespace fastsft {
 
+namespace {
+
+std::vector<int64_t> padded_sizes(const std::vector<ParamUnit>& units, int world_size) {
+  std::vector<int64_t> sizes;
+  for (const auto& unit : units) sizes.push_back(unit.padded_numel(world_size));
+  return sizes;
+}
+
+}  // namespace
+
 UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
                          const at::TensorOptions& options, trace::Lane lane)
-    : units_(units), world_size_(world_size), owners_(count, kFree), lane_(lane), spans_(count, 0) {
+    : UnitBuffers(units, padded_sizes(units, world_size), count, options, lane) {}
+
+UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, std::vector<int64_t> sizes,
+                         size_t count, const at::TensorOptions& options, trace::Lane lane)
+    : units_(units),
+      sizes_(std::move(sizes)),
+      owners_(count, kFree),
+      lane_(lane),
+      spans_(count, 0) {
   int64_t largest = 0;
-  for (const auto& unit : units) largest = std::max(largest, unit.padded_numel(world_size));
+  for (const int64_t size : sizes_) largest = std::max(largest, size);
   for (size_t i = 0; i < count; ++i) {
     buffers_.push_back(at::empty({largest}, options));
   }
@@ -32,7 +50,7 @@ at::Tensor UnitBuffers::take(size_t unit) {
     spans_[index] = trace::Recorder::instance().begin(lane_, units_[unit].name());
   }
   *owner = unit;
-  return buffers_[index].narrow(0, 0, units_[unit].padded_numel(world_size_));
+  return buffers_[index].narrow(0, 0, sizes_[unit]);
 }
 
 void UnitBuffers::give_back(size_t unit) {

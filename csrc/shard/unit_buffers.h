@@ -15,8 +15,11 @@ class UnitBuffers {
  public:
   UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
               const at::TensorOptions& options, trace::Lane lane);
+  // `sizes`: elements of the units; of those that are never lent 0.
+  UnitBuffers(const std::vector<ParamUnit>& units, std::vector<int64_t> sizes, size_t count,
+              const at::TensorOptions& options, trace::Lane lane);
 
-  // The padded flat buffer of `unit`; the same one until `give_back`. Asking for more than there
+  // The flat buffer of `unit`; the same one until `give_back`. Asking for more than there
   // are is a broken promise of the caller.
   at::Tensor take(size_t unit);
   bool holds(size_t unit) const;
@@ -26,7 +29,7 @@ class UnitBuffers {
  private:
   static constexpr size_t kFree = static_cast<size_t>(-1);
   const std::vector<ParamUnit>& units_;
-  int world_size_;
+  std::vector<int64_t> sizes_;
   std::vector<at::Tensor> buffers_;
   std::vector<size_t> owners_;
   trace::Lane lane_;

@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
+#include "shard/nf4_unit.h"
 #include "shard/param_unit.h"
 
 namespace fastsft {
@@ -14,11 +17,12 @@ struct UnitState {
   int64_t begin = 0;
   int64_t end = 0;
   // float32, or int16: the lower half of a split one (ops/adamw/adamw.h). Of a unit that nothing
-  // updates, what is computed with; it has none of what follows.
+  // updates, what is computed with; it has none of what follows but `nf4`.
   at::Tensor master;
   at::Tensor high;     // its upper half, the bfloat16 compute range; undefined unless it is split
   at::Tensor exp_avg;  // float32 or bfloat16, as exp_avg_sq
   at::Tensor exp_avg_sq;
+  std::shared_ptr<Nf4Unit> nf4;  // has the elements before `begin`; null: the dtypes are as above
 
   bool split() const { return high.defined(); }
 };

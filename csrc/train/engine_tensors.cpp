@@ -21,6 +21,10 @@ bool set_in(const std::vector<UnitState>& states, const std::string& name,
       if (slot.name != name) continue;
       require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
               ", the model expects ", at::IntArrayRef(slot.shape));
+      if (state.nf4 && slot.linear) {
+        state.nf4->store(slot.offset, value);
+        return true;
+      }
       const int64_t begin = std::max(slot.offset, state.begin);
       const int64_t end = std::min(slot.offset + slot.numel(), state.end);
       if (begin >= end) return true;

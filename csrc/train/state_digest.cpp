@@ -16,6 +16,7 @@ uint32_t digest_state(const UnitState& state) {
   for (const auto* tensor : {&state.master, &state.high, &state.exp_avg, &state.exp_avg_sq}) {
     digest = add_to_digest(digest, *tensor);
   }
+  if (state.nf4) digest = add_to_digest(digest, state.nf4->range());
   return digest;
 }
 
@@ -46,9 +47,7 @@ std::vector<UnitDigest> digest_states(Strategy& strategy, const std::vector<Para
   for (size_t unit = 0; unit < strategy.frozen().states().size(); ++unit) {
     const UnitState& state = strategy.frozen().states()[unit];
     UnitDigest digest{.unit = state.unit->name(),
-                      .shard = state.begin == 0 && state.end >= state.unit->numel()
-                                   ? 0
-                                   : strategy.shards().rank(),
+                      .shard = strategy.frozen().by_ranges() ? strategy.shards().rank() : 0,
                       .state = digest_state(state)};
     digest.parameters = add_to_digest(0, strategy.frozen().gather(unit));
     strategy.frozen().release(unit);
