@@ -15,7 +15,7 @@ CLASSES = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
 PARSER = DataclassParser(CLASSES, prog="train")
 KNOWN = {option.lstrip("-") for option in PARSER._option_string_actions}
 LORA = "LoRA's flags are FastChat's, with --lora True"
-QUANTISED = "quantised weights are not in; leave it out"
+QUANTISED = "leave it out; LoRA has its base model in 4 bits"
 # What a user of another trainer writes -> a part of what is said.
 BROUGHT = {
     "--batch_size": "write --per_device_train_batch_size", "--per_device_batch_size": "_train_batch_size",

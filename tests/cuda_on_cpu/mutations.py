@@ -24,6 +24,7 @@ OPS = {
     "ops/cuda/column_sums.cu": "bias_backward qk_norm_backward",
     "ops/cuda/reduce.cuh": "rms_norm_backward linear_cross_entropy norm_squared qk_norm",
     "ops/linear_cross_entropy/linear_cross_entropy_cuda.cu": "linear_cross_entropy",
+    "ops/nf4/nf4_cuda.cu": "nf4_dequantize",
 }
 
 

@@ -32,7 +32,7 @@ class Call:
 
 def calls() -> Iterator[Call]:
     """Every call; random numbers are drawn as it goes on."""
-    for group in (norms, rows, embeddings, losses, optimizer, attention):
+    for group in (norms, rows, embeddings, losses, optimizer, attention, frozen):
         yield from group()
 
 
@@ -130,3 +130,11 @@ def attention() -> Iterator[Call]:
         into = torch.full_like(qkv, torch.nan)
         given = (grad, qkv, out, lse, boundaries, *shape, into, longest)
         yield Call("attention_backward", given, {"kind": "model"})
+
+
+def frozen() -> Iterator[Call]:
+    # 17,001 blocks: more than the warps of a launch, so that they go round their loop, and a group's part.
+    for dtype, blocks in product(FLOATS, (1, 300, 17_001)):
+        packed = torch.randint(0, 256, (blocks, 33), dtype=torch.uint8)
+        scales, levels = torch.rand(1 + -(-blocks // 256)), torch.randn(16 + 256)
+        yield Call("nf4_dequantize", (packed, scales, levels, torch.zeros(blocks * 64, dtype=dtype)))

@@ -13,18 +13,36 @@ struct Nf4Source {
   const float* levels;
 };
 
-// The product is rounded before the sum, as bitsandbytes does it in two steps.
-FASTSFT_INLINE float scale_of(const Nf4Source& from, int64_t block, uint8_t code) {
-  const double level = from.levels[kNf4Levels + code];
-  const double group = from.scales[1 + block / kNf4ScaleGroup];
-  return static_cast<float>(level * group) + from.scales[0];
-}
+// Scales of blocks. Products are rounded before the mean is added, as bitsandbytes does it in two
+// steps: a table keeps the compiler from fusing the two.
+class Scales {
+ public:
+  explicit Scales(const Nf4Source& from) : from_(from) {}
+
+  FASTSFT_INLINE float of(int64_t block, uint8_t level) {
+    if (const int64_t group = block / kNf4ScaleGroup; group != group_) fill(group);
+    return products_[level] + from_.scales[0];
+  }
+
+ private:
+  FASTSFT_INLINE void fill(int64_t group) {
+    group_ = group;
+    for (int64_t i = 0; i < kNf4ScaleLevels; ++i) {
+      products_[i] = from_.levels[kNf4Levels + i] * from_.scales[1 + group];
+    }
+  }
+
+  const Nf4Source& from_;
+  int64_t group_ = -1;
+  float products_[kNf4ScaleLevels];
+};
 
 template <typename T>
 FASTSFT_INLINE void unpack(const Nf4Source& from, int64_t begin, int64_t end, T* out) {
+  Scales scales(from);
   for (int64_t block = begin; block < end; ++block) {
     const uint8_t* bytes = from.packed + block * kNf4BlockBytes;
-    const float scale = scale_of(from, block, bytes[kNf4Block / 2]);
+    const float scale = scales.of(block, bytes[kNf4Block / 2]);
     T values[kNf4Levels];
     for (int64_t i = 0; i < kNf4Levels; ++i) store(&values[i], from.levels[i] * scale);
     T* to = out + block * kNf4Block;

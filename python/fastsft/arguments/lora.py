@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.support import default_of, inert, refused, used
+from fastsft.arguments.support import default_of, inert, used
 from fastsft.arguments.treatment import apply_treatments
 
 
@@ -23,8 +23,8 @@ class LoraArguments:
     )
     lora_weight_path: str = used("", "directory of an adapter to go on from; its configuration counts")
     lora_bias: Literal["none", "all", "lora_only"] = used("none", "biases that are trained as well")
-    q_lora: bool = refused(
-        False, "a base model of 4 bits", "its weights stay in the compute type; leave it out, add --bf16 True"
+    q_lora: bool = used(
+        False, "linears of the base model's layers in 4 bits (NF4 with double quantisation, QLoRA)"
     )
     lora_rslora: bool = used(False, "adapters count lora_alpha / sqrt(lora_r) times (rsLoRA)")
     lora_modules_to_save: list[str] = used([], "modules that are trained whole, by the end of their names")

@@ -14,7 +14,10 @@ def difference(name: str, old: Any, new: Any) -> str:
                 "it was begun with"
             )
         case "adapters":
-            return "was trained with other adapters, or without; resume with the LoRA settings of its begin"
+            return (
+                "was trained with other adapters, without, or with another --q_lora; resume with the LoRA "
+                "settings of its begin"
+            )
         case "tokenizer":
             return "was trained with another tokenizer; resume with that one"
         case "labelling":

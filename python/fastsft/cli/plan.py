@@ -15,7 +15,7 @@ from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.trust import add_trust
-from fastsft.lora.adapted_model import engine_adapters
+from fastsft.lora.adapted_model import engine_adapters, frozen_dtype
 from fastsft.lora.opening import check_engine_of_adapters
 from fastsft.lora.requested import requested_settings
 from fastsft.lora.targets import resolve
@@ -32,7 +32,7 @@ from fastsft.reporting.predicted_speed import speed_lines, speed_record
 from fastsft.runtime.place import Launch
 
 # Those of training that memory depends on.
-_LORA = ("lora_r", "lora_target_modules", "lora_bias", "lora_modules_to_save")
+_LORA = ("lora_r", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,8 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     usual = LoraArguments()
     for name in _LORA:
         value = getattr(usual, name)
-        many = {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
-        parser.add_argument(f"--{name}", default=value, help="as in training", **many)
+        parser.add_argument(f"--{name}", default=value, help="as in training", **_taken(value))
     add_trust(parser)
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
@@ -126,6 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _taken(value: Any) -> dict[str, Any]:
+    """How argparse takes a flag whose default is `value`."""
+    if isinstance(value, bool):
+        return {"type": parse_bool, "nargs": "?", "const": True, "metavar": "True|False"}
+    return {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
+
+
 def _setting(args: argparse.Namespace) -> Setting:
     for name in ("world_size", "local_world_size", "model_max_length", "micro_batches"):
         if getattr(args, name) < 1:
@@ -152,7 +158,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         node_size=node_size(state.strategy, settings, place),
         adapters=targets and engine_adapters(targets),
         gpu=gpu,
-    )
+    ).with_state(frozen_dtype=frozen_dtype(four_bits=lora.q_lora))
     return setting.with_called(model.activation_sizes(state.compute_dtype))
 
 

@@ -27,6 +27,7 @@ class AdaptedModel(CausalLM):
 
     settings: of LoRA. values: tensors that training begins with in place of the base's, by the engine's
     names; without them adapters are drawn as peft does after torch.manual_seed(seed) (initial.py).
+    four_bits: linears of the base model's layers are held in 4 bits while it is trained (QLoRA).
     ValueError where the settings match nothing (targets.py).
     """
 
@@ -36,20 +37,26 @@ class AdaptedModel(CausalLM):
         settings: LoraSettings,
         values: Mapping[str, Any] | None = None,
         seed: int = 42,
+        *,
+        four_bits: bool = False,
     ) -> None:
         super().__init__(model.source_directory, model.config)
         self.generation_settings()
         self.settings, self.targets = settings, resolve(settings, model.engine_config())
+        self.four_bits = four_bits
         self._values, self._is_drawn = dict(values or {}), values is None
         if self._is_drawn:
             self._values = initial_values(self.targets, seed, settings.init_lora_weights)
 
     @classmethod
-    def from_adapter(cls, model: CausalLM, adapter: AdapterDirectory) -> AdaptedModel:
+    def from_adapter(
+        cls, model: CausalLM, adapter: AdapterDirectory, *, four_bits: bool = False
+    ) -> AdaptedModel:
         """With the tensors of a directory of peft's or ours. ValueError for tensors that do not fit."""
         targets = resolve(adapter.settings, model.config)
         adapter.check(targets)
-        return cls(model, adapter.settings, {name: adapter.read(name) for name in adapter.shapes})
+        values = {name: adapter.read(name) for name in adapter.shapes}
+        return cls(model, adapter.settings, values, four_bits=four_bits)
 
     def take_first_adapters(self) -> None:
         """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
@@ -100,6 +107,7 @@ class AdaptedModel(CausalLM):
             "linears": linears,
             "dropout": self.targets.dropout,
             "trained": sorted(self.targets.trained),
+            **({"base": "nf4"} if self.four_bits else {}),
         }
 
     def initial_digest(self) -> str:
@@ -115,7 +123,8 @@ class AdaptedModel(CausalLM):
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """As CausalLM's, with the adapters."""
-        return replace(super().memory_setting(args), adapters=engine_adapters(self.targets))
+        setting = replace(super().memory_setting(args), adapters=engine_adapters(self.targets))
+        return setting.with_state(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
 
     def num_trained_parameters(self) -> int:
         """Parameters that are trained."""
@@ -126,6 +135,8 @@ class AdaptedModel(CausalLM):
         if self.targets.dropout:
             tell("lora_dropout: as many inputs are dropped as in peft, by other random numbers")
         options["engine"]["adapters"] = engine_adapters(self.targets)
+        state = options["engine"]["state"]
+        options["engine"]["state"] = state.replace(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
         return options
 
     def _take_weights(self) -> dict[str, Any] | None:
@@ -147,6 +158,11 @@ def engine_adapters(targets: Targets) -> Any:
 
     linears = [_C.AdapterLinear(each.module, rank=each.rank, scale=each.scale) for each in targets.adapters]
     return _C.AdapterOptions(linears=linears, dropout=targets.dropout, trained=list(targets.trained))
+
+
+def frozen_dtype(*, four_bits: bool) -> str:
+    """The engine's option for the frozen base model."""
+    return "nf4" if four_bits else "compute"
 
 
 def put_values(engine: Any, values: Mapping[str, Any]) -> None:

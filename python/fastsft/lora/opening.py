@@ -44,5 +44,5 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
     if lora.lora_weight_path:
         adapter = AdapterDirectory(lora.lora_weight_path)
         check_same_settings(lora, adapter.settings)
-        return AdaptedModel.from_adapter(model, adapter)
-    return AdaptedModel(model, requested_settings(lora, name), seed=seed)
+        return AdaptedModel.from_adapter(model, adapter, four_bits=lora.q_lora)
+    return AdaptedModel(model, requested_settings(lora, name), seed=seed, four_bits=lora.q_lora)

@@ -65,7 +65,8 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
     method = found.get("quant_method") if isinstance(found, Mapping) else None
     raise ValueError(
         f"{directory / 'config.json'}: quantization_config ({one_line(str(method or found))[:60]}): its "
-        "weights are quantised, and fastsft trains float weights; name the model that it was made of"
+        "weights are quantised, and fastsft trains float weights; name the model that it was made of (LoRA "
+        "with --q_lora True has it in 4 bits)"
     )
 
 

@@ -24,7 +24,8 @@ def adapter_lines(model: Any) -> Iterator[str]:
     modules = " ".join(targets.modules)
     more = f" and {len(targets.trained)} tensors of the model" if targets.trained else ""
     counts = f"{count_text(trained)} trained of {count_text(total)} parameters"
-    yield f"{', '.join(words)} on {modules}{more}: {counts}"
+    base = ", base model in 4 bits (NF4)" if model.four_bits else ""
+    yield f"{', '.join(words)} on {modules}{more}: {counts}{base}"
 
 
 def count_text(count: int) -> str:

@@ -32,7 +32,8 @@ def how_held(setting: Setting) -> str:
         words.append(f"{state.strategy}{nodes}")
     words.append("bfloat16 over fp32 weights" if state.compute_dtype == "bfloat16" else "float32")
     if setting.adapters:
-        words.append("adapters on a frozen model")
+        bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
+        words.append(f"adapters on a frozen model{bits}")
     if state.grad_dtype != "float32":
         words.append(f"{state.grad_dtype} gradients")
     if state.offload:

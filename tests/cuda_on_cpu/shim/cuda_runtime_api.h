@@ -47,6 +47,9 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline float __uint_as_float(unsigned u) { return __builtin_bit_cast(float, u); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+// No fusing of products and sums in these builds.
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
 
 inline void __syncthreads(cuda_on_cpu::Where where = cuda_on_cpu::Where::current()) {
   cuda_on_cpu::block_barrier(where);

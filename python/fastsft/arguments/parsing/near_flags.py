@@ -67,7 +67,8 @@ def about_lora(flags: Sequence[str]) -> str:
     """Why there are no such flags, and the way out."""
     return (
         f"{', '.join(flags)}: LoRA's flags are FastChat's, with --lora True or in fastsft.train_lora: "
-        "--lora_r, --lora_alpha, --lora_dropout, --lora_target_modules, --lora_bias (docs/lora.md)"
+        "--lora_r, --lora_alpha, --lora_dropout, --lora_target_modules, --lora_bias, --q_lora "
+        "(docs/lora.md)"
     )
 
 

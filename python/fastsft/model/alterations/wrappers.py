@@ -45,5 +45,6 @@ def check_quantised(model: Any) -> None:
     if getattr(model, "is_quantized", False) or method is not None:
         raise ValueError(
             f"Trainer: model is quantised ({type(method).__name__}), but fastsft trains float weights; load "
-            "it without quantization_config"
+            "it without quantization_config, or train with python -m fastsft.train_lora --q_lora True, which "
+            "has the base model in 4 bits"
         )
