@@ -5,8 +5,9 @@ usage: python benchmarks/bench_lora.py --workload full --size 256x4 --against pe
 Both sides run in alternation with the same flags, model and conversations (bench_train.py has the options).
 Processor time is less disturbed than wall time by what else runs on the machine. Against peft their losses
 must agree at every step; with --dropout above 0 they need not, because masks are other ones. Against the
-full fine-tune the real tokens per second are compared, and the first loss must agree. Needs the extra
-[bench] and peft.
+full fine-tune the real tokens per second are compared, and the first loss must agree. With --q_lora both
+base models are in 4 bits, peft's by bitsandbytes, whose CPU library needs rows of a multiple of 64 (768x12);
+--against lora compares 4 bits with our own adapters on the model as it is. Needs the extra [bench] and peft.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--workload", choices=DATA, required=True)
     parser.add_argument("--size", choices=SIZES, default="256x4")
-    parser.add_argument("--against", choices=["peft", "full"], default="peft")
+    parser.add_argument("--against", choices=["peft", "full", "lora"], default="peft")
+    parser.add_argument("--q_lora", action="store_true", help="base models in 4 bits")
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--targets", nargs="+", default=["all-linear"])
     parser.add_argument("--dropout", type=float, default=0.0)
@@ -45,6 +47,8 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if not 0 < args.warm_up_steps < args.steps:
         parser.error("expected 0 < --warm_up_steps < --steps")
+    if args.q_lora != (args.against == "lora") and args.against != "peft":
+        parser.error(f"--against {args.against}: expected --q_lora with peft or lora, and with lora always")
     return args
 
 
@@ -71,7 +75,7 @@ def check(args: argparse.Namespace) -> Any:
     steps = args.steps if args.against == "peft" and args.dropout == 0 else 1
 
     def equal(baseline: dict[str, Any], ours: dict[str, Any]) -> None:
-        if args.dropout == 0:
+        if args.dropout == 0 and args.against != "lora":
             worst = check_losses(baseline["losses"][:steps], ours["losses"][:steps], LOSS_TOLERANCE)
             print(f"losses of {steps} steps agree within {worst:.1e}", flush=True)
         if baseline["tokens"] != ours["tokens"]:
@@ -82,8 +86,14 @@ def check(args: argparse.Namespace) -> Any:
 
 def adapted(args: argparse.Namespace) -> list[str]:
     """fastsft's flags of the adapters."""
-    values = {"lora": True, "lora_r": args.rank, "lora_alpha": 2 * args.rank, "lora_dropout": args.dropout}
+    values: dict[str, Any] = {
+        "lora": True,
+        "lora_r": args.rank,
+        "lora_alpha": 2 * args.rank,
+        "lora_dropout": args.dropout,
+    }
     words = [part for name, value in values.items() for part in (f"--{name}", str(value))]
+    words += ["--q_lora", "True"] if args.q_lora else []
     return [*words, "--lora_target_modules", *args.targets]
 
 
@@ -102,15 +112,22 @@ def main() -> None:
         own = str(HERE / "fastsft_trainer.py")
         baseline = [str(HERE / "baselines" / "peft_trainer.py"), "--rank", str(args.rank)]
         baseline += ["--dropout", str(args.dropout), "--targets", *args.targets]
+        baseline += ["--four_bits"] if args.q_lora else []
+        plain = adapted(argparse.Namespace(**{**vars(args), "q_lora": False}))
+        ours = words + adapted(args)
+        theirs = {
+            "peft": (baseline, words), "full": ([own], words), "lora": ([own], words + plain),
+        }[args.against]  # fmt: skip
         results = paired(
-            lambda: side(baseline if args.against == "peft" else [own], args, words, folder),
-            lambda: side([own], args, words + adapted(args), folder),
+            lambda: side(theirs[0], args, theirs[1], folder),
+            lambda: side([own], args, ours, folder),
             pairs=args.pairs,
             warm_up=0,
             check=check(args),
         )
     settings = {**vars(args), "parameters": parameters, "config": config, "loss_tolerance": LOSS_TOLERANCE}
-    write_result(f"lora_{args.against}_{args.workload}_{args.size}", results, settings)
+    kind = "q_lora" if args.q_lora else "lora"
+    write_result(f"{kind}_{args.against}_{args.workload}_{args.size}", results, settings)
 
 
 if __name__ == "__main__":

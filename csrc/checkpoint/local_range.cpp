@@ -2,6 +2,7 @@
 
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/host_copy.h"
+#include "core/error.h"
 #include "shard/master_weights.h"
 
 namespace fastsft {
@@ -39,12 +40,22 @@ void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange 
   if (!direct) place.copy_(values);
 }
 
+void store_in_four_bits(const UnitState& state, int64_t offset, const at::Tensor& values) {
+  const at::Tensor flat = values.reshape({-1}).to(state.master.options());
+  for (const auto& slot : state.unit->slots()) {
+    if (slot.offset != offset) continue;
+    require(flat.isfinite().all().item<bool>(), slot.name,
+            ": expected finite values, got NaN or infinity, which 4 bits cannot hold");
+  }
+  state.nf4->store(offset, flat);
+}
+
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data) {
   if (state.nf4 && state.nf4->holds(source.begin)) {
     const at::Tensor values = host_buffer(source.size(), state.master.device(), at::kFloat);
     read_part(source, source, dtype, data, values);
-    return state.nf4->store(source.begin, values);
+    return store_in_four_bits(state, source.begin, values);
   }
   if (!state.split()) return store_owned(state, state.master, source, dtype, data);
   const ElementRange part = source.intersection({state.begin, state.end});

@@ -36,4 +36,9 @@ void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange 
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data);
 
+// Of a unit with `nf4`: the linear at `offset` receives `values`, whole (any shape, floating dtype
+// and device), as rounded to the compute dtype. std::invalid_argument, naming it, for values that
+// are not finite.
+void store_in_four_bits(const UnitState& state, int64_t offset, const at::Tensor& values);
+
 }  // namespace fastsft

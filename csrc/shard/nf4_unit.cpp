@@ -52,11 +52,7 @@ void Nf4Unit::store(int64_t offset, const at::Tensor& values) {
   FASTSFT_ASSERT(found != linears_.end(), unit_.name(), " has no linear at ", offset);
   const int64_t blocks = found->slot->numel() / kNf4Block, begin = offset / kNf4Block;
   const at::Tensor packed = at::empty({blocks, kNf4BlockBytes}, range_.options());
-  const at::Tensor flat =
-      values.reshape({-1}).to(compute_.device(), c10::typeMetaToScalarType(compute_.dtype()));
-  require(flat.isfinite().all().item<bool>(), found->slot->name,
-          ": expected finite values, got NaN or infinity, which 4 bits cannot hold");
-  nf4_quantize(flat, packed, found->scales);
+  nf4_quantize(values, packed, found->scales);
   const int64_t first = std::max(begin, first_block_);
   const int64_t end = std::min(begin + blocks, first_block_ + range_.size(0));
   if (first >= end) return;

@@ -18,8 +18,8 @@ struct Nf4Sizes {
   int64_t scales = 0;        // floats, on every rank
   int64_t rest = 0;          // elements that stay in the compute dtype, on every rank
 
-  int64_t whole_bytes() const;                   // of all blocks
-  int64_t held_bytes(int64_t itemsize) const;    // of one rank; `itemsize` is the compute dtype's
+  int64_t whole_bytes() const;                 // of all blocks
+  int64_t held_bytes(int64_t itemsize) const;  // of one rank; `itemsize` is the compute dtype's
 };
 
 // A unit that nothing updates, its linears in 4 bits (ops/nf4/nf4.h): their bytes whole on every
@@ -32,9 +32,8 @@ class Nf4Unit {
 
   // Whether the slot at `offset` is one of the linears.
   bool holds(int64_t offset) const { return offset < unit_.linear_end(); }
-  // Quantises the linear at `offset`, whole (flat, any floating dtype, any device), as rounded to
-  // the compute dtype; this rank keeps its range. std::invalid_argument, naming it, for values that
-  // are not finite.
+  // Quantises the linear at `offset`: `values`, whole, flat, in the compute dtype, finite. This
+  // rank keeps its range.
   void store(int64_t offset, const at::Tensor& values);
   // [range_blocks, kNf4BlockBytes], what this rank holds of them.
   const at::Tensor& range() const { return range_; }

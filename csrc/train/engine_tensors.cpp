@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/local_range.h"
 #include "core/error.h"
 #include "shard/master_weights.h"
 #include "train/engine.h"
@@ -22,7 +23,7 @@ bool set_in(const std::vector<UnitState>& states, const std::string& name,
       require(value.sizes() == at::IntArrayRef(slot.shape), name, " has shape ", value.sizes(),
               ", the model expects ", at::IntArrayRef(slot.shape));
       if (state.nf4 && slot.linear) {
-        state.nf4->store(slot.offset, value);
+        store_in_four_bits(state, slot.offset, value);
         return true;
       }
       const int64_t begin = std::max(slot.offset, state.begin);

@@ -908,6 +908,7 @@ class StateOptions:
         optim_dtype: str = "float32",
         master_dtype: str = "float32",
         offload: bool = False,
+        frozen_dtype: str = "compute",
     ) -> None:
         """
         ValueError for a dtype that an option does not have.
@@ -922,6 +923,7 @@ class StateOptions:
         optim_dtype: str | None = None,
         master_dtype: str | None = None,
         offload: bool | None = None,
+        frozen_dtype: str | None = None,
     ) -> StateOptions:
         """
         A copy with other values; None: as it is here.
@@ -930,6 +932,11 @@ class StateOptions:
     def compute_dtype(self) -> str:
         """
         of activations and of the weights in use
+        """
+    @property
+    def frozen_dtype(self) -> str:
+        """
+        of a block's linears that nothing updates
         """
     @property
     def grad_dtype(self) -> str:

@@ -137,6 +137,16 @@ def test_adapters(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert parts["optimizer"] == pytest.approx(10 * 40.0e6, rel=0.01)
     assert plan.main([*words, "--memory", "80GiB"]) == 0
     assert "bfloat16 over fp32 weights, adapters on a frozen model" in capsys.readouterr().out
+    four_bits = planned(capsys, *words, "--q_lora", "--memory", "80GiB")["parts"]
+    # 6.476e9 weights are linears of layers: 33 bytes for 64 of them, 4 for 16,384.
+    held = 6.476e9 * (33 / 64 + 4 / 16384) + 2 * (6.738e9 - 6.476e9 + 40.0e6)
+    assert four_bits["parameters"] == pytest.approx(held, rel=0.001)
+    assert four_bits["optimizer"] == parts["optimizer"]
+    assert plan.main([*words, "--q_lora", "True", "--memory", "80GiB"]) == 0
+    assert "adapters on a frozen model in 4 bits" in capsys.readouterr().out
+    assert planned(capsys, *words, "--q_lora", "False", "--memory", "80GiB")["parts"] == parts
+    assert plan.main([*words[:3], "--q_lora", "--memory", "80GiB"]) == 1
+    assert "--q_lora: expected with --lora True" in capsys.readouterr().err
     assert plan.main([*words[:3], "--lora_r", "16", "--memory", "80GiB"]) == 1
     assert "--lora_r: expected with --lora True" in capsys.readouterr().err
     assert plan.main([*words[:4], "--lora_target_modules", "w1", "--memory", "80GiB"]) == 1

@@ -76,3 +76,10 @@ def test_a_killed_run_ends_as_the_whole_one(
 ) -> None:
     """docs/spec/reliability.md, row R3."""
     assert trial(warm, whole, tmp_path, ranks, seed) == ""
+
+
+def test_a_killed_run_in_4_bits_ends_as_the_whole_one(
+    warm: WarmRanks, flags: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = Whole(warm, tmp_path / "whole", {**flags, **ADAPTERS, "q_lora": True})
+    assert trial(warm, whole, tmp_path / "killed", 2, 23) == ""

@@ -22,7 +22,7 @@ def values_of(options: _C.StateOptions) -> dict[str, Any]:
 def test_every_field_is_seen_with_its_text_and_kept() -> None:
     given = {
         "strategy": "full_shard", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
-        "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True,
+        "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True, "frozen_dtype": "nf4",
     }  # fmt: skip
     options = _C.StateOptions(**given)
     assert values_of(options) == given and set(given) == STATE_OPTIONS
@@ -44,6 +44,7 @@ def test_equality_and_copies() -> None:
     [
         ({"grad_dtype": "float16"}, 'grad_dtype is "float16", expected "float32" or "bfloat16"'),
         ({"master_dtype": "bfloat16"}, 'master_dtype is "bfloat16", expected "float32" or "split"'),
+        ({"frozen_dtype": "fp4"}, 'frozen_dtype is "fp4", expected "compute" or "nf4"'),
     ],
 )
 def test_other_dtypes_are_refused(change: dict[str, str], message: str) -> None:
@@ -73,6 +74,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         bf16=True, world_size=ranks, sharding_strategy="shard_grad_op", offload=True, **flags
     )
     expected = {"strategy": strategy, "compute_dtype": "bfloat16", "offload": True, **flags}
+    expected["frozen_dtype"] = "compute"  # an AdaptedModel's
     assert values_of(state_options(args)) == expected
 
 

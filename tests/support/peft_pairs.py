@@ -117,8 +117,8 @@ def adapted_model(model: Any) -> AdaptedModel:
 class PeftPair:
     """Both models; peft's is the judge."""
 
-    def __init__(self, case: str, **options: Any) -> None:
-        self.model = random_peft(CASES[case])
+    def __init__(self, case: str | Case, **options: Any) -> None:
+        self.model = random_peft(CASES[case] if isinstance(case, str) else case)
         self.subject = adapted_model(self.model)
         self.engine = self.subject.engine(**options)
         self.dataset, self.weights, self.ids = self.subject.dataset(), self.subject.weights, self.subject.ids

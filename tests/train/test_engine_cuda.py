@@ -71,6 +71,23 @@ def test_gradients_are_those_of_the_cpu() -> None:
         assert ((ours[name] - tensor).norm() / tensor.norm()).item() <= 1e-5, name
 
 
+@pytest.mark.parametrize("frozen_dtype", ["compute", "nf4"])
+def test_adapters_train_as_on_the_cpu(frozen_dtype: str) -> None:
+    names = ["self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "mlp.down_proj"]
+    modules = [f"model.layers.{layer}.{name}" for layer in range(3) for name in names]
+    linears = [_C.AdapterLinear(module, rank=4, scale=2.0) for module in modules]
+    options = {"adapters": _C.AdapterOptions(linears=linears), "frozen_dtype": frozen_dtype}
+    engines = [engine_on(device, **options) for device in ("cuda:0", "cpu")]
+    for gpu, cpu in zip(*(steps(engine, 4) for engine in engines), strict=True):
+        assert gpu.finite
+        assert gpu.loss == pytest.approx(cpu.loss, abs=1e-5)
+        assert gpu.grad_norm == pytest.approx(cpu.grad_norm, rel=1e-4)
+    held, expected = (engine.named_parameters() for engine in engines)
+    for name, value in expected.items():
+        if name not in engines[0].trained_shapes:
+            assert torch.equal(held[name], value), name
+
+
 def test_the_bf16_curve_stays_near_fp32() -> None:
     narrow, wide = (steps(engine_on("cuda:0", compute_dtype=d), 10) for d in ("bfloat16", "float32"))
     for a, b in zip(narrow, wide, strict=True):

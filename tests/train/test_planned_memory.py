@@ -106,6 +106,14 @@ def test_adapters(model: str, strategy: str, ranks: int, dtype: str) -> None:
     assert parts["parameters"] < 1.1 * whole["parameters"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
+def test_a_base_model_in_4_bits(strategy: str, ranks: int, dtype: str) -> None:
+    assert_planned(
+        MemoryRun("untied", strategy, dtype=dtype, ranks=ranks, tokens=256, rank=8, frozen_dtype="nf4")
+    )
+
+
 _ROUNDING = 4096  # bytes that malloc may add to a piece
 
 

@@ -20,23 +20,22 @@ namespace fastsft {
 namespace {
 
 // Quantiles of the normal distribution, scaled to [-1, 1] (QLoRA, appendix E).
-constexpr std::array<float, kNf4Levels> kLevels = {
-    -1.0f,
-    -0.6961928009986877f,
-    -0.5250730514526367f,
-    -0.39491748809814453f,
-    -0.28444138169288635f,
-    -0.18477343022823334f,
-    -0.09105003625154495f,
-    0.0f,
-    0.07958029955625534f,
-    0.16093020141124725f,
-    0.24611230194568634f,
-    0.33791524171829224f,
-    0.44070982933044434f,
-    0.5626170039176941f,
-    0.7229568362236023f,
-    1.0f};
+constexpr std::array<float, kNf4Levels> kLevels = {-1.0f,
+                                                   -0.6961928009986877f,
+                                                   -0.5250730514526367f,
+                                                   -0.39491748809814453f,
+                                                   -0.28444138169288635f,
+                                                   -0.18477343022823334f,
+                                                   -0.09105003625154495f,
+                                                   0.0f,
+                                                   0.07958029955625534f,
+                                                   0.16093020141124725f,
+                                                   0.24611230194568634f,
+                                                   0.33791524171829224f,
+                                                   0.44070982933044434f,
+                                                   0.5626170039176941f,
+                                                   0.7229568362236023f,
+                                                   1.0f};
 
 // A dynamic exponent and a fraction (arXiv 1511.04561): ten to the minus six up to one, each power
 // with twice as many levels as the one before, of both signs; zero and one.
@@ -75,18 +74,8 @@ at::Tensor nf4_levels(at::Device device) {
 }
 
 void nf4_quantize(const at::Tensor& values, const at::Tensor& packed, const at::Tensor& scales) {
-  constexpr const char* kOp = "nf4_quantize";
-  check_tensors(kOp, {{"values", values}, {"packed", packed}, {"scales", scales}});
-  check_compute_dtype(kOp, {"values", values});
-  const int64_t blocks = values.numel() / kNf4Block;
-  TORCH_CHECK_VALUE(values.dim() == 1 && values.numel() == blocks * kNf4Block && blocks > 0, kOp,
-                    ": values has shape ", values.sizes(), ", expected [numel], a multiple of ",
-                    kNf4Block);
-  check_shape(kOp, {"packed", packed}, {blocks, kNf4BlockBytes});
-  check_shape(kOp, {"scales", scales}, {nf4_scale_numel(values.numel())});
-  check_dtype(kOp, {"packed", packed}, at::kByte);
-  check_dtype(kOp, {"scales", scales}, at::kFloat);
-
+  check_nf4_quantize(values, packed, scales);
+  const int64_t blocks = packed.size(0);
   const at::Tensor all_levels = nf4_levels(values.device());
   const at::Tensor levels = all_levels.slice(0, 0, kNf4Levels);
   const at::Tensor block_scales = at::empty({blocks}, scales.options());
@@ -101,9 +90,6 @@ void nf4_quantize(const at::Tensor& values, const at::Tensor& packed, const at::
         .slice(1, 0, kNf4Block / 2)
         .copy_(codes.slice(1, 0, at::nullopt, 2) * kNf4Levels + codes.slice(1, 1, at::nullopt, 2));
   }
-  TORCH_CHECK_VALUE(block_scales.isfinite().all().item<bool>(), kOp,
-                    ": expected finite values, got NaN or infinity");
-
   scales[0].copy_(block_scales.mean());
   const int64_t groups = scales.numel() - 1;
   const at::Tensor grouped = at::zeros({groups * kNf4ScaleGroup}, scales.options());
@@ -116,6 +102,21 @@ void nf4_quantize(const at::Tensor& values, const at::Tensor& packed, const at::
 void nf4_dequantize(const at::Tensor& packed, const at::Tensor& scales, const at::Tensor& levels,
                     const at::Tensor& out) {
   FASTSFT_DISPATCH(nf4_dequantize, packed, scales, levels, out);
+}
+
+void check_nf4_quantize(const at::Tensor& values, const at::Tensor& packed,
+                        const at::Tensor& scales) {
+  constexpr const char* kOp = "nf4_quantize";
+  check_tensors(kOp, {{"values", values}, {"packed", packed}, {"scales", scales}});
+  check_compute_dtype(kOp, {"values", values});
+  const int64_t blocks = values.numel() / kNf4Block;
+  TORCH_CHECK_VALUE(values.dim() == 1 && values.numel() == blocks * kNf4Block && blocks > 0, kOp,
+                    ": values has shape ", values.sizes(), ", expected [numel], a multiple of ",
+                    kNf4Block);
+  check_shape(kOp, {"packed", packed}, {blocks, kNf4BlockBytes});
+  check_shape(kOp, {"scales", scales}, {nf4_scale_numel(values.numel())});
+  check_dtype(kOp, {"packed", packed}, at::kByte);
+  check_dtype(kOp, {"scales", scales}, at::kFloat);
 }
 
 void check_nf4_dequantize(const at::Tensor& packed, const at::Tensor& scales,
@@ -139,8 +140,6 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("nf4_dequantize(Tensor packed, Tensor scales, Tensor levels, Tensor(a!) out) -> ()");
 }
 
-TORCH_LIBRARY_IMPL(fastsft, CompositeExplicitAutograd, m) {
-  m.impl("nf4_quantize", &nf4_quantize);
-}
+TORCH_LIBRARY_IMPL(fastsft, CompositeExplicitAutograd, m) { m.impl("nf4_quantize", &nf4_quantize); }
 
 }  // namespace fastsft

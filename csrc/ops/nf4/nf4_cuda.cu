@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(kWarp* kWarps) dequantize_kernel(Nf4Args args)
     const uint8_t* bytes = args.packed + block * kBytes;
     // The product is rounded before the sum, as bitsandbytes does it in two steps.
     const float level = args.levels[kLevels + bytes[kBytes - 1]];
-    const float scale = __fadd_rn(__fmul_rn(level, args.scales[1 + block / kGroup]), args.scales[0]);
+    const float scale =
+        __fadd_rn(__fmul_rn(level, args.scales[1 + block / kGroup]), args.scales[0]);
     const int pair = bytes[lane];
     const float values[2] = {levels[pair >> 4] * scale, levels[pair & 15] * scale};
     store_pack<2>(static_cast<T*>(args.out) + (block * kWarp + lane) * 2, values);

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool

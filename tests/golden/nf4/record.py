@@ -4,9 +4,10 @@ Needs bitsandbytes, peft, fschat and transformers' Trainer:
 
     python tests/golden/nf4/record.py
 
-Two ops are bitsandbytes' own in Python ("default"), which its CUDA kernels follow, in place of its CPU library:
-that looks levels of scales up in a table of 65,536 entries and takes the neighbour for one in some hundred, and
-it takes the wrong scales where the rows of a matrix are shorter than a block, as in the models here.
+Two ops are bitsandbytes' own in Python ("default"), which its CUDA kernels follow, in place of its CPU
+library: that looks levels of scales up in a table of 65,536 entries and takes the neighbour for one in some
+hundred, and it takes the wrong scales where the rows of a matrix are no multiple of a block, as in the models
+here.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ import torch
 HERE = Path(__file__).resolve().parent
 TRAINER = HERE.parent / "trainer"
 ADAPTERS = HERE.parent / "lora"
-# name: (model, adapter that it begins with, flags)
-RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "q_v": ("model_untied", "q_v_adapter", {}),
+# name: (model, data, adapter that it begins with, flags)
+RUNS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "q_v": ("model_untied", "first50", "q_v_adapter", {}),
     "all_linear_decay": (
         "model_tied",
+        "first48",
         "all_linear_decay_adapter",
         {"weight_decay": 0.1, "lr_scheduler_type": "linear"},
     ),
 }
+KEPT = ("step", "epoch", "grad_norm", "learning_rate")
 OPS = ("quantize_blockwise", "dequantize_4bit")
 FLAGS = {
     "use_cpu": True, "model_max_length": 256, "learning_rate": 1e-3, "logging_steps": 1,
@@ -102,7 +105,7 @@ def record_run(name: str, folder: str) -> dict[str, Any]:
     from fastchat.train import train as fastchat
     from peft import PeftModel, prepare_model_for_kbit_training
 
-    model_name, adapter, more = RUNS[name]
+    model_name, rows, adapter, more = RUNS[name]
     flags = {**FLAGS, **more, "output_dir": folder}
     args = fastchat.TrainingArguments(**flags)
     quantization = transformers.BitsAndBytesConfig(
@@ -118,7 +121,7 @@ def record_run(name: str, folder: str) -> dict[str, Any]:
         TRAINER / model_name, model_max_length=256, padding_side="right", use_fast=False
     )
     tokenizer.pad_token = tokenizer.unk_token
-    data = fastchat.DataArguments(data_path=str(TRAINER / "data" / "first50.json"))
+    data = fastchat.DataArguments(data_path=str(TRAINER / "data" / f"{rows}.json"))
     model = PeftModel.from_pretrained(base, ADAPTERS / adapter, is_trainable=True)
     for module in model.modules():  # the recorded curve has no random numbers
         if isinstance(module, torch.nn.Dropout):
@@ -127,13 +130,13 @@ def record_run(name: str, folder: str) -> dict[str, Any]:
     trainer = unrounded(transformers.Trainer)(model=model, tokenizer=tokenizer, args=args, **module)
     trainer.train()
     steps = [
-        {"step": e["step"], "epoch": e["epoch"], "grad_norm": e["grad_norm"], "learning_rate": e["learning_rate"],
-         "loss": trainer.losses[e["step"]]}
-        for e in trainer.state.log_history if "loss" in e
-    ]  # fmt: skip
+        {**{key: entry[key] for key in KEPT}, "loss": trainer.losses[entry["step"]]}
+        for entry in trainer.state.log_history
+        if "loss" in entry
+    ]
     trained = {key: value for key, value in model.named_parameters() if value.requires_grad}
     return {
-        "flags": {**FLAGS, **more, "model_name_or_path": model_name, "data_path": "first50.json"},
+        "flags": {**FLAGS, **more, "model_name_or_path": model_name, "data_path": f"{rows}.json"},
         "adapter": adapter,
         "steps": steps,
         "final_adapter": {

@@ -186,8 +186,8 @@ _WRITE: tuple[tuple[str, str], ...] = (
 # Why there is no such flag, and what others call it.
 _ABSENT: tuple[tuple[str, str], ...] = (
     (
-        "leave it out; LoRA has its base model in 4 bits (NF4, double quantisation) with --lora True --q_lora "
-        "True, other weights are float32, and --bf16 True computes in bfloat16",
+        "leave it out; LoRA has its base model in 4 bits (NF4, double quantisation) with --lora True "
+        "--q_lora True, other weights are float32, and --bf16 True computes in bfloat16",
         "load_in_4bit load_in_8bit use_4bit use_8bit quantization quantization_bit quantization_method "
         "quantize quant_type bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant "
         "use_nested_quant use_bnb_nested_quant bnb_4bit_quant_storage double_quant double_quantization bits"
