@@ -42,8 +42,8 @@ class ParamUnit {
   int64_t decay_end() const { return decay_end_; }  // [0, decay_end) decays
   // [0, linear_end) holds the linears of a block and nothing else; a multiple of kAlignment.
   int64_t linear_end() const { return linear_end_; }
-  int64_t padded_numel(int world_size) const;         // multiple of kAlignment * world_size
-  int64_t shard_numel(int world_size) const;        // what one rank owns
+  int64_t padded_numel(int world_size) const;  // multiple of kAlignment * world_size
+  int64_t shard_numel(int world_size) const;   // what one rank owns
   // Names, shapes and offsets, as 16 hex digits; equal for every number of ranks.
   std::string hash() const;
 

@@ -113,8 +113,9 @@ std::unique_ptr<Strategy> make_strategy(const StrategyContext& context) {
   require(!options.split_master() || options.narrow(),
           "master_dtype is \"split\", but in float32 the master weights are what is computed with; "
           "use --bf16 True with it, or master_dtype float32");
-  require(options.frozen_dtype == FrozenDtype::kCompute || !context.frozen_units.empty(),
-          "frozen_dtype is \"nf4\", but all parameters are trained; train adapters, or leave it out");
+  require(
+      options.frozen_dtype == FrozenDtype::kCompute || !context.frozen_units.empty(),
+      "frozen_dtype is \"nf4\", but all parameters are trained; train adapters, or leave it out");
   return find_kind(options.strategy, context.groups.all().world_size()).make(context);
 }
 

@@ -81,7 +81,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "another trainer's lora": ({"use_peft": True}, 1, "LoRA's flags are FastChat's"),
     "a peft flag": ({"use_lora": True}, 1, "LoRA's flags are FastChat's"),
     "batch of a device": ({"per_device_batch_size": 1}, 1, "write --per_device_train_batch_size"),
-    "quantised": ({"load_in_4bit": True}, 1, "quantised weights are not in"),
+    "quantised": ({"load_in_4bit": True}, 1, "LoRA has its base model in 4 bits"),
     "packing": ({"packing": True}, 1, "conversations are laid end to end without padding"),
     "attention": ({"attn_implementation": "sdpa"}, 1, "there is one attention"),
     "device": ({"device": "cuda"}, 1, "--use_cpu True for the CPU"),

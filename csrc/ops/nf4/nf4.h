@@ -4,10 +4,10 @@
 
 namespace fastsft {
 
-// NormalFloat of 4 bits with double quantisation, as bitsandbytes has it (QLoRA, arXiv 2305.14314,
-// section 3). A block of kNf4Block values is the nearest of 16 levels times its scale, the largest
-// magnitude in it. The scales of a tensor, less their mean, are the nearest of 256 levels times the
-// largest magnitude of kNf4ScaleGroup of them.
+// NormalFloat of 4 bits with double quantisation, as bitsandbytes has it (QLoRA, arXiv 2305.14314).
+// A block of kNf4Block values is the nearest of 16 levels times its scale, the largest magnitude in
+// it. The scales of a tensor, less their mean, are the nearest of 256 levels times the largest
+// magnitude of kNf4ScaleGroup of them.
 inline constexpr int64_t kNf4Block = 64;
 inline constexpr int64_t kNf4ScaleGroup = 256;  // blocks
 // Of a block: two levels a byte, the first one in the upper half, then the level of its scale.

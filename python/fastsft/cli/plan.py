@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _taken(value: Any) -> dict[str, Any]:
-    """How argparse takes a flag whose default is `value`."""
+    """Options of argparse for a flag whose default is `value`."""
     if isinstance(value, bool):
         return {"type": parse_bool, "nargs": "?", "const": True, "metavar": "True|False"}
     return {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
