@@ -9,7 +9,7 @@ namespace {
 
 namespace py = pybind11;
 
-using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool>;
+using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool>;
 using NamedUnit = std::pair<std::string, std::vector<NamedTensor>>;
 using Place = std::tuple<std::string, std::vector<int64_t>, int64_t>;
 
@@ -17,8 +17,9 @@ std::vector<ParamUnit> units_of(const std::vector<NamedUnit>& named) {
   std::vector<ParamUnit> units;
   for (const auto& [unit_name, tensors] : named) {
     std::vector<ParamGroup> groups;
-    for (const auto& [name, shape, decay] : tensors) {
-      groups.push_back({{ParamSlot{.name = name, .shape = shape, .decay = decay}}});
+    for (const auto& [name, shape, decay, adapter] : tensors) {
+      groups.push_back(
+          {{ParamSlot{.name = name, .shape = shape, .decay = decay, .adapter = adapter}}});
     }
     units.emplace_back(unit_name, std::move(groups));
   }
@@ -26,9 +27,9 @@ std::vector<ParamUnit> units_of(const std::vector<NamedUnit>& named) {
 }
 
 // Of every unit the tensors with their shapes and first elements.
-std::vector<std::vector<Place>> places_of(const PythonModelMaker& self) {
+std::vector<std::vector<Place>> places_of(const std::vector<ParamUnit>& of) {
   std::vector<std::vector<Place>> units;
-  for (const ParamUnit& unit : self.layout.units) {
+  for (const ParamUnit& unit : of) {
     auto& places = units.emplace_back();
     for (const auto& slot : unit.slots()) places.emplace_back(slot.name, slot.shape, slot.offset);
   }
@@ -65,7 +66,15 @@ void bind_units(py::module_& module) {
            "Whether the next write at offset adds to what is there; asked once a write.")
       .def("reduce", &UnitAccess::reduce, py::arg("unit"), py::arg("places"), Unlocked(),
            "The unit's gradient is complete; of places (offset, elements), those that nothing was\n"
-           "written to become zero. Collective.");
+           "written to become zero. Collective.")
+      .def_property_readonly(
+          "frozen_by_ranges", &UnitAccess::frozen_by_ranges,
+          "Units that nothing updates are whole between gather and release only.")
+      .def("gather_frozen", &UnitAccess::gather_frozen, py::arg("unit"), Unlocked(),
+           "As `gather`, of what nothing updates.")
+      .def("prefetch_frozen", &UnitAccess::prefetch_frozen, py::arg("unit"), Unlocked(),
+           "As `prefetch`.")
+      .def("release_frozen", &UnitAccess::release_frozen, py::arg("unit"), Unlocked());
 }
 
 }  // namespace
@@ -75,18 +84,26 @@ void bind_model_called(py::module_& module) {
   bind_units(module);
   py::class_<PythonModelMaker>(module, "CalledModel",
                                "A model whose forward and backward are called in Python.")
-      .def(py::init([](const std::vector<NamedUnit>& units, int64_t vocab_size,
-                       int64_t embedding_parameters, py::object calls) {
-             return PythonModelMaker{{units_of(units), vocab_size, embedding_parameters},
-                                     std::move(calls)};
-           }),
-           py::kw_only(), py::arg("units"), py::arg("vocab_size"), py::arg("embedding_parameters"),
-           py::arg("calls"),
-           "units: (name, [(tensor, shape, decays)]), the first one whole throughout a\n"
-           "micro-batch. calls: has forward_backward, forward_loss and logits\n"
-           "(csrc/bindings/python_model.h).")
-      .def_property_readonly("places", &places_of,
-                             "Of every unit the tensors: (name, shape, first element).");
+      .def(
+          py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
+                      int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
+            return PythonModelMaker{
+                {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
+                std::move(calls)};
+          }),
+          py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
+          py::arg("embedding_parameters"), py::arg("calls"),
+          "units: (name, [(tensor, shape, decays, is_adapter)]), the first one whole throughout a\n"
+          "micro-batch; adapters are in no file of the model. frozen: the same of what nothing\n"
+          "updates. calls: has forward_backward, forward_loss and logits\n"
+          "(csrc/bindings/python_model.h).")
+      .def_property_readonly(
+          "places", [](const PythonModelMaker& self) { return places_of(self.layout.units); },
+          "Of every unit the tensors: (name, shape, first element).")
+      .def_property_readonly(
+          "frozen_places",
+          [](const PythonModelMaker& self) { return places_of(self.layout.frozen); },
+          "The same of `frozen`.");
 }
 
 }  // namespace fastsft::bindings

@@ -25,7 +25,7 @@ MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape
       micro_batch;
   std::tie(request.step_tokens, request.step_labels, request.micro_batches) = step;
   const py::gil_scoped_release released;
-  if (model != nullptr) return plan_called_memory(model->layout.units, request);
+  if (model != nullptr) return plan_called_memory(model->layout, request);
   return plan_memory(parse_model_config(config_json), request);
 }
 

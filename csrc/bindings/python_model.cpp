@@ -19,6 +19,16 @@ void UnitAccess::prefetch(size_t unit) const {
 
 void UnitAccess::release(size_t unit) const { strategy_->release(unit); }
 
+at::Tensor UnitAccess::gather_frozen(size_t unit) const {
+  const c10::NoGradGuard no_grad;
+  return strategy_->frozen().gather(unit);
+}
+
+void UnitAccess::prefetch_frozen(size_t unit) const {
+  const c10::NoGradGuard no_grad;
+  strategy_->frozen().prefetch(unit);
+}
+
 at::Tensor UnitAccess::gradient(size_t unit) const {
   const c10::NoGradGuard no_grad;
   return strategy_->gradients().whole(unit).flat();

@@ -29,6 +29,12 @@ class UnitAccess {
   // the unit's gradient of this micro-batch is complete.
   void reduce(size_t unit, const std::vector<std::pair<int64_t, int64_t>>& places) const;
 
+  // Of units that nothing updates.
+  bool frozen_by_ranges() const { return strategy_->frozen().by_ranges(); }
+  at::Tensor gather_frozen(size_t unit) const;
+  void prefetch_frozen(size_t unit) const;
+  void release_frozen(size_t unit) const { strategy_->frozen().release(unit); }
+
  private:
   Strategy* strategy_;
 };

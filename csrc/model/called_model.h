@@ -22,7 +22,8 @@ class ModelCalls {
 
 // What is known of a called model before it is called.
 struct CalledLayout {
-  std::vector<ParamUnit> units;  // the first one stays whole throughout a micro-batch
+  // What is trained, and what is not. Of each the first one stays whole throughout a micro-batch.
+  std::vector<ParamUnit> units, frozen;
   int64_t vocab_size = 0;
   int64_t embedding_parameters = 0;
 };
@@ -34,7 +35,9 @@ class CalledModel : public Model {
       : layout_(std::move(layout)), calls_(std::move(calls)) {}
 
   const std::vector<ParamUnit>& units() const override { return layout_.units; }
+  const std::vector<ParamUnit>& frozen_units() const override { return layout_.frozen; }
   size_t resident_units() const override { return 1; }
+  size_t resident_frozen_units() const override { return layout_.frozen.empty() ? 0 : 1; }
   int64_t vocab_size() const override { return layout_.vocab_size; }
   int64_t embedding_parameters() const override { return layout_.embedding_parameters; }
   // Nothing is known of its layers: masked tokens stay where they are.
@@ -51,6 +54,8 @@ class CalledModel : public Model {
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
   bool norms_by_tensor() const override { return true; }
   int64_t buffer_bytes() const override { return 0; }
+  int64_t num_parameters() const override;
+  int64_t num_trained_parameters() const override { return Model::num_parameters(); }
 
  private:
   CalledLayout layout_;

@@ -97,8 +97,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
   return plan;
 }
 
-MemoryPlan plan_called_memory(const std::vector<ParamUnit>& units, const PlanRequest& r) {
-  MemoryPlan plan = plan_of(state_of({units, 1}, r), r);
+MemoryPlan plan_called_memory(const CalledLayout& layout, const PlanRequest& r) {
+  const size_t resident_frozen = layout.frozen.empty() ? 0 : 1;
+  MemoryPlan plan = plan_of(state_of({layout.units, 1, layout.frozen, resident_frozen}, r), r);
   add_parts(plan, {{"activations", 0}, {"labelled tokens", 0}, {"logits", 0}});
   return plan;
 }

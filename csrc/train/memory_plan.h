@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/adapters.h"
+#include "model/called_model.h"
 #include "model/op_memory.h"
 #include "shard/param_unit.h"
 #include "shard/state_options.h"
@@ -42,6 +43,6 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
 
 // Of a called model (model/called_model.h), without activations, labelled tokens and logits: their
 // parts are 0, since only their owner knows them.
-MemoryPlan plan_called_memory(const std::vector<ParamUnit>& units, const PlanRequest& request);
+MemoryPlan plan_called_memory(const CalledLayout& layout, const PlanRequest& request);
 
 }  // namespace fastsft

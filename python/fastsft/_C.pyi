@@ -1079,6 +1079,10 @@ class UnitAccess:
         """
         The whole flat parameters, valid until `release`; collective.
         """
+    def gather_frozen(self, unit: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+        """
+        As `gather`, of what nothing updates.
+        """
     def gradient(self, unit: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
         """
         The whole flat gradient, float32, to write into until `reduce`.
@@ -1086,6 +1090,10 @@ class UnitAccess:
     def prefetch(self, unit: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
         Starts gathering; collective.
+        """
+    def prefetch_frozen(self, unit: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        As `prefetch`.
         """
     def reduce(
         self,
@@ -1099,6 +1107,12 @@ class UnitAccess:
         written to become zero. Collective.
         """
     def release(self, unit: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def release_frozen(self, unit: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def frozen_by_ranges(self) -> bool:
+        """
+        Units that nothing updates are whole between gather and release only.
+        """
     @property
     def replicated(self) -> bool:
         """
@@ -1116,7 +1130,19 @@ class CalledModel:
             tuple[
                 str,
                 collections.abc.Sequence[
-                    tuple[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool]
+                    tuple[
+                        str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool, bool
+                    ]
+                ],
+            ]
+        ],
+        frozen: collections.abc.Sequence[
+            tuple[
+                str,
+                collections.abc.Sequence[
+                    tuple[
+                        str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool, bool
+                    ]
                 ],
             ]
         ],
@@ -1125,9 +1151,15 @@ class CalledModel:
         calls: typing.Any,
     ) -> None:
         """
-        units: (name, [(tensor, shape, decays)]), the first one whole throughout a
-        micro-batch. calls: has forward_backward, forward_loss and logits
+        units: (name, [(tensor, shape, decays, is_adapter)]), the first one whole throughout a
+        micro-batch; adapters are in no file of the model. frozen: the same of what nothing
+        updates. calls: has forward_backward, forward_loss and logits
         (csrc/bindings/python_model.h).
+        """
+    @property
+    def frozen_places(self) -> list[list[tuple[str, list[int], int]]]:
+        """
+        The same of `frozen`.
         """
     @property
     def places(self) -> list[list[tuple[str, list[int], int]]]:

@@ -73,8 +73,9 @@ def test_native_alone_refuses(tmp_path: Path) -> None:
     opt = config_in(tmp_path / "opt", "opt")
     with pytest.raises(ValueError, match="--engine auto trains it by transformers"):
         open_model(opt, engine="native")
-    with pytest.raises(ValueError, match="without adapters"):
-        open_with_adapters(opt, LoraArguments(lora=True), None, 0)
+    assert open_with_adapters(opt, LoraArguments(lora=True), None, 0).engine_kind == "generic"
+    with pytest.raises(ValueError, match="--engine auto trains it by transformers"):
+        open_with_adapters(opt, LoraArguments(lora=True), None, 0, "native")
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,7 @@ from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.trust import add_trust
-from fastsft.lora.adapted_model import engine_adapters, frozen_dtype
-from fastsft.lora.opening import check_engine_of_adapters
-from fastsft.lora.requested import requested_settings
-from fastsft.lora.targets import resolve
+from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM, model_config, stretch_positions
 from fastsft.model.choice import model_of
 from fastsft.model.source import config_directory
@@ -148,7 +145,7 @@ def _setting(args: argparse.Namespace) -> Setting:
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
     lora = LoraArguments(lora=args.lora, **{name: getattr(args, name) for name in _LORA})
-    targets = resolve(requested_settings(lora, args.model), model.config) if args.lora else None
+    model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")
     setting = Setting(
@@ -157,20 +154,19 @@ def _setting(args: argparse.Namespace) -> Setting:
         args.world_size,
         device,
         node_size=node_size(state.strategy, settings, place),
-        adapters=targets and engine_adapters(targets),
         gpu=gpu,
-    ).with_state(frozen_dtype=frozen_dtype(four_bits=lora.q_lora))
+    )
+    setting = model.with_adapters_of_engine(setting)
     return setting.with_called(model.activation_sizes(state.compute_dtype))
 
 
 def _model(args: argparse.Namespace) -> CausalLM:
-    """By its configuration alone. ValueError as --engine, and for adapters without the native engine."""
-    if args.lora:
-        check_engine_of_adapters(args.engine)
+    """By its configuration alone. ValueError as --engine."""
     path = Path(args.model).expanduser()
     place = path.parent if path.is_file() else config_directory(args.model)
-    engine = "native" if args.lora else args.engine
-    return model_of(model_config(args.model), place, engine=engine, trust_remote_code=args.trust_remote_code)
+    return model_of(
+        model_config(args.model), place, engine=args.engine, trust_remote_code=args.trust_remote_code
+    )
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.lora.opening import check_engine_of_adapters, with_adapters
+from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM, stretch_positions
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors
@@ -25,13 +25,8 @@ def check_model(run: Run) -> str:
     args = run.need("args", "the configuration")
     model_args = run.need("model_args", "the configuration")
     name, trusts = model_args.model_name_or_path or "", bool(model_args.trust_remote_code)
-    has_adapters = run.lora_args is not None and run.lora_args.lora
-    if has_adapters:
-        check_engine_of_adapters(args.engine)
     model = open_model(
-        str(directory_here(name, args.cache_dir)),
-        engine="native" if has_adapters else args.engine,
-        trust_remote_code=trusts,
+        str(directory_here(name, args.cache_dir)), engine=args.engine, trust_remote_code=trusts
     )
     if trusts:
         refuse_remote_code(model.source_directory, model.config, runs_model=model.runs_code)

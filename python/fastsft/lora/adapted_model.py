@@ -42,7 +42,8 @@ class AdaptedModel(CausalLM):
     ) -> None:
         super().__init__(model.source_directory, model.config)
         self.generation_settings()
-        self.settings, self.targets = settings, resolve(settings, model.engine_config())
+        self.settings = settings
+        self.targets = self._find_targets()
         self.four_bits = four_bits
         self._values, self._is_drawn = dict(values or {}), values is None
         if self._is_drawn:
@@ -53,10 +54,10 @@ class AdaptedModel(CausalLM):
         cls, model: CausalLM, adapter: AdapterDirectory, *, four_bits: bool = False
     ) -> AdaptedModel:
         """With the tensors of a directory of peft's or ours. ValueError for tensors that do not fit."""
-        targets = resolve(adapter.settings, model.config)
-        adapter.check(targets)
         values = {name: adapter.read(name) for name in adapter.shapes}
-        return cls(model, adapter.settings, values, four_bits=four_bits)
+        made = cls(model, adapter.settings, values, four_bits=four_bits)
+        adapter.check(made.targets)
+        return made
 
     def take_first_adapters(self) -> None:
         """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
@@ -123,18 +124,29 @@ class AdaptedModel(CausalLM):
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """As CausalLM's, with the adapters."""
-        setting = replace(super().memory_setting(args), adapters=engine_adapters(self.targets))
+        return self.with_adapters_of_engine(super().memory_setting(args))
+
+    def with_adapters_of_engine(self, setting: Setting) -> Setting:
+        """As CausalLM's."""
+        setting = replace(setting, adapters=self._engine_adapters())
         return setting.with_state(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
 
     def num_trained_parameters(self) -> int:
         """Parameters that are trained."""
         return sum(_count(shape) for shape in self.targets.shapes().values())
 
+    def _find_targets(self) -> Targets:
+        return resolve(self.settings, self.engine_config())
+
+    def _engine_adapters(self) -> Any:
+        return engine_adapters(self.targets)
+
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         options = super()._engine_options(args, groups, recompute)
         if self.targets.dropout:
             tell("lora_dropout: as many inputs are dropped as in peft, by other random numbers")
-        options["engine"]["adapters"] = engine_adapters(self.targets)
+        if (adapters := self._engine_adapters()) is not None:
+            options["engine"]["adapters"] = adapters
         state = options["engine"]["state"]
         options["engine"]["state"] = state.replace(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
         return options

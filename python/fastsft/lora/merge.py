@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.modules import HEAD
-from fastsft.lora.targets import Targets, resolve
+from fastsft.lora.opening import find_targets
+from fastsft.lora.targets import Targets
 from fastsft.model.causal_lm import CausalLM
+from fastsft.model.choice import open_model
 from fastsft.model.conversion import Converted, convert_model
 from fastsft.model.source import model_directory
+from fastsft.model.stored_weights import StoredWeights
 
 
 def merge_adapter(
@@ -39,11 +41,12 @@ class MergedModel:
     """The base model of the directory `source` with the adapter in its tensors."""
 
     def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
-        config = CausalLM.from_pretrained(str(source)).config
-        targets = resolve(adapter.settings, config)
+        model = open_model(str(source))
+        targets = find_targets(model, adapter.settings)
         adapter.check(targets)
-        _check_head(adapter, targets, bool(config.get("tie_word_embeddings")))
+        _check_tied(adapter, targets, model.tied_names())
         self.source, self._adapter = source, adapter
+        self._names = _names_of_files(model, source)
         self._adapters = {f"{each.module}.weight": each for each in targets.adapters}
         self._whole = {*targets.trained, *adapter.replaced(targets)}
 
@@ -62,8 +65,10 @@ class MergedModel:
     def merged(self, name: str, value: Any) -> Any:
         """The tensor `name` of the base, `value`, as it is in the merged model: float32 where it changes.
 
-        float64 stays that. ValueError where the adapter has another shape.
+        name: of the base's files, or of its model where they differ. float64 stays that.
+        ValueError where the adapter has another shape.
         """
+        name = self._names.get(name, name)
         if name in self._whole:
             whole = self._adapter.read(name)
             if whole.shape != value.shape:
@@ -76,6 +81,8 @@ class MergedModel:
         if adapter is None:
             return value
         a, b = (self._adapter.read(part) for part in adapter.shapes())
+        if adapter.is_transposed:
+            return merged_weight(value.T, a, b, adapter.scale).T.contiguous()
         return merged_weight(value, a, b, adapter.scale)
 
 
@@ -103,10 +110,19 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
         raise ValueError(f"--base-model-path: {about}") from error
 
 
-def _check_head(adapter: AdapterDirectory, targets: Targets, tied: bool) -> None:
-    touched = [each.module for each in targets.adapters if each.module == HEAD]
-    if tied and (touched or f"{HEAD}.weight" in adapter.replaced(targets)):
+def _names_of_files(model: CausalLM, source: Path) -> dict[str, str]:
+    """Names of tensors in the files of `source` that the model has by other ones."""
+    if model.engine_kind == "native":
+        return {}
+    names = model.stored_form(StoredWeights(source)).names
+    return {in_file: name for name, in_file in names.items()}
+
+
+def _check_tied(adapter: AdapterDirectory, targets: Targets, tied: list[str]) -> None:
+    """tied: names of tensors that are another one."""
+    touched = {f"{each.module}.weight" for each in targets.adapters} | set(adapter.replaced(targets))
+    if found := sorted(touched & set(tied)):
         raise ValueError(
-            f"{adapter.file}: adapts {HEAD}, which is tied to the embedding in this model: it cannot be "
-            "merged without untying them first"
+            f"{adapter.file}: adapts {found[0].removesuffix('.weight')}, which is tied to the embedding in "
+            "this model: it cannot be merged without untying them first"
         )

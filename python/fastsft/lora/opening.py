@@ -6,6 +6,8 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.requested import check_same_settings, requested_settings
+from fastsft.lora.settings import LoraSettings
+from fastsft.lora.targets import Targets, resolve
 from fastsft.model import choice
 from fastsft.model.causal_lm import CausalLM
 
@@ -22,27 +24,42 @@ def open_model(
     """The model of a directory or hub name. ValueError as its two parts.
 
     seed: of the run, from which new adapters are drawn. FastChat's depend on how the script has seeded torch.
-    engine: --engine; adapters are the native one's.
+    engine: --engine.
     """
-    if lora.lora:
-        check_engine_of_adapters(engine)
-        engine = "native"
     opened = choice.open_model(name, cache_dir=cache_dir, engine=engine, trust_remote_code=trust_remote_code)
     return with_adapters(opened, name, lora, seed)
-
-
-def check_engine_of_adapters(engine: str) -> None:
-    """ValueError for --engine generic."""
-    if engine == "generic":
-        raise ValueError("--engine generic: expected auto or native, which has the adapters of LoRA")
 
 
 def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:
     """`model`, opened by `name`, with the adapters that the flags ask for. ValueError for LoRA's flags."""
     if not lora.lora:
         return model
+    kind = adapted_kind(model)
+    if lora.q_lora and model.engine_kind == "generic":
+        raise ValueError(
+            "--q_lora True: expected a model of the native engine (Llama, Mistral, Qwen2, Qwen3), got one of "
+            f"the generic engine ({getattr(model, 'engine_words', '')}); leave it out, add --bf16 True"
+        )
     if lora.lora_weight_path:
         adapter = AdapterDirectory(lora.lora_weight_path)
         check_same_settings(lora, adapter.settings)
-        return AdaptedModel.from_adapter(model, adapter, four_bits=lora.q_lora)
-    return AdaptedModel(model, requested_settings(lora, name), seed=seed, four_bits=lora.q_lora)
+        return kind.from_adapter(model, adapter, four_bits=lora.q_lora)
+    return kind(model, requested_settings(lora, name), seed=seed, four_bits=lora.q_lora)
+
+
+def find_targets(model: CausalLM, settings: LoraSettings) -> Targets:
+    """Targets of `settings` in the base model `model`. ValueError as of an AdaptedModel."""
+    if model.engine_kind == "native":
+        return resolve(settings, model.engine_config())
+    from fastsft.lora.generic_model import find_generic_targets
+
+    return find_generic_targets(model, settings)
+
+
+def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
+    """The class of `model` with adapters."""
+    if model.engine_kind == "native":
+        return AdaptedModel
+    from fastsft.lora.generic_model import GenericAdaptedModel
+
+    return GenericAdaptedModel

@@ -16,13 +16,17 @@ _DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for all families of the engin
 
 @dataclass(frozen=True)
 class Adapter:
-    """The adapter of the linear `module`: x A^T B^T times `scale`; A [rank, inputs], B [outputs, rank]."""
+    """The adapter of the linear `module`: x A^T B^T times `scale`; A [rank, inputs], B [outputs, rank].
+
+    is_transposed: the weight of the linear is [inputs, outputs] (Conv1D of GPT-2).
+    """
 
     module: str
     rank: int
     scale: float
     inputs: int
     outputs: int
+    is_transposed: bool = False
 
     def shapes(self) -> dict[str, tuple[int, int]]:
         """By the engine's names."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.given_model import GivenPeftModel
-from fastsft.lora.opening import check_engine_of_adapters
+from fastsft.lora.opening import adapted_kind
 from fastsft.lora.peft_modules import is_peft_model
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.causal_lm import CausalLM
@@ -19,15 +19,17 @@ def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42, engine
 
     model: a PeftModel, with its adapters; a LoraConfig, with the base model that it names; others as
     `as_model`. peft_config: a LoraConfig, of the adapters that `model` gets: peft itself wraps a model of
-    transformers; those of a directory are drawn from `seed`. engine: --engine; adapters are the native
-    one's. ValueError for both at once, and for a LoraConfig that fastsft does not compute.
+    transformers; those of a directory are drawn from `seed`. engine: --engine; models of transformers with
+    adapters are the native one's. ValueError for both at once, and for a LoraConfig that fastsft does not
+    compute.
     """
-    if peft_config is not None or _is_config(model) or is_peft_model(model):
-        check_engine_of_adapters(engine)
     if _is_config(model):
-        return _of_config_alone(model, peft_config, seed)
+        return _of_config_alone(model, peft_config, seed, engine)
+    if peft_config is None and not is_peft_model(model):
+        return as_model(model, engine)
     if peft_config is None:
-        return GivenPeftModel(model) if is_peft_model(model) else as_model(model, engine)
+        _check_engine_of_objects(engine)
+        return GivenPeftModel(model)
     if not _is_config(peft_config):
         raise ValueError(
             f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}"
@@ -41,8 +43,18 @@ def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42, engine
     if hasattr(model, "named_parameters") and not hasattr(model, "build"):
         from peft import get_peft_model
 
+        _check_engine_of_objects(engine)
         return GivenPeftModel(get_peft_model(model, peft_config))
-    return _with_adapters(as_model(model, "native"), settings, seed)
+    return _with_adapters(as_model(model, engine), settings, seed)
+
+
+def _check_engine_of_objects(engine: str) -> None:
+    """ValueError for --engine generic."""
+    if engine == "generic":
+        raise ValueError(
+            "--engine generic: expected auto or native with a model of transformers that has adapters; save "
+            "the base model, and give its directory with peft_config"
+        )
 
 
 def _is_config(value: Any) -> bool:
@@ -55,7 +67,7 @@ def _settings(config: Any, where: str) -> LoraSettings:
     return LoraSettings.from_config(config.to_dict(), where)
 
 
-def _of_config_alone(config: Any, peft_config: Any, seed: int) -> AdaptedModel:
+def _of_config_alone(config: Any, peft_config: Any, seed: int, engine: str) -> AdaptedModel:
     settings = _settings(config, "Trainer(model=LoraConfig)")
     if peft_config is not None or settings.base_model is None:
         got = "peft_config as well" if peft_config is not None else "none"
@@ -63,7 +75,7 @@ def _of_config_alone(config: Any, peft_config: Any, seed: int) -> AdaptedModel:
             "Trainer(model=LoraConfig): expected the base model in its base_model_name_or_path, got "
             f"{got}; give Trainer(model=<directory or model>, peft_config=LoraConfig(...))"
         )
-    return _with_adapters(as_model(settings.base_model, "native"), settings, seed)
+    return _with_adapters(as_model(settings.base_model, engine), settings, seed)
 
 
 def _with_adapters(model: Any, settings: LoraSettings, seed: int) -> AdaptedModel:
@@ -74,4 +86,4 @@ def _with_adapters(model: Any, settings: LoraSettings, seed: int) -> AdaptedMode
         )
     if settings.base_model is None:
         settings = settings.of_base(str(model.source_directory))
-    return AdaptedModel(model, settings, seed=seed)
+    return adapted_kind(model)(model, settings, seed=seed)

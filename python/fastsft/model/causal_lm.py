@@ -340,6 +340,10 @@ class CausalLM:
             gpu=gpu_of(args.device),
         )
 
+    def with_adapters_of_engine(self, setting: Setting) -> Setting:
+        """`setting` with the adapters of this model; the same where it has none."""
+        return setting
+
     def parameter_shapes(self) -> list[tuple[str, list[int]]]:
         """(name, shape) of every parameter, in the order of the units. ValueError as the engine's."""
         from fastsft import _C

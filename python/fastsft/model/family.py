@@ -49,7 +49,7 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
     if is_known_to_library(config):
         raise ValueError(
             f"{path}: unknown model family {_named(config)} of the native engine, which has {known}; "
-            "--engine auto trains it by transformers' own forward and backward, without adapters"
+            "--engine auto trains it by transformers' own forward and backward"
         )
     raise ValueError(
         f"{path}: unknown model family {_named(config)}: neither native ({known}) nor a causal language "

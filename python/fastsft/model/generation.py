@@ -111,15 +111,14 @@ class ChatModel:
         self.tokenizer = Tokenizer.from_pretrained(str(tokenizer or directory))
         self.prompts = Prompts(self.tokenizer, template)
         width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
-        # Adapters are trained by the native engine alone.
-        self.engine_kind = "native"
-        if not change:
-            opened = open_model(str(directory), trust_remote_code=trust_remote_code)
-            self.engine_kind = opened.engine_kind
+        opened = open_model(str(directory), trust_remote_code=trust_remote_code)
+        self.engine_kind = opened.engine_kind
         if self.engine_kind == "native":
             reader, known = _native_reader(directory, path, width, device, change), None
         else:
-            reader = LibraryReader(directory, dtype=width, device=device, trust_remote_code=trust_remote_code)
+            reader = LibraryReader(
+                directory, dtype=width, device=device, change=change, trust_remote_code=trust_remote_code
+            )
             known = reader.max_positions
         self.max_positions = max_positions or known or _positions(directory)
         self._continuation = Continuation(reader)

@@ -10,8 +10,8 @@ from fastsft.doctor.verification import contents
 from fastsft.doctor.verification.files import named
 from fastsft.doctor.verification.subject import Subject
 from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.targets import resolve
-from fastsft.model.causal_lm import CausalLM
+from fastsft.lora.opening import find_targets
+from fastsft.model.choice import open_model
 from fastsft.model.stored_weights import extremes
 from fastsft.planning.device_memory import size_text
 
@@ -26,7 +26,7 @@ def check_config(subject: Subject) -> str:
             f"{words}; base_model_name_or_path names no model, which peft and fastsft chat look for",
             "write the base model's directory or hub name there",
         )
-    subject.model = CausalLM.from_pretrained(str(directory_here(settings.base_model, None)))
+    subject.model = open_model(str(directory_here(settings.base_model, None)))
     return f"{words}, of {settings.base_model}"
 
 
@@ -34,7 +34,7 @@ def check_tensors(subject: Subject) -> str:
     """Every tensor that the configuration names is there with its shape, and no other."""
     adapter = subject.need("adapter", "an adapter_config.json that can be read")
     model = subject.need("model", "the base model")
-    adapter.check(resolve(adapter.settings, model.engine_config()))
+    adapter.check(find_targets(model, adapter.settings))
     count = sum(math.prod(shape) for shape in adapter.shapes.values())
     size = size_text(adapter.file.stat().st_size)
     return f"{len(adapter.shapes)} tensors, {count:,} parameters, {size}, as the base model has places for"

@@ -10,20 +10,24 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from fastsft.model.generic.parameters import UnitParameters
+from fastsft.model.generic.parameters import PlaceParameters
 
 
 class Block:
-    """Wraps `module.forward`. neighbours: the units before and after it, which are gathered ahead.
+    """Wraps `module.forward`. before, after: the places next to it, which are gathered ahead.
 
     In training, what backward needs is kept without the unit: either it computes the block again
     (recompute), or views of weights are found again in the unit that is gathered for backward.
     """
 
-    def __init__(self, module: nn.Module, parameters: UnitParameters, last_unit: int) -> None:
-        self.parameters = parameters
-        self._before = parameters.index - 1 if parameters.index > 1 else None
-        self._after = parameters.index + 1 if parameters.index < last_unit else None
+    def __init__(
+        self,
+        module: nn.Module,
+        parameters: PlaceParameters,
+        before: PlaceParameters | None,
+        after: PlaceParameters | None,
+    ) -> None:
+        self.parameters, self._before, self._after = parameters, before, after
         self._forward = module.forward
         self.recompute = False
         self._units: Any = None
@@ -55,7 +59,7 @@ class Block:
         self._open += 1
         args, kwargs = _through_first(args, kwargs, self._enter)
         result = self._run(args, kwargs)
-        if not self._units.replicated:
+        if not self.parameters.stay(self._units):
             self.parameters.hide(self._units)
         return _through_result(result, self._leave)
 
@@ -67,30 +71,34 @@ class Block:
 
     def _kept_views(self) -> AbstractContextManager[Any]:
         """Views of the unit are kept as places in it."""
-        if self._units.replicated:
+        if self.parameters.stay(self._units):
             return nullcontext()
-        flat = self._units.gather(self.parameters.index)
-        storage = flat.untyped_storage().data_ptr()
+        begins = {}
+        for part in self.parameters.parts:
+            flat = part.gather(self._units)
+            begins[flat.untyped_storage().data_ptr()] = part, flat.storage_offset()
 
         def pack(tensor: torch.Tensor) -> Any:
-            if tensor.numel() and tensor.untyped_storage().data_ptr() == storage:
-                return tensor.storage_offset() - flat.storage_offset(), tensor.shape, tensor.stride()
-            return tensor
+            found = begins.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+            if found is None:
+                return tensor
+            part, begin = found
+            return part, tensor.storage_offset() - begin, tensor.shape, tensor.stride()
 
         def unpack(kept: Any) -> torch.Tensor:
             if isinstance(kept, torch.Tensor):
                 return kept
-            offset, shape, stride = kept
-            now: torch.Tensor = self._units.gather(self.parameters.index)
+            part, offset, shape, stride = kept
+            now: torch.Tensor = part.gather(self._units)
             return now.as_strided(shape, stride, now.storage_offset() + offset)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
-    def _show(self, ahead: int | None) -> None:
+    def _show(self, ahead: PlaceParameters | None) -> None:
         if not self.parameters.shown:
             self.parameters.show(self._units)
         if ahead is not None:
-            self._units.prefetch(ahead)
+            ahead.prefetch(self._units)
 
     def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.requires_grad:  # else its backward would never be known to be over

@@ -14,8 +14,10 @@ from fastsft.model.generic.blocks import Block
 from fastsft.model.generic.head_loss import HeadLoss, Labels
 from fastsft.model.generic.packing import PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
-from fastsft.model.generic.parameters import UnitParameters
-from fastsft.model.generic.placement import Unit, place
+from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
+from fastsft.model.generic.placement import Placed, place
+
+_Described = tuple[str, list[int], bool, bool]
 
 
 class GenericModel:
@@ -36,15 +38,15 @@ class GenericModel:
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(self.device)
         nothing = torch.full((), torch.nan, dtype=dtype, device=self.device)
-        parameters = [
-            UnitParameters(at, unit, places, nothing)
-            for at, (unit, places) in enumerate(zip(self.units, self.layout.places, strict=True))
-        ]
-        self._outside, last = parameters[0], len(parameters) - 1
+        self._outside, *inside = self._parameters(nothing)
+        blocks = [unit.block for unit in self.units[1:]]
+        self._first = inside[0] if inside else None
         self._blocks = [
-            Block(unit.block, own, last)
-            for unit, own in zip(self.units[1:], parameters[1:], strict=True)
-            if unit.block is not None
+            Block(block, own, before, after)
+            for block, own, before, after in zip(
+                blocks, inside, [None, *inside[:-1]], [*inside[1:], None], strict=True
+            )
+            if block is not None
         ]
         for block in self._blocks:
             block.recompute = recompute
@@ -56,11 +58,32 @@ class GenericModel:
 
     def _called(self, calls: Any) -> Any:
         return _C.CalledModel(
-            units=[_described(unit) for unit in self.units],
+            units=self._described(trained=True),
+            frozen=self._described(trained=False),
             vocab_size=int(self.model.config.get_text_config().vocab_size),
             embedding_parameters=self.model.get_input_embeddings().weight.numel(),
             calls=calls,
         )
+
+    def _described(self, *, trained: bool) -> list[tuple[str, list[_Described]]]:
+        end = "" if trained else ".frozen"
+        return [
+            (f"{self.units[at].name}{end}", list(map(_tensor, part)))
+            for at, part in self.parts(trained=trained)
+        ]
+
+    def parts(self, *, trained: bool) -> list[tuple[int, list[Placed]]]:
+        """The engine's units: number of the place, and its parameters that are trained, or not."""
+        parts = [(at, unit.part(trained=trained)) for at, unit in enumerate(self.units)]
+        return [(at, part) for at, part in parts if part]
+
+    def _parameters(self, nothing: torch.Tensor) -> list[PlaceParameters]:
+        """Of each place."""
+        found: list[list[UnitParameters]] = [[] for _ in self.units]
+        for trained, all_places in ((False, self.layout.frozen_places), (True, self.layout.places)):
+            for index, (at, part) in enumerate(self.parts(trained=trained)):
+                found[at].append(UnitParameters(index, part, all_places[index], nothing, trained=trained))
+        return [PlaceParameters(parts) for parts in found]
 
     def forward_backward(
         self, units: Any, batch: Any, draws: tuple[int, int, int], label_smoothing: float, loss: torch.Tensor
@@ -120,8 +143,8 @@ class GenericModel:
     @contextmanager
     def _pass(self, units: Any) -> Iterator[None]:
         self._outside.show(units)
-        if self._blocks:
-            units.prefetch(1)
+        if self._first is not None:
+            self._first.prefetch(units)
         for block in self._blocks:
             block.begin(units)
         try:
@@ -142,5 +165,5 @@ class GenericModel:
             yield
 
 
-def _described(unit: Unit) -> tuple[str, list[tuple[str, list[int], bool]]]:
-    return unit.name, [(one.name, list(one.shape), one.decays) for one in unit.parameters]
+def _tensor(one: Placed) -> _Described:
+    return one.name, list(one.shape), one.decays, one.is_adapter

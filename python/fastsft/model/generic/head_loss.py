@@ -8,21 +8,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastsft.model.generic.parameters import UnitParameters
+from fastsft.model.generic.parameters import PlaceParameters
 
 
 class HeadLoss:
-    """Takes the head's forward over while a loss is computed. parameters: of unit 0, which has the head."""
+    """Takes the head's forward over while a loss is computed. parameters: of place 0, which has the head."""
 
-    def __init__(self, model: Any, parameters: UnitParameters) -> None:
+    def __init__(self, model: Any, parameters: PlaceParameters) -> None:
         head = model.get_output_embeddings()
         self.head = head if type(head) is nn.Linear else None
-        self._parameters, self._model = parameters, model
+        self._model = model
         self._is_plain: bool | None = None
         if self.head is not None:
             self._own_forward = self.head.forward
-            at = [number for number, one in enumerate(parameters.parameters) if one is self.head.weight]
-            self._at = at[0] if at else None
+            self._place = parameters.find(self.head.weight)
 
     def is_plain(self, device: torch.device) -> bool:
         """True if the model returns what the head returns: looked at once, with two tokens; collective."""
@@ -31,7 +30,7 @@ class HeadLoss:
         return self._is_plain
 
     def _looks_plain(self, device: torch.device) -> bool:
-        if self.head is None or self.head.bias is not None or self._at is None:
+        if self.head is None or self.head.bias is not None or self._place is None:
             return False
         seen: list[torch.Tensor] = []
         watch = self.head.register_forward_hook(lambda module, inputs, output: seen.append(output))
@@ -74,16 +73,19 @@ class HeadLoss:
         self, rows: torch.Tensor, units: Any, labels: Labels, loss: torch.Tensor, *, training: bool
     ) -> Any:
         """The op: adds to `loss`, and in training the weight's gradient to the unit. Gradient of `rows`."""
-        weight = self._parameters.parameters[self._at].data  # type: ignore[index]
+        assert self._place is not None
+        part, at = self._place
+        weight = part.parameters[at].data
         if not training:
             torch.ops.fastsft.linear_cross_entropy(
                 rows, weight, labels.targets, labels.weights, labels.smoothing, loss, None, None, 0.0, None
             )
             return None
-        index = self._parameters.index
-        offset, size = self._parameters.places[self._at]  # type: ignore[index]
-        gradient = units.gradient(index).narrow(0, offset, size).view(weight.shape)
-        beta = 1.0 if units.adds_to_gradient(index, offset) else 0.0
+        gradient, beta = None, 0.0
+        if part.is_trained:
+            offset, size = part.places[at]
+            gradient = units.gradient(part.index).narrow(0, offset, size).view(weight.shape)
+            beta = 1.0 if units.adds_to_gradient(part.index, offset) else 0.0
         grad_rows = torch.empty_like(rows)
         torch.ops.fastsft.linear_cross_entropy(
             rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,36 @@ from fastsft.model.generic.empty_model import FAULTS, first_line
 class LibraryReader:
     """A Reader of generation.py: the model of a directory, by transformers' own forward.
 
-    dtype: "float32" or "bfloat16". trust_remote_code: code of the directory is run. ValueError for a
-    directory that transformers does not open.
+    dtype: "float32" or "bfloat16". change: makes another value of a parameter, by its name.
+    trust_remote_code: code of the directory is run. ValueError for a directory that transformers does not
+    open.
     """
 
     def __init__(
-        self, directory: str | Path, *, dtype: str, device: str, trust_remote_code: bool = False
+        self,
+        directory: str | Path,
+        *,
+        dtype: str,
+        device: str,
+        change: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
+        trust_remote_code: bool = False,
     ) -> None:
         from transformers import AutoModelForCausalLM
 
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 str(directory),
-                dtype=getattr(torch, dtype),
+                dtype=getattr(torch, "float32" if change else dtype),
                 local_files_only=True,
                 use_safetensors=True,
                 trust_remote_code=trust_remote_code,
             )
         except (OSError, *FAULTS) as error:
             raise ValueError(f"{directory}: transformers does not open it: {first_line(error)}") from error
-        self._model: Any = model.eval().to(device)
+        if change:
+            for name, parameter in model.named_parameters():
+                parameter.data = change(name, parameter.data)
+        self._model: Any = model.eval().to(device=device, dtype=getattr(torch, dtype))
         self._ids: list[int] = []
         self._cache: Any = None
         self._num_cached = 0

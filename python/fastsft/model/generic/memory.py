@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,22 +22,23 @@ class ActivationSizes:
     heads: int
     blocks: int
     vocab: int
+    outside: int
     itemsize: int
 
     @classmethod
-    def of(cls, layout: Any, config: Any, blocks: int, itemsize: int) -> ActivationSizes:
-        """config: of transformers."""
+    def of(cls, layout: Any, config: Any, blocks: int, outside: int, itemsize: int) -> ActivationSizes:
+        """config: of transformers. outside: elements of what belongs to no block."""
         hidden = int(config.hidden_size)
         inner = max(
             _number(config, "intermediate_size"), _number(config, "ffn_dim"), _number(config, "n_inner")
         )
         heads = max(_number(config, "num_attention_heads"), 1)
-        return cls(layout, hidden, inner or 4 * hidden, heads, blocks, int(config.vocab_size), itemsize)
+        inner = inner or 4 * hidden
+        return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
         """Of the unit that stays whole throughout a micro-batch, in the compute dtype."""
-        elements: int = sum(math.prod(shape) for _, shape, _ in self.layout.places[0])
-        return elements * self.itemsize
+        return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
         """Of a micro-batch whose rows are as long as the longest."""

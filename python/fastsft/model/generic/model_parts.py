@@ -115,7 +115,8 @@ class GenericParts(CausalLM):
     def _sizes(self, itemsize: int) -> ActivationSizes:
         plain = self._plain
         config = plain.model.config.get_text_config()
-        return ActivationSizes.of(plain.layout, config, len(plain.units) - 1, itemsize)
+        outside = sum(one.numel for one in plain.units[0].parameters)
+        return ActivationSizes.of(plain.layout, config, len(plain.units) - 1, outside, itemsize)
 
     def _new_engine(self, options: dict[str, Any]) -> Any:
         dtype = torch.bfloat16 if options["state"].compute_dtype == "bfloat16" else torch.float32

@@ -8,56 +8,66 @@ from typing import Any
 import torch
 from torch import nn
 
-from fastsft.model.generic.placement import Unit
+from fastsft.model.generic.placement import Placed
+
+Places = list[tuple[str, list[int], int]]
 
 
 class UnitParameters:
-    """The parameters of one unit, in its modules.
+    """The parameters of one unit of the engine, in its modules.
 
     Between `show` and `hide` they are views of the gathered unit; else they have their shape but no values:
-    whatever is computed with them is NaN.
+    whatever is computed with them is NaN. index: of the unit, among those that are trained or those that
+    are not.
     """
 
     def __init__(
-        self, index: int, unit: Unit, places: list[tuple[str, list[int], int]], nothing: torch.Tensor
+        self, index: int, placed: list[Placed], places: Places, nothing: torch.Tensor, *, trained: bool
     ) -> None:
-        self.index, self._nothing = index, nothing
+        self.index, self.is_trained, self._nothing = index, trained, nothing
         offsets = {name: offset for name, _, offset in places}
-        self.places = [(offsets[one.name], math.prod(one.shape)) for one in unit.parameters]
-        self._shapes = [one.shape for one in unit.parameters]
-        self._shown = False
+        self.places = [(offsets[one.name], math.prod(one.shape)) for one in placed]
+        self._shapes = [one.shape for one in placed]
         self._units: Any = None
         self.parameters: list[nn.Parameter] = []
-        for at, one in enumerate(unit.parameters):
-            parameter = nn.Parameter(nothing.expand(one.shape))
-            parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
+        for at, one in enumerate(placed):
+            parameter = nn.Parameter(nothing.expand(one.shape), requires_grad=trained)
+            if trained:
+                parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
             self.parameters.append(parameter)
             for module, name in one.owners:
                 module._parameters[name] = parameter
 
-    @property
-    def shown(self) -> bool:
-        """They are views now."""
-        return self._shown
+    def gather(self, units: Any) -> torch.Tensor:
+        """The flat unit, valid until `hide`; collective."""
+        flat: torch.Tensor = (units.gather if self.is_trained else units.gather_frozen)(self.index)
+        return flat
+
+    def prefetch(self, units: Any) -> None:
+        """Start to gather; collective."""
+        (units.prefetch if self.is_trained else units.prefetch_frozen)(self.index)
 
     def show(self, units: Any) -> None:
         """Gather the unit, and make the parameters views of it; collective."""
         self._units = units
-        flat = units.gather(self.index)
+        flat = self.gather(units)
         for parameter, (offset, size), shape in zip(self.parameters, self.places, self._shapes, strict=True):
             parameter.data = flat.narrow(0, offset, size).view(shape)
-        self._shown = True
 
     def hide(self, units: Any) -> None:
         """Release the unit."""
         for parameter, shape in zip(self.parameters, self._shapes, strict=True):
             parameter.data = self._nothing.expand(shape)
-        self._shown = False
-        units.release(self.index)
+        (units.release if self.is_trained else units.release_frozen)(self.index)
+
+    def stays(self, units: Any) -> bool:
+        """True if the unit is whole all the time, whether it is gathered or not."""
+        return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
 
     def reduce(self, units: Any) -> None:
         """The gradient of this micro-batch is complete; what got none has zeros; collective."""
-        units.reduce(self.index, self.places)
+        if self.is_trained:
+            units.reduce(self.index, self.places)
 
     def add_gradient(self, units: Any, at: int, gradient: torch.Tensor) -> None:
         """Put `gradient` of parameter number `at` into the flat gradient of the unit."""
@@ -75,3 +85,49 @@ class UnitParameters:
                 self.add_gradient(self._units, at, gradient)
 
         return take
+
+
+class PlaceParameters:
+    """All parameters of one place of the model: a unit that is trained, one that is not, or both."""
+
+    def __init__(self, parts: list[UnitParameters]) -> None:
+        self.parts, self._shown = parts, False
+
+    @property
+    def shown(self) -> bool:
+        """They are views now."""
+        return self._shown
+
+    def stay(self, units: Any) -> bool:
+        """True if all of it is whole all the time."""
+        return all(part.stays(units) for part in self.parts)
+
+    def prefetch(self, units: Any) -> None:
+        """Start to gather; collective."""
+        for part in self.parts:
+            part.prefetch(units)
+
+    def show(self, units: Any) -> None:
+        """As of each unit; collective."""
+        for part in self.parts:
+            part.show(units)
+        self._shown = True
+
+    def hide(self, units: Any) -> None:
+        """As of each unit."""
+        for part in self.parts:
+            part.hide(units)
+        self._shown = False
+
+    def reduce(self, units: Any) -> None:
+        """As of each unit; collective."""
+        for part in self.parts:
+            part.reduce(units)
+
+    def find(self, parameter: Any) -> tuple[UnitParameters, int] | None:
+        """The unit of `parameter`, and its number there."""
+        for part in self.parts:
+            for at, one in enumerate(part.parameters):
+                if one is parameter:
+                    return part, at
+        return None

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+# What peft puts into names: of a linear with an adapter, and of the adapter named default.
+_OF_PEFT = re.compile(r"(?<=\.)base_layer\.(?=weight$|bias$)|(?<=\.lora_[AB]\.)default\.(?=weight$)")
 _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
 
 
 @dataclass
 class Placed:
-    """One parameter: its first name, and every module that has it under some name."""
+    """One parameter: its first name, and every module that has it under some name.
+
+    is_adapter: it is in no file of the model.
+    """
 
     name: str
     shape: tuple[int, ...]
     decays: bool
+    is_trained: bool = True
+    is_adapter: bool = False
     owners: list[tuple[nn.Module, str]] = field(default_factory=list)
 
     @property
@@ -28,17 +36,26 @@ class Placed:
 
 @dataclass
 class Unit:
-    """Parameters that are gathered, reduced and updated together. block: the module whose they are."""
+    """Parameters that are gathered together. block: the module whose they are.
+
+    Those that are trained are reduced and updated together; they are one unit of the engine, the others
+    another one.
+    """
 
     name: str
     block: nn.Module | None
     parameters: list[Placed] = field(default_factory=list)
 
+    def part(self, *, trained: bool) -> list[Placed]:
+        """The parameters that are trained, or those that are not."""
+        return [one for one in self.parameters if one.is_trained == trained]
+
 
 def place(model: Any) -> list[Unit]:
     """Unit 0 has what belongs to no block; then one unit a block, in the order of the model.
 
-    A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once.
+    A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once. Parameters
+    that need no gradient are not trained.
     """
     blocks = _blocks(model)
     units = [Unit("outside", None), *(Unit(name, block) for name, block in blocks)]
@@ -49,14 +66,21 @@ def place(model: Any) -> list[Unit]:
         for short, parameter in module._parameters.items():
             if parameter is None:
                 continue
-            name = f"{prefix}.{short}" if prefix else short
-            new = Placed(name, tuple(parameter.shape), name in decaying)
+            raw = f"{prefix}.{short}" if prefix else short
+            name = base_name(raw)
+            shape, trained = tuple(parameter.shape), parameter.requires_grad
+            new = Placed(name, shape, raw in decaying, trained, is_adapter=name != raw and ".lora_" in name)
             one, homes = placed.setdefault(id(parameter), (new, set()))
             one.owners.append((module, short))
             homes.add(home.get(id(module), 0))
     for one, homes in placed.values():
         units[homes.pop() if len(homes) == 1 else 0].parameters.append(one)
     return [unit for unit in units if unit.parameters or unit.block is None]
+
+
+def base_name(name: str) -> str:
+    """The name of a parameter as the model has it without peft's modules, and of adapters as its files do."""
+    return _OF_PEFT.sub("", name)
 
 
 def decaying_names(model: Any) -> set[str]:

@@ -63,15 +63,17 @@ class StoredForm:
 
 
 def parameter_shapes(plain: GenericModel) -> list[tuple[str, list[int]]]:
-    """(name, shape) in the order of the units."""
-    return [(one.name, list(one.shape)) for unit in plain.units for one in unit.parameters]
+    """(name, shape) in the order of the units; without adapters."""
+    parameters = (one for unit in plain.units for one in unit.parameters)
+    return [(one.name, list(one.shape)) for one in parameters if not one.is_adapter]
 
 
 def unit_layouts(plain: GenericModel) -> list[UnitLayout]:
-    """Of each unit its name, no digest, its elements, and the tensors in it with shape and first element."""
+    """Of each trained unit: name, no digest, elements, and its tensors with shape and first element."""
     layouts: list[UnitLayout] = []
-    for unit, places in zip(plain.units, plain.layout.places, strict=True):
-        sizes = {one.name: one.numel for one in unit.parameters}
+    for (at, part), places in zip(plain.parts(trained=True), plain.layout.places, strict=True):
+        sizes = {one.name: one.numel for one in part}
         size = max((offset + sizes[name] for name, _, offset in places), default=0)
-        layouts.append((unit.name, None, size, [(name, list(shape), at) for name, shape, at in places]))
+        unit = plain.units[at].name
+        layouts.append((unit, None, size, [(name, list(shape), first) for name, shape, first in places]))
     return layouts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.generic.placement import Unit
+from fastsft.model.generic.placement import Unit, base_name
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import warn_once
@@ -77,7 +77,7 @@ def aliases(model: Any, units: list[Unit]) -> dict[str, str]:
     names = {}
     for prefix, module in model.named_modules():
         for short, name in found.get(id(module), {}).items():
-            own = f"{prefix}.{short}" if prefix else short
+            own = base_name(f"{prefix}.{short}" if prefix else short)
             if own != name:
                 names[own] = name
     return names

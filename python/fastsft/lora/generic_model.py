@@ -1,0 +1,112 @@
+"""Adapters on any causal language model of transformers: peft's modules, on units of the generic engine."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.settings import LoraSettings
+from fastsft.lora.targets import Adapter, Targets
+from fastsft.model.generic.causal_lm import GenericCausalLM
+from fastsft.model.generic.placement import base_name
+
+_NAME = "default"  # of an adapter, as peft calls the first one
+
+
+class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
+    """The base model `model` of the generic engine with adapters; the arguments are AdaptedModel's."""
+
+    def __init__(self, model: GenericCausalLM, settings: LoraSettings, *args: Any, **kwargs: Any) -> None:
+        self._base, self.settings = model, settings
+        self.why_generic = model.why_generic
+        super().__init__(model, settings, *args, **kwargs)
+
+    def _find_targets(self) -> Targets:
+        return targets_of(self._plain.model, self.settings)
+
+    def _engine_adapters(self) -> None:
+        """None: they are modules of the model."""
+
+    def _empty(self, dtype: torch.dtype) -> Any:
+        return with_peft(self._base._empty(dtype), self.settings)
+
+    def _why_padded(self) -> str | None:
+        return self._base.why_padded
+
+
+def with_peft(model: Any, settings: LoraSettings) -> Any:
+    """`model`, on the meta device, with peft's modules in place of the linears that `settings` name.
+
+    ValueError without peft, for what it refuses, and for modules_to_save.
+    """
+    if settings.modules_to_save:
+        raise ValueError(
+            "lora_modules_to_save: expected none with the generic engine, which trains adapters and biases; "
+            "leave it out"
+        )
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ValueError(
+            f"adapters of {type(model).__name__} are peft's modules: pip install peft ({error})"
+        ) from error
+    fields = {**settings.to_config(), "init_lora_weights": False, "inference_mode": False}
+    fields.pop("peft_type")
+    try:
+        with warnings.catch_warnings():  # of transposed weights (Conv1D), which peft finds out itself
+            warnings.simplefilter("ignore")
+            wrapped = get_peft_model(model, LoraConfig(**fields), low_cpu_mem_usage=True)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"LoRA: peft makes no such adapters of {type(model).__name__}: {str(error).splitlines()[0]} Its "
+            f"linears are {', '.join(_linears(model))}; all-linear takes all but the head"
+        ) from error
+    return wrapped.base_model.model
+
+
+def find_generic_targets(model: Any, settings: LoraSettings) -> Targets:
+    """Targets of `settings` in the GenericCausalLM `model`."""
+    return targets_of(with_peft(model._empty(torch.float32), settings), settings)
+
+
+def targets_of(model: Any, settings: LoraSettings) -> Targets:
+    """Targets in a model that `with_peft` made. ValueError for adapters of what is no linear."""
+    from peft.tuners.lora.layer import Linear, LoraLayer
+
+    adapters = []
+    for name, layer in model.named_modules():
+        if not isinstance(layer, LoraLayer):
+            continue
+        if type(layer) is not Linear:
+            raise ValueError(
+                f"LoRA: target_modules match {name} ({type(layer.base_layer).__name__}); the generic engine "
+                "has adapters of linears alone: leave it out"
+            )
+        adapters.append(
+            Adapter(
+                name,
+                layer.r[_NAME],
+                layer.scaling[_NAME],
+                int(layer.in_features or 0),
+                int(layer.out_features or 0),
+                is_transposed=bool(layer.fan_in_fan_out),
+            )
+        )
+    trained = {
+        base_name(name): tuple(parameter.shape)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and ".lora_" not in name
+    }
+    return Targets(tuple(adapters), trained, settings.lora_dropout)
+
+
+def _linears(model: Any) -> list[str]:
+    """Ends of the names of linears, each once."""
+    found: dict[str, None] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D":
+            found[name.rpartition(".")[2]] = None
+    return list(found)
