@@ -21,7 +21,7 @@ c10::ScalarType float_dtype(const std::string& given) {
   for (const auto& [name, dtype] : option_names(c10::ScalarType::Float)) {
     if (given == name) return dtype;
   }
-  throw_invalid("dtype: expected float32 or bfloat16, got ", given);
+  throw_invalid("dtype: expected float32, bfloat16 or float16, got ", given);
 }
 
 std::unique_ptr<TextDecoder> make_decoder(const std::string& config_json, const std::string& dtype,

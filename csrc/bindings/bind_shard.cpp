@@ -32,6 +32,7 @@ template <typename Value>
 Value named_option(const char* option, const std::string& given) {
   std::string known;
   for (const auto& [name, value] : option_names(Value())) {
+    if (!takes(option, value)) continue;
     if (given == name) return value;
     known += concat(known.empty() ? "" : " or ", "\"", name, "\"");
   }

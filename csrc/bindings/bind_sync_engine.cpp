@@ -35,15 +35,22 @@ std::vector<std::vector<std::pair<std::string, std::vector<int64_t>>>> unit_tens
   return units;
 }
 
-// Whether forward reads bfloat16 copies of the masters.
-bool narrow_compute(Engine& engine) { return engine.strategy().compute_range(0).has_value(); }
+// Of what forward reads.
+std::string compute_dtype(Engine& engine) {
+  const auto range = engine.strategy().compute_range(0);
+  const auto dtype = range ? range->scalar_type() : at::kFloat;
+  for (const auto& [name, one] : option_names(dtype)) {
+    if (one == dtype) return name;
+  }
+  throw_runtime("a compute dtype without a name");
+}
 
 }  // namespace
 
 void bind_sync_engine(py::module_& module) {
   module.def("gather_unit", &gather_unit, "engine"_a, "unit"_a, py::kw_only(), "master"_a,
              py::call_guard<py::gil_scoped_release>());
-  module.def("narrow_compute", &narrow_compute, "engine"_a);
+  module.def("compute_dtype", &compute_dtype, "engine"_a);
   module.def("unit_tensors", &unit_tensors, "engine"_a);
 }
 

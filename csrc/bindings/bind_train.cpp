@@ -212,10 +212,11 @@ void define_steps(EngineClass& engine) {
              const std::vector<Weights>& weights, double learning_rate, double beta1, double beta2,
              double eps, double weight_decay, double max_grad_norm, double label_smoothing,
              int64_t rounding_seed, double loss_limit, bool replay, double noise,
-             int64_t noise_seed, bool find_packed, int64_t dropout_seed) {
+             int64_t noise_seed, bool find_packed, int64_t dropout_seed, double loss_scale) {
             const StepOptions options{
                 {learning_rate, beta1, beta2, eps, weight_decay, rounding_seed},
                 max_grad_norm,
+                loss_scale,
                 label_smoothing,
                 loss_limit,
                 replay,
@@ -231,14 +232,16 @@ void define_steps(EngineClass& engine) {
           py::arg("label_smoothing") = 0.0, py::arg("rounding_seed") = 0,
           py::arg("loss_limit") = std::numeric_limits<double>::infinity(),
           py::arg("replay") = false, py::arg("noise") = 0.0, py::arg("noise_seed") = 0,
-          py::arg("find_packed") = false, py::arg("dropout_seed") = 0,
+          py::arg("find_packed") = false, py::arg("dropout_seed") = 0, py::arg("loss_scale") = 1.0,
           "Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, "
           "an\n"
           "empty one allowed; weights: float64 arrays that multiply the rows' token losses. "
           "noise:\n"
           "magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss "
           "above\n"
-          "loss_limit changes nothing. ValueError for rows that are not there; collective.")
+          "loss_limit changes nothing. loss_scale: multiplies the loss in backward, is taken off "
+          "before "
+          "the\nupdate. ValueError for rows that are not there; collective.")
       .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
            py::call_guard<py::gil_scoped_release>(),
            "Results of steps, oldest first, each once: without those in flight, or all of them.")

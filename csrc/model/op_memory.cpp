@@ -12,42 +12,43 @@ namespace {
 int64_t itemsize(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
 // Floats of the products y = x W^T of a layer, forward and both gradients.
-int64_t largest_product(int64_t tokens, int64_t inputs, int64_t outputs) {
-  return std::max({cpu::gemm_floats(tokens, inputs, outputs, true),
-                   cpu::gemm_floats(outputs, tokens, inputs, false),
-                   cpu::gemm_floats(tokens, outputs, inputs, true)});
+int64_t largest_product(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t outputs) {
+  return std::max({cpu::gemm_floats(tokens, inputs, outputs, dtype),
+                   cpu::gemm_floats(outputs, tokens, inputs, c10::ScalarType::Float),
+                   cpu::gemm_floats(tokens, outputs, inputs, dtype)});
 }
 
-int64_t block_products(const ModelConfig& c, int64_t tokens) {
-  return std::max({largest_product(tokens, c.hidden_size, c.qkv_size()),
-                   largest_product(tokens, c.query_size(), c.hidden_size),
-                   largest_product(tokens, c.hidden_size, 2 * c.intermediate_size),
-                   largest_product(tokens, c.intermediate_size, c.hidden_size)});
+int64_t block_products(const ModelConfig& c, c10::ScalarType dtype, int64_t tokens) {
+  return std::max({largest_product(dtype, tokens, c.hidden_size, c.qkv_size()),
+                   largest_product(dtype, tokens, c.query_size(), c.hidden_size),
+                   largest_product(dtype, tokens, c.hidden_size, 2 * c.intermediate_size),
+                   largest_product(dtype, tokens, c.intermediate_size, c.hidden_size)});
 }
 
-// The products of one chunk of logits, whose gradient is bfloat16.
-int64_t head_products(const ModelConfig& c, int64_t rows) {
-  return std::max({cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, false),
-                   cpu::gemm_floats(rows, c.vocab_size, c.hidden_size, true),
-                   cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, false)});
+// The products of one chunk of logits, whose gradient has `dtype`.
+int64_t head_products(const ModelConfig& c, c10::ScalarType dtype, int64_t rows) {
+  return std::max({cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, c10::ScalarType::Float),
+                   cpu::gemm_floats(rows, c.vocab_size, c.hidden_size, dtype),
+                   cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, c10::ScalarType::Float)});
 }
 
 // Of the adapters of linears that read `inputs` columns. A's gradients and B's are products of all
 // ranks, or of one adapter's, which are fewer.
-int64_t adapter_products(int64_t tokens, int64_t inputs, int64_t rank, int64_t outputs) {
+int64_t adapter_products(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t rank,
+                         int64_t outputs) {
   if (rank == 0) return 0;
   int64_t most = 0;
   for (int64_t r = 1; r <= rank; ++r) {
-    most =
-        std::max({most, largest_product(tokens, inputs, r), largest_product(tokens, r, outputs)});
+    most = std::max({most, largest_product(dtype, tokens, inputs, r),
+                     largest_product(dtype, tokens, r, outputs)});
   }
   return most;
 }
 
-int64_t adapter_products(const ModelConfig& c, const MicroBatchShape& shape,
+int64_t adapter_products(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
                          const AdapterSizes& sizes) {
   const auto of = [&](AdapterGroup group, int64_t inputs, int64_t outputs) {
-    return adapter_products(shape.tokens, inputs, sizes.rank(group), outputs);
+    return adapter_products(dtype, shape.tokens, inputs, sizes.rank(group), outputs);
   };
   return std::max({of(AdapterGroup::kQkv, c.hidden_size, c.query_size()),
                    of(AdapterGroup::kOutput, c.query_size(), c.hidden_size),
@@ -55,12 +56,13 @@ int64_t adapter_products(const ModelConfig& c, const MicroBatchShape& shape,
                    of(AdapterGroup::kDown, c.intermediate_size, c.hidden_size)});
 }
 
-int64_t head_adapter_products(const ModelConfig& c, int64_t labels, int64_t rows, int64_t rank) {
+int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64_t labels,
+                              int64_t rows, int64_t rank) {
   if (rank == 0) return 0;
-  return std::max({largest_product(labels, c.hidden_size, rank),
-                   cpu::gemm_floats(rows, rank, c.vocab_size, false),
-                   cpu::gemm_floats(rows, c.vocab_size, rank, true),
-                   cpu::gemm_floats(c.vocab_size, rows, rank, false)});
+  return std::max({largest_product(dtype, labels, c.hidden_size, rank),
+                   cpu::gemm_floats(rows, rank, c.vocab_size, c10::ScalarType::Float),
+                   cpu::gemm_floats(rows, c.vocab_size, rank, dtype),
+                   cpu::gemm_floats(c.vocab_size, rows, rank, c10::ScalarType::Float)});
 }
 
 // The longest vector whose gradient is summed over tokens.
@@ -77,9 +79,9 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(
-      {sums, head_products(c, rows), block_products(c, shape.tokens),
-       adapter_products(c, shape, adapters),
-       head_adapter_products(c, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
+      {sums, head_products(c, dtype, rows), block_products(c, dtype, shape.tokens),
+       adapter_products(c, dtype, shape, adapters),
+       head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 
 int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape, int64_t threads) {

@@ -32,6 +32,12 @@ void check_dtype(const char* op, const Arg& arg, at::ScalarType expected) {
 
 void check_compute_dtype(const char* op, const Arg& arg) {
   const auto dtype = arg.tensor.scalar_type();
+  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, op, ": ",
+                    arg.name, " is ", dtype, ", expected Float, BFloat16 or Half");
+}
+
+void check_state_dtype(const char* op, const Arg& arg) {
+  const auto dtype = arg.tensor.scalar_type();
   TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kBFloat16, op, ": ", arg.name, " is ",
                     dtype, ", expected Float or BFloat16");
 }

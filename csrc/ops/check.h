@@ -17,7 +17,9 @@ struct Arg {
 void check_tensors(const char* op, std::initializer_list<Arg> args);
 void check_shape(const char* op, const Arg& arg, at::IntArrayRef expected);
 void check_dtype(const char* op, const Arg& arg, at::ScalarType expected);
-// float32 or bfloat16.
+// float32, bfloat16 or float16.
 void check_compute_dtype(const char* op, const Arg& arg);
+// float32 or bfloat16: of gradients and moments, which need the exponents of float32.
+void check_state_dtype(const char* op, const Arg& arg);
 
 }  // namespace fastsft

@@ -61,6 +61,10 @@ void write_master(const UnitState& state, int64_t begin, const at::Tensor& value
 }
 
 void round_master(const at::Tensor& master, const at::Tensor& copy) {
+  if (copy.scalar_type() == at::kHalf) {
+    copy.copy_(master);
+    return;
+  }
   in_pieces(master.numel(), [&](int64_t begin, int64_t size) {
     copy.narrow(0, begin, size).copy_(upper_half(master.narrow(0, begin, size)));
   });

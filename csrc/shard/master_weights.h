@@ -14,7 +14,7 @@ at::Tensor read_master(const UnitState& state);
 // range; of a split master both halves are written.
 void write_master(const UnitState& state, int64_t begin, const at::Tensor& values);
 
-// `copy` (bfloat16) receives `master` (float32) as adamw would write it.
+// `copy` (bfloat16 or float16) receives `master` (float32) as adamw would write it.
 void round_master(const at::Tensor& master, const at::Tensor& copy);
 
 }  // namespace fastsft

@@ -4,13 +4,14 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 namespace fastsft {
 
-// Of the masters of bfloat16: float32, or the 16 bits that the compute range lacks
-// (ops/adamw/adamw.h).
+// Of the masters of narrow weights: float32, or of bfloat16 the 16 bits that the compute range
+// lacks (ops/adamw/adamw.h).
 enum class MasterDtype { kFloat32, kSplit };
 
 // Of the linears of blocks that nothing updates: the dtype that is computed with, or 4 bits
@@ -68,16 +69,27 @@ inline auto state_option_fields() {
       field("compute_dtype", &Options::compute_dtype, "of activations and of the weights in use"),
       field("grad_dtype", &Options::grad_dtype, "of the accumulated gradient"),
       field("optim_dtype", &Options::optim_dtype, "of AdamW's moments"),
-      field("master_dtype", &Options::master_dtype, "of the masters of bfloat16"),
-      field("offload", &Options::offload, "moments, and masters of bfloat16, are on the host"),
+      field("master_dtype", &Options::master_dtype, "of the masters of bfloat16 or float16"),
+      field("offload", &Options::offload,
+            "moments, and masters of narrow weights, are on the host"),
       field("frozen_dtype", &Options::frozen_dtype, "of a block's linears that nothing updates")};
 }
 
 // The values of an option that has names, the one with most bytes first.
 inline auto option_names(c10::ScalarType) {
   return std::array{std::pair{"float32", c10::ScalarType::Float},
-                    std::pair{"bfloat16", c10::ScalarType::BFloat16}};
+                    std::pair{"bfloat16", c10::ScalarType::BFloat16},
+                    std::pair{"float16", c10::ScalarType::Half}};
 }
+// float16 has too few exponents for sums of gradients and for moments.
+inline bool takes(std::string_view option, c10::ScalarType dtype) {
+  return dtype != c10::ScalarType::Half || option == "compute_dtype";
+}
+template <typename Value>
+bool takes(std::string_view, const Value&) {
+  return true;
+}
+
 inline auto option_names(MasterDtype) {
   return std::array{std::pair{"float32", MasterDtype::kFloat32},
                     std::pair{"split", MasterDtype::kSplit}};

@@ -110,9 +110,10 @@ const StrategyKind& find_kind(const std::string& name, int world_size) {
 
 std::unique_ptr<Strategy> make_strategy(const StrategyContext& context) {
   const StateOptions& options = context.options;
-  require(!options.split_master() || options.narrow(),
-          "master_dtype is \"split\", but in float32 the master weights are what is computed with; "
-          "use --bf16 True with it, or master_dtype float32");
+  require(!options.split_master() || options.compute_dtype == at::kBFloat16,
+          "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
+          "compute_dtype "
+          "is not bfloat16; use --bf16 True with it, or master_dtype float32");
   require(
       options.frozen_dtype == FrozenDtype::kCompute || !context.frozen_units.empty(),
       "frozen_dtype is \"nf4\", but all parameters are trained; train adapters, or leave it out");

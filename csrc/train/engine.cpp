@@ -118,6 +118,9 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
   std::vector<HostBatch> batches;
   for (const auto& micro_batch : micro_batches) {
     batches.push_back(batch_of(dataset, micro_batch, options.find_packed));
+    for (float& weight : batches.back().token_weights) {
+      weight *= static_cast<float>(options.loss_scale);
+    }
   }
   guarded([&] {
     const trace::Span span(trace::Lane::kHost, "step");
@@ -154,14 +157,21 @@ void Engine::accumulate_twice(std::span<const HostBatch> batches, double label_s
 
 void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
   const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
-  if (strategy_->replicated()) {
+  if (strategy_->replicated() && communicator().world_size() > 1) {
     // Every rank has the norm, and a rank whose own is bad tells the others: 0 * x is 0, or NaN.
-    loss.add_(norm, /*alpha=*/0);  // without memory of its own
-    communicator().all_reduce_sum(loss, "loss and gradient norm")->wait();
+    const at::Tensor own = control_.narrow(0, kControlGradScale, 1);  // a place that is free now
+    own.copy_(norm);
+    communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
+    norm.mul_(0).add_(own);
   } else {
     communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
   }
   if (std::isfinite(loss_limit)) norm.masked_fill_(at::gt(loss, loss_limit), kNotANumber);
+}
+
+void Engine::unscale(double loss_scale, const at::Tensor& totals) {
+  totals.narrow(0, 0, 1).div_(loss_scale);
+  totals.narrow(0, 1, 1).div_(loss_scale * loss_scale);
 }
 
 void Engine::update(const StepOptions& options, const at::Tensor& totals) {
@@ -174,8 +184,12 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   } else if (strategy_->copy() == 0) {
     add_local_norm_squared(*strategy_, norm);
   }
+  if (options.loss_scale != 1) unscale(options.loss_scale, totals);
   agree_on_totals(options.loss_limit, totals);
   clip_control(control_, options.max_grad_norm);
+  if (options.loss_scale != 1) {
+    control_.narrow(0, kControlGradScale, 1).div_(options.loss_scale);  // of the update
+  }
   adamw_update(*strategy_, options.adamw, control_);
   strategy_->gradients().clear();
 }

@@ -46,6 +46,9 @@ struct EngineOptions {
 struct StepOptions {
   AdamWOptions adamw;
   double max_grad_norm = 1;  // 0: no clipping
+  // Multiplies the loss before backward, and is taken off again before the norm: gradients that
+  // float16 cannot hold become what it can (torch.amp.GradScaler).
+  double loss_scale = 1;
   double label_smoothing = 0;
   // A step with a greater loss changes nothing, as one that is not finite.
   double loss_limit = std::numeric_limits<double>::infinity();
@@ -165,6 +168,8 @@ class Engine {
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
   void update(const StepOptions& options, const at::Tensor& totals);
+  // Takes the scale off this rank's loss and squared norm.
+  static void unscale(double loss_scale, const at::Tensor& totals);
   // Sums loss and squared norm over the ranks, and makes them say so when the step is a bad one.
   void agree_on_totals(double loss_limit, const at::Tensor& totals);
   // `accumulate`, twice. NaN in `totals` when the two differ.

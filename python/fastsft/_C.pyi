@@ -100,6 +100,7 @@ __all__: list[str] = [
     "check_model_part",
     "check_same_plan",
     "classify_json",
+    "compute_dtype",
     "conversation_cost",
     "convert_inputs",
     "copies_of_record",
@@ -139,7 +140,6 @@ __all__: list[str] = [
     "micro_batch_count",
     "model_bytes",
     "model_families",
-    "narrow_compute",
     "nested_path_inside",
     "note_progress",
     "num_mask_finders",
@@ -946,12 +946,12 @@ class StateOptions:
     @property
     def master_dtype(self) -> str:
         """
-        of the masters of bfloat16
+        of the masters of bfloat16 or float16
         """
     @property
     def offload(self) -> bool:
         """
-        moments, and masters of bfloat16, are on the host
+        moments, and masters of narrow weights, are on the host
         """
     @property
     def optim_dtype(self) -> str:
@@ -1461,12 +1461,14 @@ class Engine:
         noise_seed: typing.SupportsInt | typing.SupportsIndex = 0,
         find_packed: bool = False,
         dropout_seed: typing.SupportsInt | typing.SupportsIndex = 0,
+        loss_scale: typing.SupportsFloat | typing.SupportsIndex = 1.0,
     ) -> None:
         """
         Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, an
         empty one allowed; weights: float64 arrays that multiply the rows' token losses. noise:
         magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss above
-        loss_limit changes nothing. ValueError for rows that are not there; collective.
+        loss_limit changes nothing. loss_scale: multiplies the loss in backward, is taken off before the
+        update. ValueError for rows that are not there; collective.
         """
     def gradients(
         self,
@@ -1795,6 +1797,7 @@ def check_model_part(
 
 def check_same_plan(hashes: collections.abc.Sequence[str]) -> None: ...
 def classify_json(text: bytes, portable: bool = False) -> list[tuple[int, int, int]]: ...
+def compute_dtype(engine: Engine) -> str: ...
 def conversation_cost(config_json: str) -> tuple[float, float]:
     """
     Operations of a conversation of n tokens: (of each n, of each n * n).
@@ -1928,7 +1931,6 @@ def model_families() -> dict[str, str]:
     model_type to the prefix of transformers' class names.
     """
 
-def narrow_compute(engine: Engine) -> bool: ...
 def nested_path_inside(directory: str, name: str, where: str) -> str: ...
 def note_progress() -> None: ...
 def num_mask_finders() -> int: ...

@@ -28,7 +28,7 @@ def refused_value(name):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("fp16", True, "does not support --fp16; there is no loss scaler"),
+        ("fp16_full_eval", True, "does not support --fp16_full_eval without --fp16"),
         ("optim", "adafactor", "use --optim adamw_torch"),
         ("deepspeed", "nowhere.json", "nowhere.json"),
         ("lr_scheduler_type", "zigzag", "--lr_scheduler_type: expected one of"),

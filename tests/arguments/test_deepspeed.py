@@ -103,6 +103,12 @@ def test_a_file_without_a_format_means_fp16(precision):
     assert arguments({**AUTO, "fp16": {"enabled": "auto"}}, bf16=False).deepspeed_plan
 
 
+def test_fp16_goes_with_files_that_leave_it_to_the_flag():
+    assert arguments({**AUTO, "fp16": {"enabled": False}}, bf16=False, fp16=True).deepspeed_plan
+    with pytest.raises(ValueError, match="DeepSpeed's loss scale goes by other rules"):
+        arguments({**AUTO, "fp16": {"enabled": "auto"}}, bf16=False, fp16=True)
+
+
 def test_a_format_that_contradicts_the_flag():
     with pytest.raises(ValueError, match=r"bf16\.enabled is true, but --bf16 is False"):
         arguments({"bf16": {"enabled": True}}, bf16=False)

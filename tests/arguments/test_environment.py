@@ -22,13 +22,14 @@ AGREES = [
     ({"ACCELERATE_USE_FSDP": "false"}, {}),
     ({"ACCELERATE_USE_CPU": "true"}, {}),
     ({"ACCELERATE_MIXED_PRECISION": "bf16"}, {"bf16": True}),
+    ({"ACCELERATE_MIXED_PRECISION": "fp16"}, {"fp16": True}),
     ({"ACCELERATE_USE_DEEPSPEED": "true"}, {"bf16": True, "deepspeed": {"zero_optimization": {"stage": 2}}}),
 ]
 CONTRADICTS = [
     ({"ACCELERATE_USE_FSDP": "true"}, {}, r"ACCELERATE_USE_FSDP.*add --fsdp full_shard"),
     ({"ACCELERATE_USE_DEEPSPEED": "true"}, {}, r"ACCELERATE_USE_DEEPSPEED.*add --deepspeed FILE"),
     ({"ACCELERATE_MIXED_PRECISION": "bf16"}, {}, "add --bf16 True"),
-    ({"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, "ACCELERATE_MIXED_PRECISION fp16"),
+    ({"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, "add --fp16 True"),
     ({"ACCELERATE_MIXED_PRECISION": "fp8"}, {"bf16": True}, "ACCELERATE_MIXED_PRECISION fp8"),
     ({"ACCELERATE_USE_MEGATRON_LM": "true"}, {}, "Megatron-LM"),
     ({"ACCELERATE_USE_TP": "true"}, {}, "tensor parallelism"),

@@ -34,7 +34,8 @@ VALUES = {
     "logging_dir": "logs", "logging_strategy": "epoch", "logging_first_step": "True", "logging_steps": "7",
     "logging_nan_inf_filter": "False", "save_strategy": "epoch", "save_steps": "9", "save_total_limit": "2",
     "no_cuda": "True", "seed": "7", "data_seed": "8", "jit_mode_eval": "True", "use_ipex": "True",
-    "bf16": "True", "fp16_opt_level": "O2", "tf32": "False", "dataloader_drop_last": "True",
+    "bf16": "True", "fp16": "True", "fp16_full_eval": "True",
+    "fp16_opt_level": "O2", "tf32": "False", "dataloader_drop_last": "True",
     "eval_steps": "6", "dataloader_num_workers": "2", "run_name": "mine", "disable_tqdm": "True",
     "remove_unused_columns": "False", "metric_for_best_model": "eval_loss", "greater_is_better": "True",
     "ignore_data_skip": "True", "fsdp": "full_shard", "fsdp_min_num_params": "1000",
@@ -70,6 +71,7 @@ VALUES = {
 BESIDE = {
     "dataloader_prefetch_factor": ["--dataloader_num_workers", "1"],
     "bf16_full_eval": ["--bf16", "True"],
+    "fp16_full_eval": ["--fp16", "True"],
     "deepspeed": ["--bf16", "True"],
     "load_best_model_at_end": ["--eval_strategy", "steps", "--eval_steps", "500"],
 }
@@ -77,8 +79,8 @@ BESIDE = {
 SETTLED = {"local_rank": 0, "fsdp": ["full_shard"], "label_names": ["labels"], "report_to": [],
            "include_for_metrics": ["inputs"]}  # fmt: skip
 REFUSED_VALUES = {
-    "per_gpu_train_batch_size": "4", "per_gpu_eval_batch_size": "4", "use_mps_device": "True", "fp16": "True",
-    "fp16_full_eval": "True", "xpu_backend": "ccl", "tpu_num_cores": "8", "tpu_metrics_debug": "True",
+    "per_gpu_train_batch_size": "4", "per_gpu_eval_batch_size": "4", "use_mps_device": "True",
+    "xpu_backend": "ccl", "tpu_num_cores": "8", "tpu_metrics_debug": "True",
     "debug": "underflow_overflow", "past_index": "0", "sharded_ddp": "simple", "optim_args": "a=b",
     "adafactor": "True", "use_legacy_prediction_loop": "True", "auto_find_batch_size": "True",
     "dispatch_batches": "True", "tp_size": "2", "optim_target_modules": "q_proj", "parallelism_config": "{}",

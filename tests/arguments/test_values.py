@@ -74,7 +74,7 @@ def test_other_values_are_refused(tmp_path, name, given, expected):
 @pytest.mark.parametrize(
     ("name", "given", "value"),
     [
-        ("fp16", "False", False),
+        ("use_mps_device", "False", False),
         ("adafactor", "no", False),
         ("use_mps_device", 0, False),
         ("past_index", "-1", -1),
@@ -95,9 +95,9 @@ def test_neutral_values_of_refused_fields_may_be_words(tmp_path, name, given, va
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("fp16", "True"),
-        ("fp16", 1),
-        ("fp16", "maybe"),
+        ("adafactor", "True"),
+        ("adafactor", 1),
+        ("adafactor", "maybe"),
         ("past_index", "0"),
         ("tp_size", "2"),
         ("tp_size", True),

@@ -92,7 +92,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "ambiguous": ({"save_st": 1}, 2, "--save_strategy, --save_steps"),
     "word for a number": ({"seed": "x"}, 2, "argument --seed: invalid int value: 'x'"),
     "word of no choice": ({"lr_scheduler_type": "cosin"}, 2, "invalid choice: 'cosin'"),
-    "fp16": ({"fp16": True}, 1, "use --bf16 True"),
+    "Adafactor": ({"adafactor": True}, 1, "use --optim adamw_torch"),
     "optimizer": ({"optim": "sgd"}, 1, "use --optim adamw_torch"),
     "mistyped model": ({"model_name_or_path": "./modle"}, 1, "./modle is not a directory"),
     "hub model that is not there": ({"model_name_or_path": "a/b"}, 1, "no such directory"),

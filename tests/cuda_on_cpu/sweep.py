@@ -12,7 +12,8 @@ from torch import Tensor
 
 import reference
 
-FLOATS = (torch.float32, torch.bfloat16)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+STATES = FLOATS[:2]  # of gradients and moments
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,17 @@ def losses() -> Iterator[Call]:
 def optimizer() -> Iterator[Call]:
     options = (3e-3, 0.9, 0.95, 1e-8, 0.1, 2**40 + 5)
     control = torch.tensor([1.0, 1.0, 0.5, 7.0], dtype=torch.float64)
-    for split, grad, moments, first in product((False, True), FLOATS, FLOATS, (0, 3)):
+    for split, grad, moments, first in product((False, True), STATES, STATES, (0, 3)):
         master = torch.randn(5003)
         low = (master.view(torch.int32) & 0xFFFF).to(torch.int16)
         state = (low if split else master, reference.upper_half(master), torch.randn(5003).to(grad))
         both = (torch.randn(5003).to(moments), torch.rand(5003).to(moments))
         yield Call("adamw", (*state, *both, control, *options, first), {"kind": "op"})
-    for dtype, begin in product(FLOATS, (0, 1)):
+    for size in (5003, 8):  # a float16 copy of a whole master
+        masters = torch.randn(2, size)
+        state = (masters[0], masters[0].half(), masters[1], torch.randn(size), torch.rand(size))
+        yield Call("adamw", (*state, control, *options, 0), {"kind": "op"})
+    for dtype, begin in product(STATES, (0, 1)):
         total, x = torch.randn(5003).to(dtype)[begin:], torch.randn(5003)[begin:]
         yield Call("accumulate", (total, x))
         total = torch.ones(1, dtype=torch.float64)

@@ -73,8 +73,9 @@ def losses(family: str, dtype: str, **options: Any) -> list[tuple[float, float]]
     [
         ("float32", 1e-5, {}),
         ("bfloat16", 5e-3, {"master_dtype": "split", "optim_dtype": "bfloat16", "grad_dtype": "bfloat16"}),
+        ("float16", 2e-3, {}),
     ],
-    ids=["float32", "bfloat16"],
+    ids=["float32", "bfloat16", "float16"],
 )
 def test_losses_are_those_of_the_cpu(family: str, dtype: str, limit: float, options: dict[str, Any]) -> None:
     expected = losses(family, dtype, **options)

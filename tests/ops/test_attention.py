@@ -38,7 +38,7 @@ def run(
     return out, grad
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("heads,kv_heads,dim", HEADS)
 @pytest.mark.parametrize("cu", BOUNDARIES, ids=str)
 def test_forward_and_backward(dtype: torch.dtype, heads: int, kv_heads: int, dim: int, cu: list[int]) -> None:
@@ -53,7 +53,7 @@ def test_forward_and_backward(dtype: torch.dtype, heads: int, kv_heads: int, dim
     assert_close(grad, exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("window", [1, 2, 16, 17, 47, 130, 500])
 @pytest.mark.parametrize("cu", [[0, 5, 5, 55, 56], [0, 200]], ids=str)
 def test_sliding_window(dtype: torch.dtype, window: int, cu: list[int]) -> None:

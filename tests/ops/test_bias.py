@@ -8,7 +8,7 @@ import torch
 from fastsft import _C  # noqa: F401
 from tolerances import assert_close
 
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 SHAPES = [(1, 1), (7, 33), (700, 96), (0, 16)]
 
 

@@ -8,7 +8,7 @@ import torch
 from fastsft import _C  # noqa: F401
 from tolerances import assert_close
 
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def dropped(x: torch.Tensor, keys: torch.Tensor, p: float, seed: int = 3, stream: int = 5) -> torch.Tensor:

@@ -9,7 +9,7 @@ import reference
 from fastsft import _C  # noqa: F401
 from tolerances import assert_close
 
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

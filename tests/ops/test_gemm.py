@@ -15,7 +15,7 @@ import reference
 from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
 from tolerances import assert_close
 
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def operand(rows: int, columns: int, transpose: bool, dtype: torch.dtype) -> torch.Tensor:

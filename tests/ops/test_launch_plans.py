@@ -49,11 +49,11 @@ def test_chunks_of_logits(tokens: int, vocab: int) -> None:
 
 def test_flash_takes_what_it_can() -> None:
     def flash(**changes: object) -> bool:
-        usual = {"bfloat16": True, "head_dim": 128, "alignment": 16, "capability": 9}
+        usual = {"narrow": True, "head_dim": 128, "alignment": 16, "capability": 9}
         return PLANS.plan_flash(**{**usual, **changes})
 
     assert flash() and flash(head_dim=64) and flash(head_dim=256) and flash(capability=8)
-    assert not flash(bfloat16=False)
+    assert not flash(narrow=False)
     assert not flash(head_dim=100) and not flash(head_dim=264)
     assert not flash(alignment=8)
     assert not flash(capability=7)

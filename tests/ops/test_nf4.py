@@ -62,7 +62,7 @@ def test_more_blocks_than_are_quantized_at_once(device: OpDevice) -> None:
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_values_that_are_not_finite_are_never_numbers_afterwards(bad: float, dtype: torch.dtype) -> None:
     values = torch.randn(3 * BLOCK, dtype=dtype)
     values[100] = bad
@@ -91,7 +91,7 @@ def test_other_shapes_and_types_are_refused() -> None:
     for name, *arguments in [
         ("values", values[1:], packed, scales),
         ("values", values.view(-1, BLOCK), packed, scales),
-        ("values", values.half(), packed, scales),
+        ("values", values.double(), packed, scales),
         ("packed", values, packed[1:], scales),
         ("scales", values, packed, scales[1:]),
     ]:

@@ -10,7 +10,7 @@ from fastsft import _C  # noqa: F401
 from tolerances import assert_close
 
 EPS = 1e-6
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 HEADS = [(4, 2, 16), (3, 1, 10), (2, 2, 128)]
 
 

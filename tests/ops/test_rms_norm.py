@@ -19,7 +19,7 @@ def backward_of(x: torch.Tensor, weight: torch.Tensor, grad_out: torch.Tensor) -
     return x.grad, weight.grad
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_forward(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     x, residual = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
@@ -33,7 +33,7 @@ def test_forward(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     assert_close(rstd, (total.double().square().mean(-1) + EPS).rsqrt())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_backward_adds_to_the_stream(dtype: torch.dtype, shape: tuple[int, int], beta: float) -> None:
@@ -69,7 +69,7 @@ def test_a_residual_needs_a_sum() -> None:
         torch.ops.fastsft.rms_norm(x, x, w, EPS, None, torch.empty(2, 4), torch.empty(2))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_backward_without_the_weight_gradient(dtype: torch.dtype) -> None:
     x, grad_out, stream = (torch.randn(130, 96).to(dtype) for _ in range(3))
     weight = torch.randn(96).to(dtype)
@@ -80,7 +80,7 @@ def test_backward_without_the_weight_gradient(dtype: torch.dtype) -> None:
     assert_close(stream, before.double() + expected_x)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_backward_makes_the_output_again(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     x, grad_out, stream = (torch.randn(shape).to(dtype) for _ in range(3))

@@ -103,7 +103,7 @@ def test_a_frozen_model_has_no_weight_gradients() -> None:
 @pytest.mark.parametrize(
     ("world_size", "state", "reason"),
     [
-        (1, {"compute_dtype": "float32"}, "bfloat16 compute"),
+        (1, {"compute_dtype": "float32"}, "bfloat16 and float16 compute"),
         (2, {"strategy": "full_shard", "offload": True}, "on the host"),
         (16, {"strategy": "full_shard"}, "one machine only"),
         (4, {"strategy": "hybrid_shard"}, "one machine only"),

@@ -6,6 +6,8 @@ import json
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +60,34 @@ def resume(output: Path, checkpoint: Path, **flags: Any) -> Any:
     trainer = ours(output, Plain(ROWS), **given)
     trainer.train(resume_from_checkpoint=str(checkpoint))
     return trainer
+
+
+def record_fp16(output: Path, scale: float, window: int, optim: str) -> list[float]:
+    """The same in float16: accelerate leaves that out on a CPU, so it gets what it has on a GPU.
+
+    In a process of its own, which keeps the number format.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        unrounded(patch)
+        trainer = theirs(output, Plain(ROWS), **FLAGS, fp16=True, optim=optim)
+        trainer.accelerator.native_amp = True
+        trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=window)
+        trainer.train()
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    (output / "rates.json").write_text(json.dumps(rates))
+    return curve(trainer)
+
+
+def recorded_alone(output: Path, scale: float, window: int, optim: str) -> list[float]:
+    program = (
+        f"import json, sys; sys.path[:0] = {sys.path!r}\n"
+        f"from pathlib import Path; from {__name__} import record_fp16\n"
+        f"print(json.dumps(record_fp16(Path({str(output)!r}), {scale}, {window}, {optim!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def check_rest(found: list[float], expected: list[float]) -> None:
@@ -346,3 +376,43 @@ def test_tied_weights_and_biases(tmp_path: Path) -> None:
     expected = record(tmp_path / "theirs", module=transformers.Qwen2ForCausalLM(config))
     other = transformers.Qwen2ForCausalLM(config)
     check_rest(curve(resume(tmp_path / "ours", tmp_path / "theirs" / "checkpoint-3", module=other)), expected)
+
+
+@pytest.mark.parametrize("optim", ["adamw_torch", "adamw_torch_fused"])
+def test_the_loss_scale_of_fp16_is_carried_over(
+    tmp_path: Path, optim: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With adamw_torch steps that overflow do not advance the schedule, with the fused one they do."""
+    expected = recorded_alone(tmp_path / "theirs", 2.0**19, 5, optim)
+    checkpoint = tmp_path / "theirs" / f"checkpoint-{STEP}"
+    saved = torch.load(checkpoint / "scaler.pt", weights_only=True)
+    done = torch.load(checkpoint / "scheduler.pt", weights_only=True)["last_epoch"]
+    assert saved["scale"] < 2.0**19 and (done < STEP) == (optim == "adamw_torch")
+    trainer = resume(tmp_path / "ours", checkpoint, fp16=True, loss_scale_window=5, optim=optim)
+    np.testing.assert_allclose(curve(trainer)[STEP:], expected[STEP:], atol=2e-3)
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    recorded = json.loads((tmp_path / "theirs" / "rates.json").read_text())
+    np.testing.assert_allclose(rates, recorded, rtol=1e-9)
+    assert "loss scale of fp16" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ({"scale": 2.0}, "expected scale, growth_factor, backoff_factor, growth_interval"),
+        ([1.0], "expected scale, growth_factor"),
+        (
+            {"scale": 2.0, "growth_factor": 3.0, "backoff_factor": 0.5, "growth_interval": 5,
+             "_growth_tracker": 0},
+            "grows by 3.0 and falls by 0.5, expected 2.0",
+        ),
+    ],
+)  # fmt: skip
+def test_a_loss_scale_that_is_none_is_refused(
+    tmp_path: Path, recorded: tuple[Path, list[float]], content: Any, message: str
+) -> None:
+    checkpoint = tmp_path / recorded[0].name
+    shutil.copytree(recorded[0], checkpoint)
+    torch.save(content, checkpoint / "scaler.pt")
+    with pytest.raises(ValueError, match=message):
+        resume(tmp_path / "ours", checkpoint, fp16=True)

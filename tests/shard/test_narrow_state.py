@@ -116,8 +116,9 @@ def test_state_of_other_dtypes_is_read(tmp_path: Path, saved: dict, loaded: dict
         assert torch.equal(after[name], tensor.to(after[name].dtype)), name
 
 
-def test_a_split_master_needs_bfloat16_compute() -> None:
-    with pytest.raises(ValueError, match=r"in float32 the master weights are what is computed with.*--bf16"):
-        new_engine(config(False), master_dtype="split")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_split_master_needs_bfloat16_compute(dtype: str) -> None:
+    with pytest.raises(ValueError, match=r"compute_dtype is not bfloat16; use --bf16"):
+        new_engine(config(False), master_dtype="split", compute_dtype=dtype)
     with pytest.raises(ValueError, match='master_dtype is "bfloat16", expected "float32" or "split"'):
         new_engine(config(False), master_dtype="bfloat16")

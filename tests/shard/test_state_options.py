@@ -71,7 +71,7 @@ def test_flags_are_fields_of_the_core() -> None:
 def test_arguments_become_options(ranks: int, strategy: str) -> None:
     flags = {name: choices[-1] for name, choices in state_flag_choices().items()}
     args = types.SimpleNamespace(
-        bf16=True, world_size=ranks, sharding_strategy="shard_grad_op", offload=True, **flags
+        bf16=True, fp16=False, world_size=ranks, sharding_strategy="shard_grad_op", offload=True, **flags
     )
     expected = {"strategy": strategy, "compute_dtype": "bfloat16", "offload": True, **flags}
     expected["frozen_dtype"] = "compute"  # an AdaptedModel's
@@ -84,7 +84,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
 )
 def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | None, expected: str) -> None:
     args = types.SimpleNamespace(
-        bf16=bf16, world_size=1, sharding_strategy="no_shard", offload=False, grad_dtype="float32",
-        optim_dtype="float32", master_dtype=given,
+        bf16=bf16, fp16=False, world_size=1, sharding_strategy="no_shard", offload=False,
+        grad_dtype="float32", optim_dtype="float32", master_dtype=given,
     )  # fmt: skip
     assert state_options(args).master_dtype == expected

@@ -63,7 +63,7 @@ def test_changed_arguments_train_as_if_given(tmp_path, change):
         ("recompute", "block", r"recompute from 'auto' to 'block'; .* set them back, or change them before"),
         ("model_max_length", 64, "model_max_length from 32 to 64"),
         ("grad_dtype", "bfloat16", "grad_dtype from 'float32' to 'bfloat16'"),
-        ("fp16", True, "does not support --fp16"),
+        ("full_determinism", True, "full_determinism from False to True"),
         ("eval_strategy", "epoch", "--eval_strategy epoch needs data to evaluate on"),
     ],
 )
@@ -92,10 +92,10 @@ def test_evaluations_follow_changed_arguments_or_refuse_them(tmp_path, method):
     ):
         metrics_of(run)
     run.args.model_max_length = 32
-    run.args.fp16 = True
-    with pytest.raises(ValueError, match="does not support --fp16"):
+    run.args.adafactor = True
+    with pytest.raises(ValueError, match="does not support --adafactor"):
         metrics_of(run)
-    run.args.fp16, run.args.per_device_eval_batch_size, run.args.max_steps = False, "2", 5
+    run.args.adafactor, run.args.per_device_eval_batch_size, run.args.max_steps = False, "2", 5
     given = trainer(tmp_path, eval_dataset=ROWS, prediction_loss_only=True, per_device_eval_batch_size=2)
     loss = next(name for name in metrics_of(given) if name.endswith("_loss"))
     assert metrics_of(run)[loss] == metrics_of(given)[loss]

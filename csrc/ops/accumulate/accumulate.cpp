@@ -13,7 +13,7 @@ void accumulate(const at::Tensor& total, const at::Tensor& x) {
 
 void check_accumulate(const at::Tensor& total, const at::Tensor& x) {
   check_tensors("accumulate", {{"total", total}, {"x", x}});
-  check_compute_dtype("accumulate", {"total", total});
+  check_state_dtype("accumulate", {"total", total});
   check_dtype("accumulate", {"x", x}, at::kFloat);
   check_shape("accumulate", {"total", total}, {total.numel()});
   check_shape("accumulate", {"x", x}, {total.numel()});

@@ -20,7 +20,10 @@ void check_master(const at::Tensor& param, const std::optional<at::Tensor>& comp
   if (!compute_copy) return;
   const Arg copy{"compute_copy", *compute_copy};
   check_tensors(kOp, {{"param", param}, copy});
-  check_dtype(kOp, copy, at::kBFloat16);
+  if (dtype == at::kFloat && compute_copy->scalar_type() == at::kHalf)
+    check_dtype(kOp, copy, at::kHalf);
+  else
+    check_dtype(kOp, copy, at::kBFloat16);
   check_shape(kOp, copy, {param.numel()});
 }
 
@@ -42,8 +45,8 @@ void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compu
       {"param", param}, {"grad", grad}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
   check_tensors(kOp, args);
   for (const Arg& arg : args) check_shape(kOp, arg, {param.numel()});
-  check_compute_dtype(kOp, {"grad", grad});
-  check_compute_dtype(kOp, {"exp_avg", exp_avg});
+  check_state_dtype(kOp, {"grad", grad});
+  check_state_dtype(kOp, {"exp_avg", exp_avg});
   check_dtype(kOp, {"exp_avg_sq", exp_avg_sq}, exp_avg.scalar_type());
   check_tensors(kOp, {{"param", param}, {"control", control}});
   check_control(kOp, control);

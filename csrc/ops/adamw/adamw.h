@@ -16,10 +16,10 @@ namespace fastsft {
 //   grad_scale and t = step are read from `control` (ops/clip_control/control_slots.h), t from 1.
 // When grad_scale is not finite nothing is written: a bad step changes nothing.
 //
-// `compute_copy` (bfloat16, same size) receives the parameters rounded to nearest, ties away from
-// zero. `param` is the float32 master, or (int16) the lower 16 bits of a split one whose upper half
-// is `compute_copy`: master bits = (copy << 16) + sign-extended param, the same bits as the
-// unsplit.
+// `compute_copy` (same size) receives the parameters rounded to nearest: bfloat16 with ties away
+// from zero, float16 with ties to even. `param` is the float32 master, or (int16) the lower 16 bits
+// of a split one whose upper half is `compute_copy` (bfloat16): master bits = (copy << 16) +
+// sign-extended param, the same bits as the unsplit.
 //
 // bfloat16 moments are rounded stochastically after they were used: element e = `first_element` +
 // index takes 16 bits of word e mod 4 of Philox4x32-10 with counter (e / 4, t) and key `seed`, the

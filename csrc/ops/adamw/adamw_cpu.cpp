@@ -58,8 +58,7 @@ class Piece {
     float* exp_avg = wide(tensors_.exp_avg, exp_avg_);
     float* exp_avg_sq = wide(tensors_.exp_avg_sq, exp_avg_sq_);
     cpu::adamw_range(param, wide(tensors_.grad, grad_), exp_avg, exp_avg_sq, size_, constants);
-    if (tensors_.compute_copy)
-      cpu::upper_half(param, part<bfloat16>(*tensors_.compute_copy), size_);
+    if (tensors_.compute_copy) round_copy(param, *tensors_.compute_copy);
     if (split()) cpu::lower_half(param, part<int16_t>(tensors_.param), size_);
     if (tensors_.exp_avg.scalar_type() != at::kFloat) round_moments(rounding);
   }
@@ -68,6 +67,12 @@ class Piece {
   template <typename T>
   T* part(const at::Tensor& tensor) const {
     return tensor.data_ptr<T>() + begin_;
+  }
+  void round_copy(const float* param, const at::Tensor& copy) const {
+    if (copy.scalar_type() == at::kHalf)
+      cpu::round_range(param, part<cpu::float16>(copy), size_);
+    else
+      cpu::upper_half(param, part<bfloat16>(copy), size_);
   }
   bool split() const { return tensors_.param.scalar_type() == at::kShort; }
 

@@ -34,6 +34,7 @@ void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& comput
                       .weight_decay = weight_decay,
                       .seed = static_cast<uint64_t>(seed),
                       .first_element = first_element,
+                      .half_copy = copy.defined() && copy.scalar_type() == at::kHalf,
                       .width = first_element % 4 == 0 ? width : 1},
                      {.split_master = param.scalar_type() == at::kShort,
                       .grad = cuda::dtype_of(grad),

@@ -83,7 +83,11 @@ __device__ void update(const AdamwArgs& args, int64_t at, const AdamwConstants& 
   }
   store_master<kWidth>(master, param);
   store_moments<kWidth>(exp_avg, exp_avg_sq, first, second, args, at);
-  if (copy != nullptr) store_copy<kWidth>(copy, param);
+  if (copy == nullptr) return;
+  if constexpr (sizeof(Master) == sizeof(float)) {
+    if (args.half_copy) return store_pack<kWidth>(reinterpret_cast<float16*>(copy), param);
+  }
+  store_copy<kWidth>(copy, param);
 }
 
 template <typename Master, typename Grad, typename Moment, int kWidth>

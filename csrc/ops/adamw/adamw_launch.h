@@ -11,7 +11,7 @@ namespace fastsft::cuda {
 // Formula: ops/adamw/adamw.h; `control` is ops/clip_control/control_slots.h on the device.
 struct AdamwArgs {
   void* param;         // float32, or int16: the lower half of a split master
-  void* compute_copy;  // bfloat16; null: none
+  void* compute_copy;  // bfloat16, or float16 of a whole master; null: none
   const void* grad;
   void* exp_avg;
   void* exp_avg_sq;
@@ -20,6 +20,7 @@ struct AdamwArgs {
   double lr, beta1, beta2, eps, weight_decay;
   uint64_t seed;
   int64_t first_element;
+  bool half_copy;  // compute_copy is float16
   int width;  // elements of one thread at once: 8 when every pointer is aligned to 16 bytes and
               // first_element is a multiple of 4, otherwise 1
 };

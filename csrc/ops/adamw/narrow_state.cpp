@@ -1,7 +1,7 @@
 #include "ops/adamw/narrow_state.h"
 
 #include "ops/adamw/philox.h"
-#include "ops/cpu/simd.h"
+#include "ops/cpu/convert.h"
 
 namespace fastsft::cpu {
 namespace {
@@ -49,6 +49,11 @@ FASTSFT_CLONES void upper_half(const float* master, c10::BFloat16* high, int64_t
     const uint32_t quiet = (bits >> 16) | 0x40u;
     high[i].x = static_cast<uint16_t>(master[i] == master[i] ? rounded : quiet);
   }
+}
+
+FASTSFT_CLONES void round_range(const float* from, c10::Half* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) store(&to[i], from[i]);
 }
 
 FASTSFT_CLONES void lower_half(const float* master, int16_t* low, int64_t count) {

@@ -13,7 +13,7 @@ namespace fastsft {
 //   max_seqlen: no conversation is longer; 0 when it is not known. CUDA shapes its grid by it and
 //   cannot read cu_seqlens without waiting for the device: too small a value leaves tokens out.
 //   lse [num_heads, tokens] float32 = log of the sum of the exponentials, for the backward pass.
-// float32 or bfloat16; products and softmax in float32.
+// float32, bfloat16 or float16; products and softmax in float32.
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
                const at::Tensor& lse, int64_t max_seqlen = 0);

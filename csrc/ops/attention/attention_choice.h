@@ -14,7 +14,7 @@ enum class AttentionKernel {
 // `alignment` is that of every row of qkv, in bytes; `capability` the device's major number.
 inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t alignment,
                                         int capability) {
-  const bool flash = dtype == Dtype::kBFloat16 && capability >= 8 && head_dim % 8 == 0 &&
+  const bool flash = dtype != Dtype::kFloat && capability >= 8 && head_dim % 8 == 0 &&
                      head_dim <= 256 && alignment >= 16;
   return flash ? AttentionKernel::kFlash : AttentionKernel::kTiled;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ops/attention/attention_tiles.h"
+#include "ops/cpu/dispatch.h"
 
 namespace fastsft {
 namespace {
@@ -110,10 +111,10 @@ void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t 
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
                   max_seqlen);
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
-  const bool wide = qkv.scalar_type() == at::kFloat;
-  (wide ? forward<float> : forward<c10::BFloat16>)(qkv, cu_seqlens,
-                                                   heads_of(qkv, num_heads, num_key_value_heads),
-                                                   rule_of(scale, window), out, lse);
+  cpu::dispatch(qkv.scalar_type(), [&]<typename T>() {
+    forward<T>(qkv, cu_seqlens, heads_of(qkv, num_heads, num_key_value_heads),
+               rule_of(scale, window), out, lse);
+  });
 }
 
 void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
@@ -124,10 +125,10 @@ void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
                            scale, window, grad_qkv, max_seqlen);
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
-  const bool wide = qkv.scalar_type() == at::kFloat;
-  (wide ? backward<float> : backward<c10::BFloat16>)(grad_out, qkv, out, lse, cu_seqlens,
-                                                     heads_of(qkv, num_heads, num_key_value_heads),
-                                                     rule_of(scale, window), grad_qkv);
+  cpu::dispatch(qkv.scalar_type(), [&]<typename T>() {
+    backward<T>(grad_out, qkv, out, lse, cu_seqlens, heads_of(qkv, num_heads, num_key_value_heads),
+                rule_of(scale, window), grad_qkv);
+  });
 }
 
 }  // namespace

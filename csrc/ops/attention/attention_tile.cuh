@@ -2,7 +2,7 @@
 
 #include "ops/attention/attention_choice.h"
 #include "ops/attention/attention_launch.h"
-#include "ops/cuda/pack.cuh"
+#include "ops/cuda/dispatch.cuh"
 #include "ops/cuda/reduce.cuh"
 
 namespace fastsft::cuda {
@@ -131,10 +131,7 @@ void dispatch_head(Dtype dtype, int head_dim, const Launch& launch) {
     else
       launch.template operator()<T, 256>();
   };
-  if (dtype == Dtype::kFloat)
-    of_dtype.template operator()<float>();
-  else
-    of_dtype.template operator()<bfloat16>();
+  dispatch(dtype, of_dtype);
 }
 
 // A block for every tile of the longest conversation, conversation, and head; those past the end of

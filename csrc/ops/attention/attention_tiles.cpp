@@ -1,7 +1,5 @@
 #include "ops/attention/attention_tiles.h"
 
-#include <c10/util/BFloat16.h>
-
 #include <algorithm>
 
 #include "ops/cpu/convert.h"
@@ -198,7 +196,8 @@ void store_head(const std::vector<float>& rows, HeadView<T> to) {
                                            HeadView<T>, AttentionScratch&);                  \
   template void store_head<T>(const std::vector<float>&, HeadView<T>)
 FASTSFT_INSTANTIATE(float);
-FASTSFT_INSTANTIATE(c10::BFloat16);
+FASTSFT_INSTANTIATE(bfloat16);
+FASTSFT_INSTANTIATE(float16);
 #undef FASTSFT_INSTANTIATE
 
 }  // namespace fastsft::cpu

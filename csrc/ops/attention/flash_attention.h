@@ -4,8 +4,8 @@
 
 namespace fastsft::cuda {
 
-// ops/attention/attention.h by FlashAttention-2 of libtorch: bfloat16, head sizes that are
-// multiples of 8 up to 256. The backward pass is deterministic when
+// ops/attention/attention.h by FlashAttention-2 of libtorch: bfloat16 or float16, head sizes that
+// are multiples of 8 up to 256. The backward pass is deterministic when
 // torch.use_deterministic_algorithms asks for it.
 struct FlashShape {
   int64_t num_heads, num_key_value_heads;

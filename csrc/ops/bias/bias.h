@@ -9,7 +9,7 @@ namespace fastsft {
 void add_bias(const at::Tensor& x, const at::Tensor& bias);
 
 // grad_bias = beta * grad_bias + the sum of the rows of grad.
-//   grad [tokens, width] float32 or bfloat16, contiguous; grad_bias [width] float32.
+//   grad [tokens, width] float32, bfloat16 or float16, contiguous; grad_bias [width] float32.
 // With beta = 0 what grad_bias held does not matter. Summed in float32, deterministic for a given
 // number of threads.
 void bias_backward(const at::Tensor& grad, const at::Tensor& grad_bias, double beta);

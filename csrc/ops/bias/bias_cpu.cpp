@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/row_parts.h"
 
@@ -32,12 +33,20 @@ FASTSFT_CLONES void add_bias_rows(bfloat16* x, const bfloat16* bias, int64_t row
   add(x, bias, rows, width);
 }
 
+FASTSFT_CLONES void add_bias_rows(float16* x, const float16* bias, int64_t rows, int64_t width) {
+  add(x, bias, rows, width);
+}
+
 // sums[j] += the sum over rows of grad[i, j].
 FASTSFT_CLONES void sum_rows(const float* grad, float* sums, int64_t rows, int64_t width) {
   sum(grad, sums, rows, width);
 }
 
 FASTSFT_CLONES void sum_rows(const bfloat16* grad, float* sums, int64_t rows, int64_t width) {
+  sum(grad, sums, rows, width);
+}
+
+FASTSFT_CLONES void sum_rows(const float16* grad, float* sums, int64_t rows, int64_t width) {
   sum(grad, sums, rows, width);
 }
 
@@ -65,14 +74,14 @@ void run_bias_backward(const at::Tensor& grad, const at::Tensor& grad_bias, floa
 
 void add_bias_cpu(const at::Tensor& x, const at::Tensor& bias) {
   check_add_bias(x, bias);
-  (x.scalar_type() == at::kFloat ? run_bias_add<float> : run_bias_add<c10::BFloat16>)(x, bias);
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() { run_bias_add<T>(x, bias); });
 }
 
 void bias_backward_cpu(const at::Tensor& grad, const at::Tensor& grad_bias, double beta) {
   check_bias_backward(grad, grad_bias, beta);
-  const bool wide = grad.scalar_type() == at::kFloat;
-  (wide ? run_bias_backward<float> : run_bias_backward<c10::BFloat16>)(grad, grad_bias,
-                                                                       static_cast<float>(beta));
+  cpu::dispatch(grad.scalar_type(), [&]<typename T>() {
+    run_bias_backward<T>(grad, grad_bias, static_cast<float>(beta));
+  });
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 namespace fastsft::cuda {
 
 inline Dtype dtype_of(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat ? Dtype::kFloat : Dtype::kBFloat16;
+  const auto dtype = tensor.scalar_type();
+  if (dtype == at::kFloat) return Dtype::kFloat;
+  return dtype == at::kHalf ? Dtype::kHalf : Dtype::kBFloat16;
 }
 
 // Elements of one access to rows of `columns` elements of the first tensor's dtype: 16 bytes when

@@ -5,17 +5,26 @@
 
 namespace fastsft::cuda {
 
+// Calls launch<T>() for the element type.
+template <typename Launch>
+void dispatch(Dtype dtype, const Launch& launch) {
+  if (dtype == Dtype::kFloat)
+    launch.template operator()<float>();
+  else if (dtype == Dtype::kHalf)
+    launch.template operator()<float16>();
+  else
+    launch.template operator()<bfloat16>();
+}
+
 // Calls launch<T, kWidth>() for the element type and access width (16 bytes or one element).
 template <typename Launch>
 void dispatch(Dtype dtype, int width, const Launch& launch) {
-  if (dtype == Dtype::kFloat && width == 1)
-    launch.template operator()<float, 1>();
-  else if (dtype == Dtype::kFloat)
-    launch.template operator()<float, 4>();
-  else if (width == 1)
-    launch.template operator()<bfloat16, 1>();
-  else
-    launch.template operator()<bfloat16, 8>();
+  dispatch(dtype, [&]<typename T>() {
+    if (width == 1)
+      launch.template operator()<T, 1>();
+    else
+      launch.template operator()<T, 16 / sizeof(T)>();
+  });
 }
 
 }  // namespace fastsft::cuda

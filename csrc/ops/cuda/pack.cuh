@@ -1,17 +1,21 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
 namespace fastsft::cuda {
 
 using bfloat16 = __nv_bfloat16;
+using float16 = __half;
 
 __device__ inline float to_float(float value) { return value; }
 __device__ inline float to_float(bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float to_float(float16 value) { return __half2float(value); }
 __device__ inline void store(float* to, float value) { *to = value; }
 __device__ inline void store(bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
+__device__ inline void store(float16* to, float value) { *to = __float2half_rn(value); }
 // The value as it will be read back from memory.
 template <typename T>
 __device__ inline float rounded(float value) {

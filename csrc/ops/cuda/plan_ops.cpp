@@ -26,8 +26,8 @@ std::vector<int64_t> plan_logits(int64_t tokens, int64_t vocab) {
   return {plan.rows, plan.stride};
 }
 
-bool plan_flash(bool bfloat16, int64_t head_dim, int64_t alignment, int64_t capability) {
-  const auto dtype = bfloat16 ? cuda::Dtype::kBFloat16 : cuda::Dtype::kFloat;
+bool plan_flash(bool narrow, int64_t head_dim, int64_t alignment, int64_t capability) {
+  const auto dtype = narrow ? cuda::Dtype::kBFloat16 : cuda::Dtype::kFloat;
   return cuda::choose_attention(dtype, head_dim, static_cast<uint64_t>(alignment),
                                 static_cast<int>(capability)) == cuda::AttentionKernel::kFlash;
 }
@@ -44,7 +44,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("plan_row(int columns, int width) -> int[]", &plan_row);
   m.def("plan_access(int columns, int element_size, int alignment) -> int", &plan_access);
   m.def("plan_logits(int tokens, int vocab) -> int[]", &plan_logits);
-  m.def("plan_flash(bool bfloat16, int head_dim, int alignment, int capability) -> bool",
+  m.def("plan_flash(bool narrow, int head_dim, int alignment, int capability) -> bool",
         &plan_flash);
   m.def("plan_tiles(int head_dim) -> int[]", &plan_tiles);
 }

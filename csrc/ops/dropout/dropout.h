@@ -7,8 +7,8 @@
 namespace fastsft {
 
 // out = beta * out + x * keep / (1 - p), where each element is kept with probability 1 - p.
-//   x, out [tokens, width] float32 or bfloat16 of one dtype, contiguous; keys [tokens] int32;
-//   0 <= p < 1. With beta = 0 what `out` held does not matter.
+//   x, out [tokens, width] float32, bfloat16 or float16 of one dtype, contiguous; keys [tokens]
+//   int32; 0 <= p < 1. With beta = 0 what `out` held does not matter.
 // What is kept depends on seed, key, `stream` and column alone: words of Philox4x32-10 with the
 // seed as its key and (column / 4, key, stream, 0) as its counter; an element is dropped where its
 // word is below p * 2^32.

@@ -4,6 +4,7 @@
 
 #include "ops/adamw/philox.h"
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 #include "ops/dropout/dropout.h"
 
@@ -60,6 +61,11 @@ FASTSFT_CLONES void dropout_rows(const bfloat16* x, const int32_t* keys, const M
   run_rows(x, keys, mask, out, beta, rows, width);
 }
 
+FASTSFT_CLONES void dropout_rows(const float16* x, const int32_t* keys, const Mask& mask,
+                                 float16* out, float beta, int64_t rows, int64_t width) {
+  run_rows(x, keys, mask, out, beta, rows, width);
+}
+
 }  // namespace
 }  // namespace fastsft::cpu
 
@@ -83,9 +89,9 @@ void dropout_cpu(const at::Tensor& x, const at::Tensor& keys, double p, int64_t 
   const cpu::Mask mask{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
                        static_cast<uint32_t>(stream), first_kept_word(p),
                        static_cast<float>(1.0 / (1.0 - p))};
-  const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? run_dropout<float> : run_dropout<c10::BFloat16>)(x, keys, mask, out,
-                                                           static_cast<float>(beta));
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    run_dropout<T>(x, keys, mask, out, static_cast<float>(beta));
+  });
 }
 
 }  // namespace

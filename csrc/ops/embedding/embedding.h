@@ -9,7 +9,7 @@ namespace fastsft {
 void embedding(const at::Tensor& weight, const at::Tensor& ids, const at::Tensor& out);
 
 // grad_weight[ids[i]] += grad_out[i], in the order of i for every row: deterministic.
-//   grad_out [tokens, hidden] float32 or bfloat16, grad_weight [vocab, hidden] float32.
+//   grad_out [tokens, hidden] float32, bfloat16 or float16, grad_weight [vocab, hidden] float32.
 void embedding_backward(const at::Tensor& grad_out, const at::Tensor& ids,
                         const at::Tensor& grad_weight);
 

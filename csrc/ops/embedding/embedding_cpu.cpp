@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastsft {
@@ -56,8 +57,8 @@ void embedding_backward_cpu(const at::Tensor& grad_out, const at::Tensor& ids,
                             const at::Tensor& grad_weight) {
   check_embedding_backward(grad_out, ids, grad_weight);
   check_ids("embedding_backward", ids, grad_weight.size(0));
-  const bool wide = grad_out.scalar_type() == at::kFloat;
-  (wide ? scatter_add<float> : scatter_add<c10::BFloat16>)(grad_out, ids, grad_weight);
+  cpu::dispatch(grad_out.scalar_type(),
+                [&]<typename T>() { scatter_add<T>(grad_out, ids, grad_weight); });
 }
 
 }  // namespace

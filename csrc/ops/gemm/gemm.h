@@ -6,9 +6,9 @@ namespace fastsft {
 
 // out = op(a) op(b) + beta * out, with op the transpose where asked. All matrix products go through
 // here.
-//   op(a) [m, k], op(b) [k, n] of one dtype (float32 or bfloat16), out [m, n] of that dtype or
-//   float32; rows may be strided, columns are contiguous. Sums are formed in float32, bfloat16
-//   rounded once.
+//   op(a) [m, k], op(b) [k, n] of one dtype (float32, bfloat16 or float16), out [m, n] of that
+//   dtype or float32; rows may be strided, columns are contiguous. Sums are formed in float32,
+//   bfloat16 rounded once.
 // With beta = 0 what `out` held does not matter. k = 0 gives beta * out.
 void gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
           bool transpose_b, double beta);

@@ -11,9 +11,9 @@
 namespace fastsft {
 namespace {
 
-// For float32 results bfloat16 operands are widened, because ATen refuses bfloat16 x bfloat16 ->
-// float32 on CPU: the smaller one whole, the larger one in blocks of its rows or columns that stay
-// in the result.
+// Narrow operands are widened for float32 results, because ATen refuses bfloat16 x bfloat16 ->
+// float32 on CPU, and float16 ones always, as processors multiply them only rarely: the smaller one
+// whole, the larger one in blocks of its rows or columns that stay in the result.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
   const auto [by_columns, step] = cpu::widened_product(m, k, n);

@@ -11,7 +11,10 @@ void check(cublasStatus_t status, const GemmKey& key, const char* call) {
                 "]: ", cublasLtGetStatusString(status));
 }
 
-cudaDataType_t lt_type(Dtype dtype) { return dtype == Dtype::kFloat ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t lt_type(Dtype dtype) {
+  if (dtype == Dtype::kFloat) return CUDA_R_32F;
+  return dtype == Dtype::kHalf ? CUDA_R_16F : CUDA_R_16BF;
+}
 
 // Row-major [rows, columns] with rows `stride` elements apart is column-major [columns, rows].
 LtHandle<cublasLtMatrixLayout_t> layout(const GemmKey& key, Dtype dtype, int64_t rows,
@@ -53,7 +56,7 @@ LtHandle<cublasLtMatmulPreference_t> preferences(const GemmKey& key, size_t work
   LtHandle<cublasLtMatmulPreference_t> owner(result);
   prefer(key, result, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
   // Partial sums through the workspace in float32: the bits do not depend on timing, and a
-  // bfloat16 result is rounded once.
+  // narrow result is rounded once.
   prefer(key, result, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(key, result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,

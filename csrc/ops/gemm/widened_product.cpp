@@ -23,9 +23,10 @@ int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
   return kept * k + block * k + (narrow_out ? block * kept : 0);
 }
 
-int64_t gemm_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
-  if (narrow_out && takes_bfloat16()) return 0;  // gemm_cpu.cpp: nothing is widened
-  return widened_floats(m, k, n, narrow_out);
+int64_t gemm_floats(int64_t m, int64_t k, int64_t n, c10::ScalarType out) {
+  if (out == c10::ScalarType::BFloat16 && takes_bfloat16())
+    return 0;  // gemm_cpu.cpp: nothing is widened
+  return widened_floats(m, k, n, out != c10::ScalarType::Float);
 }
 
 }  // namespace fastsft::cpu

@@ -10,8 +10,8 @@ namespace fastsft {
 // softmax(logits[i]), t = targets[i], s = label_smoothing and V the vocabulary:
 //   loss += sum_i token_weights[i] * ((1 - s) * -log p[t] + s * mean over V of -log p)
 //   grad_hidden = d loss / d hidden;   grad_weight = beta * grad_weight + d loss / d weight
-//   hidden [tokens, hidden] and weight [V, hidden] float32 or bfloat16; targets [tokens] int64;
-//   token_weights [tokens] float32; loss [1] float64 is added to; grad_hidden like hidden;
+//   hidden [tokens, hidden] and weight [V, hidden] float32, bfloat16 or float16; targets [tokens]
+//   int64; token_weights [tokens] float32; loss [1] float64 is added to; grad_hidden like hidden;
 //   grad_weight [V, hidden] float32, absent where the weight is frozen. Without grad_hidden, only
 //   the loss is computed.
 // `low_rank`: logits = hidden weight^T + low_rank low_rank_weight^T, [tokens, r] and [V, r], with

@@ -1,6 +1,6 @@
 #include <cfloat>
 
-#include "ops/cuda/pack.cuh"
+#include "ops/cuda/dispatch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_cross_entropy/cross_entropy_launch.h"
 
@@ -147,10 +147,8 @@ __global__ void __launch_bounds__(kSumThreads)
 void launch_cross_entropy(const CrossEntropyArgs& args, Dtype grad_dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
   const auto blocks = static_cast<unsigned>(args.rows);
-  if (grad_dtype == Dtype::kFloat)
-    cross_entropy_kernel<float><<<blocks, kThreads, 0, stream>>>(args);
-  else
-    cross_entropy_kernel<bfloat16><<<blocks, kThreads, 0, stream>>>(args);
+  dispatch(grad_dtype,
+           [&]<typename T>() { cross_entropy_kernel<T><<<blocks, kThreads, 0, stream>>>(args); });
 }
 
 void launch_add_losses(const double* losses, int64_t count, double* total, cudaStream_t stream) {

@@ -21,11 +21,13 @@ int64_t nf4_scale_numel(int64_t numel);
 at::Tensor nf4_levels(at::Device device);
 
 // packed [numel / kNf4Block, kNf4BlockBytes] uint8 and scales [nf4_scale_numel] float32 receive
-// `values` (flat, float32 or bfloat16, a multiple of kNf4Block of them), all on one device. Of two
-// levels that are as near the lower one is taken. A value that is not finite leaves none that is.
+// `values` (flat, float32, bfloat16 or float16, a multiple of kNf4Block of them), all on one
+// device. Of two levels that are as near the lower one is taken. A value that is not finite leaves
+// none that is.
 void nf4_quantize(const at::Tensor& values, const at::Tensor& packed, const at::Tensor& scales);
 
-// out [numel], float32 or bfloat16, receives level * scale, rounded once. `levels` is nf4_levels.
+// out [numel], float32, bfloat16 or float16, receives level * scale, rounded once. `levels` is
+// nf4_levels.
 void nf4_dequantize(const at::Tensor& packed, const at::Tensor& scales, const at::Tensor& levels,
                     const at::Tensor& out);
 

@@ -1,6 +1,7 @@
 #include <torch/library.h>
 
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 #include "ops/nf4/nf4.h"
 
@@ -62,6 +63,10 @@ FASTSFT_CLONES void unpack_blocks(const Nf4Source& from, int64_t begin, int64_t 
   unpack(from, begin, end, out);
 }
 
+FASTSFT_CLONES void unpack_blocks(const Nf4Source& from, int64_t begin, int64_t end, float16* out) {
+  unpack(from, begin, end, out);
+}
+
 }  // namespace
 }  // namespace fastsft::cpu
 
@@ -80,7 +85,7 @@ void nf4_dequantize_cpu(const at::Tensor& packed, const at::Tensor& scales,
   check_nf4_dequantize(packed, scales, levels, out);
   const cpu::Nf4Source from{packed.const_data_ptr<uint8_t>(), scales.const_data_ptr<float>(),
                             levels.const_data_ptr<float>()};
-  (out.scalar_type() == at::kFloat ? run<float> : run<c10::BFloat16>)(from, out);
+  cpu::dispatch(out.scalar_type(), [&]<typename T>() { run<T>(from, out); });
 }
 
 }  // namespace

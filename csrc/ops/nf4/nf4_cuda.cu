@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/cuda/pack.cuh"
+#include "ops/cuda/dispatch.cuh"
 #include "ops/nf4/nf4_launch.h"
 
 namespace fastsft::cuda {
@@ -39,10 +39,8 @@ void launch_nf4_dequantize(const Nf4Args& args, Dtype dtype, cudaStream_t stream
   constexpr int64_t kMostBlocks = 132 * 16;  // a wave of the largest devices
   const auto grid =
       static_cast<unsigned>(std::min<int64_t>(kMostBlocks, (args.blocks + kWarps - 1) / kWarps));
-  if (dtype == Dtype::kFloat)
-    dequantize_kernel<float><<<grid, kWarp * kWarps, 0, stream>>>(args);
-  else
-    dequantize_kernel<bfloat16><<<grid, kWarp * kWarps, 0, stream>>>(args);
+  dispatch(dtype,
+           [&]<typename T>() { dequantize_kernel<T><<<grid, kWarp * kWarps, 0, stream>>>(args); });
 }
 
 }  // namespace fastsft::cuda

@@ -13,7 +13,7 @@ void norm_squared(const at::Tensor& x, const at::Tensor& out) {
 
 void check_norm_squared(const at::Tensor& x, const at::Tensor& out) {
   check_tensors("norm_squared", {{"x", x}, {"out", out}});
-  check_compute_dtype("norm_squared", {"x", x});
+  check_state_dtype("norm_squared", {"x", x});
   check_dtype("norm_squared", {"out", out}, at::kDouble);
   check_shape("norm_squared", {"x", x}, {x.numel()});
   check_shape("norm_squared", {"out", out}, {1});

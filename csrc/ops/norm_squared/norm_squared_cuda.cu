@@ -44,10 +44,14 @@ __global__ void __launch_bounds__(kThreads) total_kernel(const double* parts, do
 void launch_norm_squared(const void* x, int64_t count, int width, double* parts, double* out,
                          Dtype dtype, cudaStream_t stream) {
   if (count == 0) return;
-  dispatch(dtype, width, [&]<typename T, int kWidth>() {
+  const auto launch = [&]<typename T, int kWidth>() {
     parts_kernel<T, kWidth>
         <<<kNormSquaredBlocks, kThreads, 0, stream>>>(static_cast<const T*>(x), count, parts);
-  });
+  };
+  if (dtype == Dtype::kFloat)
+    width == 1 ? launch.operator()<float, 1>() : launch.operator()<float, 4>();
+  else
+    width == 1 ? launch.operator()<bfloat16, 1>() : launch.operator()<bfloat16, 8>();
   total_kernel<<<1, kThreads, 0, stream>>>(parts, out);
 }
 

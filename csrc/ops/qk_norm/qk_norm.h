@@ -8,7 +8,7 @@ namespace fastsft {
 
 // RMS norm of each query and key head, before the rotation:
 //   out = x * rstd * weight,  rstd = 1 / sqrt(mean(x^2 over the head) + eps)
-//   x, out [tokens, width] float32 or bfloat16, contiguous: num_heads query heads, then
+//   x, out [tokens, width] float32, bfloat16 or float16, contiguous: num_heads query heads, then
 //     num_key_value_heads key heads, then the rest (the value heads), which is copied;
 //   weight [2, head_dim] of the same dtype: row 0 for the query heads, row 1 for the key heads;
 //   rstd [tokens, num_heads + num_key_value_heads] float32.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/rms_norm/rms_norm_rows.h"
@@ -51,6 +52,12 @@ FASTSFT_CLONES void head_norm_backward_rows(float* grad, const float* x, const f
 FASTSFT_CLONES void head_norm_backward_rows(bfloat16* grad, const bfloat16* x,
                                             const bfloat16* weight, const float* rstd,
                                             float* grad_weight, int64_t rows, int64_t dim) {
+  backward(grad, x, weight, rstd, grad_weight, rows, dim);
+}
+
+FASTSFT_CLONES void head_norm_backward_rows(float16* grad, const float16* x, const float16* weight,
+                                            const float* rstd, float* grad_weight, int64_t rows,
+                                            int64_t dim) {
   backward(grad, x, weight, rstd, grad_weight, rows, dim);
 }
 
@@ -104,21 +111,20 @@ void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_head
                  int64_t num_key_value_heads, double eps, const at::Tensor& out,
                  const at::Tensor& rstd) {
   check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd);
-  const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? run_qk_norm_forward<float>
-        : run_qk_norm_forward<c10::BFloat16>)(x, weight, num_heads, num_key_value_heads,
-                                              static_cast<float>(eps), out, rstd);
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    run_qk_norm_forward<T>(x, weight, num_heads, num_key_value_heads, static_cast<float>(eps), out,
+                           rstd);
+  });
 }
 
 void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
                           const std::optional<at::Tensor>& grad_weight, double beta) {
   check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta);
-  const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? run_qk_norm_backward<float>
-        : run_qk_norm_backward<c10::BFloat16>)(grad, x, weight, rstd, num_heads,
-                                               num_key_value_heads, grad_weight,
-                                               static_cast<float>(beta));
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    run_qk_norm_backward<T>(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight,
+                            static_cast<float>(beta));
+  });
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 // sum = x + residual;  out = sum * rstd * weight;  rstd = 1 / sqrt(mean(sum^2) + eps), rows of
 // `hidden`.
-//   x, residual, sum, out [tokens, hidden] float32 or bfloat16, weight [hidden] of the same dtype,
-//   rstd [tokens] float32. Without a residual `sum` is not written and x replaces it.
+//   x, residual, sum, out [tokens, hidden] float32, bfloat16 or float16, weight [hidden] of the
+//   same dtype, rstd [tokens] float32. Without a residual `sum` is not written and x replaces it.
 // Arithmetic in float32. Overwrites sum, out and rstd; sum may be x or residual.
 void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
               double eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd);

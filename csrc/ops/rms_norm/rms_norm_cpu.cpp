@@ -1,5 +1,6 @@
 #include <torch/library.h>
 
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -49,10 +50,9 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
                   double eps, const OptionalTensor& sum, const at::Tensor& out,
                   const at::Tensor& rstd) {
   check_rms_norm(x, residual, weight, eps, sum, out, rstd);
-  const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? run_rms_norm_forward<float>
-        : run_rms_norm_forward<c10::BFloat16>)(x, residual, weight, static_cast<float>(eps), sum,
-                                               out, rstd);
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    run_rms_norm_forward<T>(x, residual, weight, static_cast<float>(eps), sum, out, rstd);
+  });
 }
 
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
@@ -60,10 +60,10 @@ void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta,
                            bool remake) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake);
-  const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? run_rms_norm_backward<float>
-        : run_rms_norm_backward<c10::BFloat16>)(grad_out, x, weight, rstd, grad_x, grad_weight,
-                                                static_cast<float>(beta), remake);
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    run_rms_norm_backward<T>(grad_out, x, weight, rstd, grad_x, grad_weight,
+                             static_cast<float>(beta), remake);
+  });
 }
 
 }  // namespace

@@ -86,6 +86,12 @@ FASTSFT_CLONES void rms_norm_rows(const bfloat16* x, const bfloat16* residual,
   forward(x, residual, weight, eps, sum, out, rstd, rows, hidden);
 }
 
+FASTSFT_CLONES void rms_norm_rows(const float16* x, const float16* residual, const float16* weight,
+                                  float eps, float16* sum, float16* out, float* rstd, int64_t rows,
+                                  int64_t hidden) {
+  forward(x, residual, weight, eps, sum, out, rstd, rows, hidden);
+}
+
 FASTSFT_CLONES void rms_norm_backward_rows(float* grad_out, const float* x, const float* weight,
                                            const float* rstd, float* grad_x, float* grad_weight,
                                            int64_t rows, int64_t hidden, bool remake) {
@@ -95,6 +101,13 @@ FASTSFT_CLONES void rms_norm_backward_rows(float* grad_out, const float* x, cons
 FASTSFT_CLONES void rms_norm_backward_rows(bfloat16* grad_out, const bfloat16* x,
                                            const bfloat16* weight, const float* rstd,
                                            bfloat16* grad_x, float* grad_weight, int64_t rows,
+                                           int64_t hidden, bool remake) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake);
+}
+
+FASTSFT_CLONES void rms_norm_backward_rows(float16* grad_out, const float16* x,
+                                           const float16* weight, const float* rstd,
+                                           float16* grad_x, float* grad_weight, int64_t rows,
                                            int64_t hidden, bool remake) {
   backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake);
 }

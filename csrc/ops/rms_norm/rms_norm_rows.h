@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <cstdint>
 
@@ -14,6 +15,9 @@ void rms_norm_rows(const float* x, const float* residual, const float* weight, f
 void rms_norm_rows(const c10::BFloat16* x, const c10::BFloat16* residual,
                    const c10::BFloat16* weight, float eps, c10::BFloat16* sum, c10::BFloat16* out,
                    float* rstd, int64_t rows, int64_t hidden);
+void rms_norm_rows(const c10::Half* x, const c10::Half* residual, const c10::Half* weight,
+                   float eps, c10::Half* sum, c10::Half* out, float* rstd, int64_t rows,
+                   int64_t hidden);
 
 void rms_norm_backward_rows(float* grad_out, const float* x, const float* weight, const float* rstd,
                             float* grad_x, float* grad_weight, int64_t rows, int64_t hidden,
@@ -21,5 +25,8 @@ void rms_norm_backward_rows(float* grad_out, const float* x, const float* weight
 void rms_norm_backward_rows(c10::BFloat16* grad_out, const c10::BFloat16* x,
                             const c10::BFloat16* weight, const float* rstd, c10::BFloat16* grad_x,
                             float* grad_weight, int64_t rows, int64_t hidden, bool remake);
+void rms_norm_backward_rows(c10::Half* grad_out, const c10::Half* x, const c10::Half* weight,
+                            const float* rstd, c10::Half* grad_x, float* grad_weight, int64_t rows,
+                            int64_t hidden, bool remake);
 
 }  // namespace fastsft::cpu

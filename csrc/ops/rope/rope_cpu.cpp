@@ -1,6 +1,7 @@
 #include <torch/library.h>
 
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 #include "ops/rope/rope.h"
 
@@ -33,6 +34,11 @@ FASTSFT_CLONES void rope_row(bfloat16* x, const float* cos, const float* sin, fl
   rotate(x, cos, sin, direction, num_heads, half);
 }
 
+FASTSFT_CLONES void rope_row(float16* x, const float* cos, const float* sin, float direction,
+                             int64_t num_heads, int64_t half) {
+  rotate(x, cos, sin, direction, num_heads, half);
+}
+
 }  // namespace
 }  // namespace fastsft::cpu
 
@@ -61,9 +67,9 @@ void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
 void rope_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
               const at::Tensor& positions, int64_t num_heads, bool inverse) {
   check_rope(x, cos, sin, positions, num_heads, inverse);
-  const bool wide = x.scalar_type() == at::kFloat;
-  (wide ? rotate<float> : rotate<c10::BFloat16>)(x, cos, sin, positions, num_heads,
-                                                 inverse ? -1.0f : 1.0f);
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    rotate<T>(x, cos, sin, positions, num_heads, inverse ? -1.0f : 1.0f);
+  });
 }
 
 }  // namespace

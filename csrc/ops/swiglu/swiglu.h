@@ -5,7 +5,8 @@
 namespace fastsft {
 
 // out = gate * sigmoid(gate) * up, with gate_up = [gate, up] along the row.
-//   gate_up [tokens, 2 * width], out [tokens, width], float32 or bfloat16; arithmetic in float32.
+//   gate_up [tokens, 2 * width], out [tokens, width], float32, bfloat16 or float16; arithmetic in
+//   float32.
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
 
 // grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With `remake`

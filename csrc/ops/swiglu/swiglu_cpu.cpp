@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "ops/cpu/convert.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastsft::cpu {
@@ -43,6 +44,10 @@ FASTSFT_CLONES void swiglu_rows(const bfloat16* gate_up, bfloat16* out, int64_t 
   forward(gate_up, out, rows, width);
 }
 
+FASTSFT_CLONES void swiglu_rows(const float16* gate_up, float16* out, int64_t rows, int64_t width) {
+  forward(gate_up, out, rows, width);
+}
+
 template <typename T>
 FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width,
                              bool remake) {
@@ -59,6 +64,12 @@ FASTSFT_CLONES void swiglu_backward_rows(float* grad_out, const float* gate_up, 
 
 FASTSFT_CLONES void swiglu_backward_rows(bfloat16* grad_out, const bfloat16* gate_up,
                                          bfloat16* grad_gate_up, int64_t rows, int64_t width,
+                                         bool remake) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
+}
+
+FASTSFT_CLONES void swiglu_backward_rows(float16* grad_out, const float16* gate_up,
+                                         float16* grad_gate_up, int64_t rows, int64_t width,
                                          bool remake) {
   backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
 }
@@ -91,16 +102,15 @@ void run_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
 
 void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out) {
   check_swiglu(gate_up, out);
-  (out.scalar_type() == at::kFloat ? run_swiglu_forward<float>
-                                   : run_swiglu_forward<c10::BFloat16>)(gate_up, out);
+  cpu::dispatch(out.scalar_type(), [&]<typename T>() { run_swiglu_forward<T>(gate_up, out); });
 }
 
 void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
                          const at::Tensor& grad_gate_up, bool remake) {
   check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake);
-  const bool wide = grad_out.scalar_type() == at::kFloat;
-  (wide ? run_swiglu_backward<float> : run_swiglu_backward<c10::BFloat16>)(grad_out, gate_up,
-                                                                           grad_gate_up, remake);
+  cpu::dispatch(grad_out.scalar_type(), [&]<typename T>() {
+    run_swiglu_backward<T>(grad_out, gate_up, grad_gate_up, remake);
+  });
 }
 
 }  // namespace

@@ -33,7 +33,11 @@ class EvaluationArguments:
         "bfloat16 weights in evaluation without training",
         "with --bf16 True, which computes so; without it raises",
     )
-    fp16_full_eval: bool = refused(False, "the same with float16", "use --bf16_full_eval True")
+    fp16_full_eval: bool = used(
+        False,
+        "the same with float16",
+        "with --fp16 True, which computes so; without it raises",
+    )
     load_best_model_at_end: bool = used(False, "end with the best checkpoint's weights")
     metric_for_best_model: str | None = used(None, "metric of the best model; default loss")
     greater_is_better: bool | None = used(

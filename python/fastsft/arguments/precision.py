@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -26,9 +27,13 @@ class PrecisionArguments:
         "and backward; auto: native where it can",
     )
     bf16: bool = used(False, "bfloat16 compute over fp32 weights")
-    fp16: bool = refused(
-        False, "float16 compute with loss scaling", "there is no loss scaler; use --bf16 True"
+    fp16: bool = used(
+        False,
+        "float16 compute over fp32 weights, with the loss scale of torch.amp.GradScaler; for GPUs without "
+        "bfloat16",
     )
+    initial_loss_scale: float = used(65536.0, "of --fp16 True: what multiplies the first step's loss")
+    loss_scale_window: int = used(2000, "of --fp16 True: steps without an overflow after which it doubles")
     fp16_opt_level: str = inert("O1", "level of Apex", "there is no Apex")
     half_precision_backend: Literal["auto", "apex", "cpu_amp"] = inert(
         "auto", "library of mixed precision", "the engine's", only=("auto",)
@@ -92,7 +97,26 @@ def state_flags(args: Any) -> dict[str, str]:
     return {**flags, "master_dtype": flags["master_dtype"] or default}
 
 
+def compute_dtype(args: Any) -> str:
+    """float32, bfloat16 or float16: what products and activations are computed in."""
+    if args.fp16:
+        return "float16"
+    return "bfloat16" if args.bf16 else "float32"
+
+
 def check_formats(args: Any) -> None:
     """ValueError for formats that do not go together."""
+    if args.fp16 and args.bf16:
+        raise ValueError("At most one of fp16 and bf16 can be True, but not both")
+    if not 0 < args.initial_loss_scale < math.inf or args.loss_scale_window < 1:
+        raise ValueError(
+            "expected an --initial_loss_scale above 0 and a --loss_scale_window of at least 1, got "
+            f"{args.initial_loss_scale} and {args.loss_scale_window}"
+        )
+    if args.fp16 and args.master_dtype == "split":
+        raise ValueError(
+            "--master_dtype split needs --bf16 True: a float16 is not the upper half of a float32; leave it "
+            "out"
+        )
     if args.master_dtype == "split" and not args.bf16:
         raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")

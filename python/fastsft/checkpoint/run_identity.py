@@ -26,7 +26,7 @@ _WARN = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
     "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
-    "grad_dtype", "optim_dtype", "logging_steps", "eval_steps", "save_steps",
+    "fp16", "loss_scale_window", "grad_dtype", "optim_dtype", "logging_steps", "eval_steps", "save_steps",
 )  # fmt: skip
 # transformers takes these from the file of the optimizer.
 _OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
@@ -48,6 +48,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
         "bad_steps": trainer.bad_steps.state(),
+        "loss_scale": trainer.loss_scale.state(),
         "due": trainer.due.to_json(),
         "losses": trainer.losses.to_json(),
         **describe_request(

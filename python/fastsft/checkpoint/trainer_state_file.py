@@ -40,6 +40,13 @@ _RUN_STATE = {
             "spikes": Optional(ListOf(Count)),
         }
     ),
+    "loss_scale": Optional(
+        {
+            "scale": Optional(Number),
+            "good_steps": Optional(Count),
+            "schedule_lag": Optional(Count),
+        }
+    ),
     "due": Optional(
         {
             "evaluate": Optional(bool),

@@ -49,10 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda with --memory, else cpu")
     parser.add_argument("--fsdp", default="", help='as in training, such as "hybrid_shard offload"')
     parser.add_argument("--fsdp_config", help="as in training; hybrid_shard_size and cpu_offload count")
-    parser.add_argument(
-        "--bf16", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
-        help="bfloat16 compute over fp32 weights",
-    )  # fmt: skip
+    for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
+        parser.add_argument(
+            f"--{name}", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+            help=f"{dtype} compute over fp32 weights",
+        )  # fmt: skip
     parser.add_argument(
         "--engine", choices=("auto", "native", "generic"), default="auto", help="as in training"
     )

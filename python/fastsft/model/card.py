@@ -12,7 +12,7 @@ from fastsft.runtime.regular_files import read_text
 
 _SHOWN = (
     "learning_rate", "lr_scheduler_type", "num_train_epochs", "max_steps", "per_device_train_batch_size",
-    "gradient_accumulation_steps", "model_max_length", "seed", "bf16", "weight_decay",
+    "gradient_accumulation_steps", "model_max_length", "seed", "bf16", "fp16", "weight_decay",
 )  # fmt: skip
 
 

@@ -386,7 +386,7 @@ class CausalLM:
         """Weight files next to this configuration."""
         return StoredForm(self.parameter_shapes(), stored, ties=bool(self.config.get("tie_word_embeddings")))
 
-    def activation_sizes(self, compute_dtype: str) -> Any:
+    def activation_sizes(self, dtype: str) -> Any:
         """None: the engine plans its own memory. Of a generic model: what Setting's `called` takes."""
         return None
 

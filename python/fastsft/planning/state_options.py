@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.precision import state_flags
+from fastsft.arguments.precision import compute_dtype, state_flags
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 def state_options(args: Any) -> _C.StateOptions:
     """The one object that the engine and the memory plan read.
 
-    args: TrainingArguments, or what has their bf16, world_size, sharding_strategy, offload and STATE_FLAGS.
+    args: TrainingArguments, or what has their bf16, fp16, world_size, sharding_strategy, offload and
+    STATE_FLAGS.
     """
     return default_state_options().replace(
         strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
-        compute_dtype="bfloat16" if args.bf16 else "float32",
+        compute_dtype=compute_dtype(args),
         offload=args.offload,
         **state_flags(args),
     )

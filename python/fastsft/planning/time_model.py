@@ -58,8 +58,8 @@ def why_not(plan: MemoryPlan) -> str:
     setting, state = plan.setting, plan.setting.state
     if setting.called is not None:
         return "it knows models with a native engine only"
-    if state.compute_dtype != "bfloat16":
-        return "it is made for bfloat16 compute"
+    if state.compute_dtype == "float32":
+        return "it is made for bfloat16 and float16 compute"
     if state.offload:
         return "it knows no optimizer state on the host yet"
     if setting.world_size > 8 or state.strategy.startswith("hybrid"):

@@ -30,7 +30,8 @@ def how_held(setting: Setting) -> str:
     if setting.world_size > 1:
         nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
         words.append(f"{state.strategy}{nodes}")
-    words.append("bfloat16 over fp32 weights" if state.compute_dtype == "bfloat16" else "float32")
+    narrow = state.compute_dtype != "float32"
+    words.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
     if setting.adapters or (setting.called is not None and setting.called.layout.frozen_places):
         bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
         words.append(f"adapters on a frozen model{bits}")

@@ -32,7 +32,7 @@ def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float
 def work_of(trainer: object) -> Work | None:
     """The work of a trainer with data; None on a CPU, in float32, or on a GPU whose peak is not known."""
     args, rows = trainer.args, trainer.train_rows  # type: ignore[attr-defined]
-    if args.device.type == "cpu" or not args.bf16 or not rows.is_exact:
+    if args.device.type == "cpu" or not (args.bf16 or args.fp16) or not rows.is_exact:
         return None
     gpu = gpu_of(args.device)
     if gpu is None:

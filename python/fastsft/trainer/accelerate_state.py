@@ -20,23 +20,26 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
     to later ones, and an Accelerator of the script its number format.
     """
     where, precision = _precision()
-    if precision != "no" and not (precision == "bf16" and args.bf16):
+    asked = next((name for name in ("bf16", "fp16") if getattr(args, name)), "no")
+    if precision not in ("no", asked):
+        flag = precision if precision in ("bf16", "fp16") else "bf16"
         raise ValueError(
-            f"{method}: {where} is {precision}, but args.bf16 is {args.bf16}: transformers' Trainer would "
-            f"compute in {precision}; give bf16=True for bf16, or set {_PRECISION} to no and make no "
-            "Accelerator"
+            f"{method}: {where} is {precision}, but args.{flag} is {getattr(args, flag)}: transformers' "
+            f"Trainer would compute in {precision}; give {flag}=True for {flag}, or set {_PRECISION} to no "
+            "and make no Accelerator"
         )
-    if precision == "no" and args.bf16 and where != _PRECISION and args._source is not None:
+    if precision == "no" and asked != "no" and where != _PRECISION and args._source is not None:
         raise ValueError(
-            f"{method}: {where} is no, but args.bf16 is True: transformers' Trainer would compute in "
-            "float32; give bf16=False, or make no Accelerator"
+            f"{method}: {where} is no, but args.{asked} is True: transformers' Trainer would compute in "
+            f"float32; give {asked}=False, or make no Accelerator"
         )
-    if precision == "no" and where == _PRECISION and not args.bf16 and "bf16" in formats_asked_for:
-        raise ValueError(
-            f"{method}: args.bf16 is False, but earlier TrainingArguments of this process have bf16=True: "
-            "accelerate keeps that, and transformers' Trainer would compute in bf16; give bf16=True, or "
-            "train in another process"
-        )
+    for earlier in sorted(formats_asked_for if precision == "no" and where == _PRECISION else ()):
+        if asked == "no":
+            raise ValueError(
+                f"{method}: args.{earlier} is False, but earlier TrainingArguments of this process have "
+                f"{earlier}=True: accelerate keeps that, and transformers' Trainer would compute in "
+                f"{earlier}; give {earlier}=True, or train in another process"
+            )
     steps = os.environ.get(_ACCUMULATION, "1")
     if steps not in ("1", "auto") and args.deepspeed_plan is None:
         raise ValueError(

@@ -38,7 +38,7 @@ class ScheduleView(ReadOnly):
     def get_last_lr(self) -> list[float]:
         """The rate of the next step, of weights with and without weight decay."""
         trainer: Any = self._trainer
-        rate = float(trainer.schedule.rate(trainer.state.global_step))
+        rate = float(trainer.schedule.rate(trainer.state.global_step - trainer.loss_scale.schedule_lag))
         return [rate, rate]
 
     def step(self, *_: Any, **__: Any) -> NoReturn:

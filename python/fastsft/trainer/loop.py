@@ -158,7 +158,9 @@ class TrainingLoop:
         """Begin step `number`, and check it when --replay_check says so. Returns its tokens."""
         trainer, every = self.trainer, self.args.replay_check
         checked = bool(every) and number % every == 0
-        rate, limit = self.schedule.rate(number - 1), trainer.bad_steps.loss_limit()
+        scale = trainer.loss_scale
+        rate = self.schedule.rate(number - 1 - scale.schedule_lag)
+        limit = trainer.bad_steps.loss_limit()
         trainer.engine.begin_step(
             rows.native,
             rows.plan.micro_batches,
@@ -168,6 +170,7 @@ class TrainingLoop:
             **self._step_options(rate),
             **self._noise(number, rows.padded_length),
             dropout_seed=dropout_seed(self.fixed, number),
+            loss_scale=scale.value,
         )
         if checked:
             check_replay(trainer.engine, number)
@@ -176,7 +179,7 @@ class TrainingLoop:
         self.state.global_step = number
         self.state.total_flos += 6.0 * rows.padded_tokens * trainer.engine.num_non_embedding_parameters
         self.results.begun(number, rate, limit)
-        self.take_results(all=checked)
+        self.take_results(all=checked or scale.enabled)  # the next step's scale depends on it
         if checked:
             check_replicas(trainer.engine, number)
         return int(rows.plan.num_tokens)
@@ -202,9 +205,11 @@ class TrainingLoop:
 
     def take_results(self, *, all: bool) -> None:
         """Losses of the steps begun: a GPU is one step late, unless `all` waits for it."""
-        clipped, bad_steps = bool(self.args.max_grad_norm), self.trainer.bad_steps
+        clipped, trainer = bool(self.args.max_grad_norm), self.trainer
         try:
-            self.results.take(self.trainer.engine, self.losses, bad_steps, clipped=clipped, all=all)
+            self.results.take(
+                trainer.engine, self.losses, trainer.bad_steps, trainer.loss_scale, clipped=clipped, all=all
+            )
         except NotFiniteError as error:
             self.state.global_step = error.step - 1
             raise

@@ -49,12 +49,14 @@ def resume(trainer: Any, checkpoint: str) -> None:
     state, max_steps = trainer.state, trainer.plan.max_steps
     position = (saved or {}).get("position") or {}
     schedule = schedule_of(trainer.fixed_arguments.over(trainer.args), max_steps, state.log_history)
-    _warn_of_rate(checkpoint, (saved or {}).get("learning_rate"), schedule.rate(state.global_step))
+    lag = (saved or {}).get("loss_scale", {}).get("schedule_lag", 0)
+    rate = schedule.rate(state.global_step - lag)
+    _warn_of_rate(checkpoint, (saved or {}).get("learning_rate"), rate)
     within = f" after {position['conversations']:,} conversations of it" if position else ""
     tell(
         f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "
         f"epoch {state.epoch or 0:.4g}{within}, "
-        f"next learning rate {schedule.rate(state.global_step):g}"
+        f"next learning rate {rate:g}"
     )
 
 
@@ -88,6 +90,7 @@ def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:
     trainer.losses = LossMeter.of_checkpoint(saved, trainer.state.global_step)
     trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]
     trainer.bad_steps.restore((saved or {}).get("bad_steps", {}))
+    trainer.loss_scale.restore((saved or {}).get("loss_scale", {}))
     trainer.saved_as(checkpoint)
     if trainer.args.restore_callback_states_from_checkpoint:
         trainer.callbacks.restore(trainer.state.stateful_callbacks)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.loss_meter import LossMeter
+from fastsft.trainer.loss_scale import LossScale
 
 
 class _Begun(NamedTuple):
@@ -29,12 +30,22 @@ class LateResults:
         """`step` is under way with learning rate `rate`; above `loss_limit` it changes nothing."""
         self._under_way.append(_Begun(step, rate, loss_limit))
 
-    def take(self, engine: Any, losses: LossMeter, bad_steps: BadSteps, *, clipped: bool, all: bool) -> None:
+    def take(
+        self,
+        engine: Any,
+        losses: LossMeter,
+        bad_steps: BadSteps,
+        loss_scale: LossScale,
+        *,
+        clipped: bool,
+        all: bool,
+    ) -> None:
         """Add to `losses` what the engine hands out; with `all`, wait for every step begun.
 
-        `clipped`: log gradient norms. Raises what `bad_steps` answers to a bad step.
+        `clipped`: log gradient norms. A step whose gradients overflowed counts, as in transformers. Raises
+        what `bad_steps` answers to a bad step.
         """
         for result in engine.take_results(all=all):
             step, rate, limit = self._under_way.popleft()
-            if bad_steps.judge(step, result, limit):
+            if loss_scale.absorbs(step, result, limit) or bad_steps.judge(step, result, limit):
                 losses.add(result.loss, result.grad_norm if clipped else None, rate)

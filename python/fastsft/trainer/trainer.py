@@ -39,6 +39,7 @@ from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.log_level import use_log_level
 from fastsft.trainer.loop import TrainingLoop
 from fastsft.trainer.loss_meter import LossMeter
+from fastsft.trainer.loss_scale import LossScale
 from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.modes import check_modes
 from fastsft.trainer.pending_work import Due
@@ -155,7 +156,8 @@ class Trainer(
         self.callbacks = CallbackHandler([DefaultFlow(), *reports, *callbacks, self.progress], args)
         self.state, self.best_model = self._new_state(), BestModel(self)
         self._counter, self.start_time = TokenCounter(args), time.monotonic()
-        self.bad_steps, self.due, self.losses = BadSteps(args), Due(), LossMeter()
+        self.bad_steps, self.loss_scale = BadSteps(args), LossScale(args)
+        self.due, self.losses = Due(), LossMeter()
         self._at_batch: Callable[[], None] = lambda: None
         self.saver = self._make_saver()
         if train_dataset is not None:
@@ -221,7 +223,8 @@ class Trainer(
     def _train(self, resume_from_checkpoint: bool | str | None) -> TrainOutput:
         self.fixed_arguments.begin(self.args)
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
-        self.state, self.bad_steps = self._new_state(), BadSteps(self.args)
+        self.state = self._new_state()
+        self.bad_steps, self.loss_scale = BadSteps(self.args), LossScale(self.args)
         self.best_model, self.due, self.losses = BestModel(self), Due(), LossMeter()
         self.state.epoch = 0.0
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs

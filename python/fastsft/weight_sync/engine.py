@@ -21,6 +21,7 @@ from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSour
 
 S = TypeVar("S", bound=BroadcastSource)
 _ATTRIBUTE = "_fastsft_weight_sync"
+_COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
@@ -98,7 +99,7 @@ class FastsftEngine:
     @property
     def compute_dtype(self) -> torch.dtype:
         """Dtype of the weights that forward reads."""
-        return torch.bfloat16 if _C.narrow_compute(self.native_engine) else torch.float32
+        return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
         """(name, whole tensor) one unit at a time, on every rank; every rank must exhaust the iterator."""

@@ -54,5 +54,5 @@ def everything(
     return {
         "saved": saved, "masters": masters, "uploaded": synchronizer.get_model_state_dict(), "loaded": loaded,
         "per tensor": {name: tensor.clone() for name, tensor in named}, "extra": extra,
-        "narrow": _C.narrow_compute(native),
+        "narrow": _C.compute_dtype(native) != "float32",
     }  # fmt: skip

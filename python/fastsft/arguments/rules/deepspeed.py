@@ -65,17 +65,24 @@ def _check_precision(config: dict[str, Any], args: ArgumentFields) -> None:
     bf16 = config.get("bf16", {}).get("enabled")
     if fp16 is True or config.get("amp", {}).get("enabled") is True:
         raise ValueError(
-            "fastsft does not support --deepspeed with fp16 or amp enabled: there is no loss scaler; use "
-            "bf16 with --bf16 True"
+            "fastsft does not support --deepspeed with fp16 or amp enabled: their loss scales go by other "
+            'rules than --fp16; set "fp16": {"enabled": false} and use --fp16 True, or --bf16 True'
         )
     if bf16 not in (None, "auto", args.bf16):
         raise ValueError(
             f'--deepspeed: bf16.enabled is {str(bf16).lower()}, but --bf16 is {args.bf16}; set it to "auto"'
         )
-    if not args.bf16 and fp16 is None and bf16 in (None, False):
+    if fp16 == "auto" and args.fp16:
+        raise ValueError(
+            'fastsft does not support --deepspeed with "fp16": {"enabled": "auto"} and --fp16 True: '
+            "DeepSpeed's loss scale goes by other rules; set it to false and keep --fp16 True, or use --bf16 "
+            "True"
+        )
+    if not args.bf16 and not args.fp16 and fp16 is None and bf16 in (None, False):
         raise ValueError(
             "fastsft does not support --deepspeed files without a number format: DeepSpeed means fp16 then, "
-            'which has no loss scaler here; use --bf16 True, or "fp16": {"enabled": false} for float32'
+            'with a loss scale of its own; use --bf16 True or --fp16 True, or "fp16": {"enabled": false} for '
+            "float32"
         )
 
 

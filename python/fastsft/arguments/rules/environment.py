@@ -66,13 +66,14 @@ def launched_environment() -> Mapping[str, str]:
 
 def _check_precision(args: ArgumentFields, env: Mapping[str, str]) -> None:
     precision = env.get("ACCELERATE_MIXED_PRECISION", "no").lower()
-    if precision == "bf16" and not args.bf16:
-        raise ValueError(
-            "ACCELERATE_MIXED_PRECISION is bf16, but --bf16 is False; add --bf16 True, or start with torchrun"
-        )
-    if precision not in ("no", "bf16"):
+    if precision not in ("no", "bf16", "fp16"):
         raise ValueError(
             f"fastsft does not support ACCELERATE_MIXED_PRECISION {precision}; use bf16 with --bf16 True"
+        )
+    if precision != "no" and not getattr(args, precision):
+        raise ValueError(
+            f"ACCELERATE_MIXED_PRECISION is {precision}, but --{precision} is False; add --{precision} True, "
+            "or start with torchrun"
         )
 
 

@@ -21,11 +21,12 @@ def settle_evaluation(args: ArgumentFields) -> None:
             raise ValueError("--eval_strategy steps needs --eval_steps or --logging_steps above 0")
         args.eval_steps = args.logging_steps
     args.eval_delay = args.eval_delay or 0
-    if args.bf16_full_eval and not args.bf16:
-        raise ValueError(
-            "fastsft does not support --bf16_full_eval without --bf16: training and evaluation share their "
-            "weights; use --bf16 True"
-        )
+    for name in ("bf16", "fp16"):
+        if getattr(args, f"{name}_full_eval") and not getattr(args, name):
+            raise ValueError(
+                f"fastsft does not support --{name}_full_eval without --{name}: training and evaluation "
+                f"share their weights; use --{name} True"
+            )
     settle_cadence(args, "eval")
 
 

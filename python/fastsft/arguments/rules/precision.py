@@ -23,8 +23,7 @@ def settle_precision(args: ArgumentFields) -> None:
             "gradient_checkpointing_kwargs", args.gradient_checkpointing_kwargs
         )
     args.use_cpu = args.use_cpu or args.no_cuda
-    if args.bf16:
-        formats_asked_for.add("bf16")
+    formats_asked_for.update(name for name in ("bf16", "fp16") if getattr(args, name))
     args._device = choose_device(args.use_cpu)
     if args._device == "cpu" and args.tf32:
         warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")

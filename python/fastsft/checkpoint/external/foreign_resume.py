@@ -21,6 +21,7 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.regular_files import read_json_object
 
 WRITER = "transformers"
+_SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 _STATE, _MODEL = "optimizer.state.", "model."  # before the names of a sharded checkpoint
 
 
@@ -47,6 +48,7 @@ def check_foreign(trainer: Any, directory: str | Path) -> dict[str, Any]:
         "epoch": state.get("epoch"),
         "position": run_position(trainer, step),
         "learning_rate": _next_rate(checkpoint.scheduler),
+        "loss_scale": _loss_scale(trainer.args, checkpoint, step) if trainer.args.fp16 else {},
     }
 
 
@@ -94,6 +96,31 @@ def _check_progress(trainer: Any, state: dict[str, Any], directory: str | Path) 
             f"{directory}: after step {step} the run was in epoch {found:.6g}, with these data and this "
             f"batch it would be in epoch {expected:.6g}; resume with the data and the batch of its begin"
         )
+
+
+def _loss_scale(args: Any, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
+    """Of scaler.pt, as LossScale.restore takes it; empty where there is none."""
+    if checkpoint.scaler is None:
+        return {}
+    content = load_plain(checkpoint.scaler, "the state of a loss scale")
+    kept = {name: content.get(name) for name in _SCALER} if isinstance(content, dict) else {}
+    if not kept or not all(isinstance(value, int | float) and value >= 0 for value in kept.values()):
+        raise ValueError(f"{checkpoint.scaler}: expected {', '.join(_SCALER)} as numbers, got {content}")
+    factors = (kept["growth_factor"], kept["backoff_factor"])
+    if kept["growth_interval"] != (window := args.loss_scale_window):
+        warn_of_change(checkpoint.directory, "loss_scale_window", kept["growth_interval"], window)
+    if factors != (2.0, 0.5):
+        raise ValueError(
+            f"{checkpoint.scaler}: the scale grows by {factors[0]} and falls by {factors[1]}, expected 2.0 "
+            "and 0.5, which are fastsft's"
+        )
+    schedule = load_plain(checkpoint.scheduler, "the state of a schedule") if checkpoint.scheduler else {}
+    done = schedule.get("last_epoch") if isinstance(schedule, dict) else None
+    return {
+        "scale": kept["scale"],
+        "good_steps": kept["_growth_tracker"],
+        "schedule_lag": max(0, step - done) if isinstance(done, int) else 0,
+    }
 
 
 def _next_rate(path: Path | None) -> float | None:
@@ -185,7 +212,7 @@ def _summary(trainer: Any, checkpoint: TransformersCheckpoint, with_states: bool
     is_missing: dict[str, Callable[[], bool]] = {
         "random states (none for this number of ranks)": lambda: not with_states,
         "masks of dropout (fastsft draws its own)": lambda: _drops(trainer.model.config),
-        "the loss scale of fp16": lambda: checkpoint.has_scaler,
+        "the loss scale of fp16": lambda: checkpoint.scaler is not None and not trainer.args.fp16,
         "losses since the last log": lambda: True,
     }
     missing = [what for what, is_so in is_missing.items() if is_so()]

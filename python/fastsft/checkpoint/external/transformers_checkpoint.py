@@ -61,9 +61,9 @@ class TransformersCheckpoint:
         return cls(path, optimizer, _weights(path), file_inside(path, "scheduler.pt"))
 
     @property
-    def has_scaler(self) -> bool:
-        """A loss scale of fp16 is there."""
-        return (self.directory / "scaler.pt").exists()
+    def scaler(self) -> Path | None:
+        """The state of torch.amp.GradScaler, which runs in fp16 have."""
+        return file_inside(self.directory, "scaler.pt")
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.precision import compute_dtype
 from fastsft.model.causal_lm import CausalLM, ModelConfig
 from fastsft.model.generic import stored_form
 from fastsft.model.generic.called_model import GenericModel
@@ -106,11 +107,11 @@ class GenericParts(CausalLM):
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """As CausalLM's, with the layout and activations of this model."""
-        return super().memory_setting(args).with_called(self._sizes(2 if args.bf16 else 4))
+        return super().memory_setting(args).with_called(self.activation_sizes(compute_dtype(args)))
 
-    def activation_sizes(self, compute_dtype: str) -> ActivationSizes:
+    def activation_sizes(self, dtype: str) -> ActivationSizes:
         """As CausalLM's."""
-        return self._sizes(2 if compute_dtype == "bfloat16" else 4)
+        return self._sizes(4 if dtype == "float32" else 2)
 
     def _sizes(self, itemsize: int) -> ActivationSizes:
         plain = self._plain
@@ -119,7 +120,7 @@ class GenericParts(CausalLM):
         return ActivationSizes.of(plain.layout, config, len(plain.units) - 1, outside, itemsize)
 
     def _new_engine(self, options: dict[str, Any]) -> Any:
-        dtype = torch.bfloat16 if options["state"].compute_dtype == "bfloat16" else torch.float32
+        dtype = getattr(torch, options["state"].compute_dtype)
         generic = GenericModel(
             self._empty(dtype),
             device=options["device"],
