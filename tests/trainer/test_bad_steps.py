@@ -18,6 +18,7 @@ from tiny_models import weights_of, write_model
 
 def judge_of(**options):
     defaults = {
+        "fp16": False,
         "on_nonfinite": "skip",
         "max_nonfinite_skips": 3,
         "loss_spike_factor": 3.0,

@@ -62,7 +62,8 @@ class BadSteps:
 
     def _answer(self, step: int, reason: str, *, answered: bool) -> None:
         policy = self._args.on_nonfinite if answered else "skip"
-        advice = "lower --learning_rate or --max_grad_norm, or let --on_nonfinite skip such steps"
+        narrow = "use --bf16 True, as float16 holds no number above 65,504, " if self._args.fp16 else ""
+        advice = f"{narrow}lower --learning_rate or --max_grad_norm, or let --on_nonfinite skip such steps"
         if policy == "stop":
             raise NotFiniteError(step, f"{reason}; it changed no weight; {advice}{_RESUMES}")
         if self._count >= self._args.max_nonfinite_skips:
