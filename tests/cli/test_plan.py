@@ -185,7 +185,7 @@ def test_speed_on_a_gpu(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None
     record = json.loads(json.dumps(planned(capsys, *words)))
     assert record["predicted"]["gpu"] == "H200" and 0.5 < record["predicted"]["mfu"] < 0.7
     assert plan.main(["--model", vicuna, "--gpu", "H200", "--micro_batches", "8"]) == 0
-    assert "no prediction of speed: it is made for bfloat16 compute" in capsys.readouterr().out
+    assert "no prediction of speed: it is made for bfloat16 and float16 compute" in capsys.readouterr().out
 
 
 def test_gpus_that_are_not_known(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
