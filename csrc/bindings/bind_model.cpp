@@ -4,6 +4,7 @@
 #include "bindings/bind.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "model/rope_table.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -56,6 +57,15 @@ std::vector<Unit> unit_layouts(const std::string& config_json, const AdapterOpti
   return units;
 }
 
+// Of each pair of a head; the factor of cosine and sine; positions up to which they hold, 0: all.
+std::tuple<std::vector<float>, double, int64_t> rotary_frequencies(const std::string& config_json) {
+  const ModelConfig config = parse_model_config(config_json);
+  const at::Tensor frequencies = fastsft::rotary_frequencies(config.rope, config.head_dim);
+  const float* first = frequencies.const_data_ptr<float>();
+  return {std::vector<float>(first, first + frequencies.numel()),
+          config.rope.scaling.attention_factor, config.rope.scaling.most_positions};
+}
+
 }  // namespace
 
 void bind_model(py::module_& module) {
@@ -68,6 +78,10 @@ void bind_model(py::module_& module) {
   module.def("count_trained_parameters", &count_trained_parameters, py::arg("config_json"),
              py::kw_only(), py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
              py::call_guard<py::gil_scoped_release>(), "Those of them that are trained.");
+  module.def("rotary_frequencies", &rotary_frequencies, py::arg("config_json"),
+             py::call_guard<py::gil_scoped_release>(),
+             "Of each pair of a head; the factor of cosine and sine; and up to how many positions "
+             "they hold, 0: any number. ValueError as count_parameters.");
   module.def("parameter_shapes", &parameter_shapes, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>(),
              "(name, shape) in the order of the units. ValueError as count_parameters.");

@@ -80,14 +80,14 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
           .replay_gate_up = recompute_ == Recompute::kGateUp};
 }
 
-void CausalLM::make_rope(int64_t positions) {
-  rope_ = make_rope_table(config_, positions);
+void CausalLM::make_rope(int64_t needed, int64_t spare) {
+  rope_ = make_rope_table(config_.rope, config_.head_dim, needed, spare);
   rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
 }
 
 void CausalLM::cover_positions(int64_t positions) {
   const int64_t known = rope_.cos.size(0);
-  if (positions > known) make_rope(std::max(positions, 2 * known));
+  if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
 }
 
 void CausalLM::reserve(const MicroBatchShape& shape) {

@@ -22,8 +22,7 @@ struct ModelConfig {
   int64_t num_key_value_heads = 0;
   int64_t head_dim = 0;
   double rms_norm_eps = 0;
-  double rope_theta = 10000.0;
-  FrequencyScaling scale_frequency;  // of the rotary angles; never empty once parsed
+  RopeSettings rope;
   int64_t padding_idx = -1;  // row of the embedding that gets no gradient through it, -1: none
   bool tie_word_embeddings = false;
   bool qkv_bias = false;         // on the query, key and value projections

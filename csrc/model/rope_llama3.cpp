@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numbers>
 
 #include "model/config_fields.h"
@@ -20,7 +21,8 @@ struct Llama3Scaling {
   }
 };
 
-FrequencyScaling llama3(const ConfigFields& settings) {
+RotaryScaling llama3(const RopeFields& fields) {
+  const ConfigFields& settings = fields.settings;
   const Llama3Scaling scaling{
       .factor = static_cast<float>(settings.positive_number("factor")),
       .low = static_cast<float>(settings.positive_number("low_freq_factor")),
@@ -28,7 +30,12 @@ FrequencyScaling llama3(const ConfigFields& settings) {
       .original = static_cast<float>(settings.positive("original_max_position_embeddings"))};
   require(scaling.high > scaling.low, settings.where(), ": \"high_freq_factor\" is ", scaling.high,
           ", expected more than \"low_freq_factor\", which is ", scaling.low);
-  return scaling;
+  return {.frequencies = [scaling](const at::Tensor& powers) {
+    const at::Tensor frequencies = powers.reciprocal();
+    float* first = frequencies.data_ptr<float>();
+    std::transform(first, first + frequencies.numel(), first, scaling);
+    return frequencies;
+  }};
 }
 
 const bool kRopeLlama3Registered = RopeTypeRegistry::instance().add("llama3", llama3);

@@ -5,17 +5,27 @@
 namespace fastsft {
 namespace {
 
-FrequencyScaling as_trained(const ConfigFields&) {
-  return [](float frequency) { return frequency; };
+at::Tensor as_trained(const at::Tensor& powers) { return powers.reciprocal(); }
+
+RotaryScaling no_scaling(const RopeFields&) { return {.frequencies = as_trained}; }
+
+RotaryScaling linear(const RopeFields& fields) {
+  const double factor = fields.settings.positive_number("factor");
+  return {.frequencies = [factor](const at::Tensor& powers) {
+    return as_trained(powers).div_(factor);
+  }};
 }
 
-FrequencyScaling linear(const ConfigFields& settings) {
-  const auto factor = static_cast<float>(settings.positive_number("factor"));
-  return [factor](float frequency) { return frequency / factor; };
+// Up to the model's positions the frequencies are the original ones.
+RotaryScaling dynamic(const RopeFields& fields) {
+  fields.settings.positive_number("factor");
+  return {.frequencies = as_trained,
+          .most_positions = fields.config.positive("max_position_embeddings")};
 }
 
-const bool kRopeScalingRegistered = RopeTypeRegistry::instance().add("default", as_trained) &&
-                                    RopeTypeRegistry::instance().add("linear", linear);
+const bool kRopeScalingRegistered = RopeTypeRegistry::instance().add("default", no_scaling) &&
+                                    RopeTypeRegistry::instance().add("linear", linear) &&
+                                    RopeTypeRegistry::instance().add("dynamic", dynamic);
 
 std::string known_types() {
   std::string text;
@@ -48,15 +58,16 @@ void check_plain(const ConfigFields& settings, const std::string& field) {
 
 }  // namespace
 
-RopeSettings parse_rope(const ConfigFields& fields) {
+RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim) {
   fields.expect("partial_rotary_factor", 1.0);
-  RopeSettings rope{fields.number_or("rope_theta", 10000.0), as_trained(fields)};
+  RopeSettings rope{fields.number_or("rope_theta", 10000.0), {.frequencies = as_trained}};
   for (const char* field : {"rope_scaling", "rope_parameters"}) {
     if (!fields.has(field)) continue;
     const ConfigFields settings = fields.object(field);
     check_plain(settings, field);
     rope.theta = settings.number_or("rope_theta", rope.theta);
-    rope.scale_frequency = RopeTypeRegistry::instance().get(type_of(settings, field))(settings);
+    const auto& read = RopeTypeRegistry::instance().get(type_of(settings, field));
+    rope.scaling = read({settings, fields, rope.theta, head_dim});
   }
   require(rope.theta > 0, fields.where(), ": \"rope_theta\" is ", rope.theta,
           ", expected a positive number");

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <functional>
 
 #include "core/registry.h"
@@ -8,25 +11,36 @@ namespace fastsft {
 
 class ConfigFields;
 
-// A rotary frequency as trained to the one that is used: transformers' modeling_rope_utils in
-// float32.
-using FrequencyScaling = std::function<float(float)>;
+// What the rotary angles are made of: transformers' modeling_rope_utils in float32.
+struct RotaryScaling {
+  // Of theta^(2i / head_dim) [head_dim / 2] float32 the frequencies that are used, as many.
+  std::function<at::Tensor(const at::Tensor& powers)> frequencies;
+  double attention_factor = 1.0;  // of cosine and sine
+  // Beyond it transformers takes other frequencies, which depend on the batch; 0: it never does.
+  int64_t most_positions = 0;
+};
+
+// What a kind of scaling reads.
+struct RopeFields {
+  const ConfigFields& settings;  // its own
+  const ConfigFields& config;    // all of config.json
+  double theta;
+  int64_t head_dim;
+};
 
 // A kind of scaling: its file registers how its settings are read, by `rope_type`.
 struct RopeTypeTag {
   static constexpr const char* kNoun = "rope type";
 };
-using RopeTypeRegistry =
-    Registry<RopeTypeTag, std::function<FrequencyScaling(const ConfigFields&)>>;
+using RopeTypeRegistry = Registry<RopeTypeTag, std::function<RotaryScaling(const RopeFields&)>>;
 
-// What the rotary angles are made from.
 struct RopeSettings {
-  double theta;
-  FrequencyScaling scale_frequency;
+  double theta = 10000.0;
+  RotaryScaling scaling;  // its function is never empty once parsed
 };
 
 // Of a config.json, in both spellings: rope_theta next to rope_scaling, or all in rope_parameters.
 // Throws std::invalid_argument for a kind of scaling that is not registered.
-RopeSettings parse_rope(const ConfigFields& fields);
+RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim);
 
 }  // namespace fastsft

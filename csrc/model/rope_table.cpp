@@ -5,17 +5,30 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace fastsft {
 
-RopeTable make_rope_table(const ModelConfig& config, int64_t positions) {
-  const at::Tensor even = at::arange(0, config.head_dim, 2, at::TensorOptions().dtype(at::kLong));
-  const at::Tensor exponent = even.to(at::kFloat).div(static_cast<double>(config.head_dim));
-  const at::Tensor frequencies = at::pow(config.rope_theta, exponent).reciprocal();
-  float* first = frequencies.data_ptr<float>();
-  std::transform(first, first + frequencies.numel(), first, config.scale_frequency);
+at::Tensor rotary_frequencies(const RopeSettings& rope, int64_t head_dim) {
+  const at::Tensor even = at::arange(0, head_dim, 2, at::TensorOptions().dtype(at::kLong));
+  const at::Tensor exponent = even.to(at::kFloat).div(static_cast<double>(head_dim));
+  return rope.scaling.frequencies(at::pow(rope.theta, exponent));
+}
+
+RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
+                          int64_t spare) {
+  const int64_t most = rope.scaling.most_positions;
+  require(
+      most == 0 || needed <= most, needed, " positions are asked for: beyond ", most,
+      " tokens this model's rotary frequencies depend on how wide a batch is padded, which differs "
+      "between FastChat, transformers and fastsft; use --model_max_length ",
+      most, ", or train with transformers' Trainer");
+  const int64_t positions = most == 0 ? needed + spare : std::min(needed + spare, most);
+  const at::Tensor frequencies = rotary_frequencies(rope, head_dim);
   const at::Tensor position = at::arange(positions, at::TensorOptions().dtype(at::kFloat));
   const at::Tensor angles = position.unsqueeze(1).mul(frequencies.unsqueeze(0));
-  return {.cos = angles.cos(), .sin = angles.sin()};
+  const double factor = rope.scaling.attention_factor;
+  return {.cos = angles.cos().mul_(factor), .sin = angles.sin().mul_(factor)};
 }
 
 }  // namespace fastsft

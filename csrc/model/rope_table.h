@@ -2,16 +2,24 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/config.h"
+#include "model/rope_scaling.h"
 
 namespace fastsft {
 
+// [head_dim / 2] float32.
+at::Tensor rotary_frequencies(const RopeSettings& rope, int64_t head_dim);
+
 // cos and sin [positions, head_dim / 2] float32, computed as transformers does
-// (modeling_rope_utils): inverse frequencies in float32, scaled, times the position in float32.
+// (modeling_rope_utils): frequencies in float32, times the position in float32, and the scaling's
+// factor.
 struct RopeTable {
   at::Tensor cos;
   at::Tensor sin;
 };
-RopeTable make_rope_table(const ModelConfig& config, int64_t positions);
+
+// For `needed` positions and up to `spare` more. std::invalid_argument where the frequencies of
+// `needed` positions depend on the batch.
+RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
+                          int64_t spare = 0);
 
 }  // namespace fastsft

@@ -108,7 +108,7 @@ void TextDecoder::reserve(int64_t positions) {
       *kept = grown;
     }
   }
-  rope_ = make_rope_table(config_, capacity);
+  rope_ = make_rope_table(config_.rope, config_.head_dim, positions, capacity - positions);
   rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
   capacity_ = capacity;
 }
