@@ -101,16 +101,10 @@ class _Environment:
 
     def build(self, torch: str, cuda: bool) -> dict | None:
         """What went wrong; None: nothing."""
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-        build = [each for each in project["build-system"]["requires"] if not each.startswith("torch")]
-        test = [
-            each
-            for each in project["project"]["optional-dependencies"]["test"]
-            if not each.startswith("transformers")
-        ]
+        build = [each for each in _project()["build-system"]["requires"] if not each.startswith("torch")]
         for step in (
             ("pip", "install", "--quiet", f"torch=={torch}.*"),
-            ("pip", "install", "--quiet", *build, *BUILD, *test),
+            ("pip", "install", "--quiet", *build, *BUILD),
             ("pip", "install", "--quiet", "--no-build-isolation", *_cuda_setting(cuda), "."),
         ):
             result = self._run(*step)
@@ -119,7 +113,10 @@ class _Environment:
         return None
 
     def run(self, transformers: str, tests: str) -> dict:
-        result = self._run("pip", "install", "--quiet", f"transformers=={transformers}")
+        extra = _project()["project"]["optional-dependencies"]["test"]
+        rest = [each for each in extra if not each.startswith("transformers")]
+        # All at once: pip otherwise leaves what it installed before, for which this release may be too old.
+        result = self._run("pip", "install", "--quiet", "--upgrade", f"transformers=={transformers}", *rest)
         if result.returncode:
             return _failure("pip install", result)
         begin = time.monotonic()
@@ -148,6 +145,10 @@ class _Environment:
             capture_output=True,
             text=True,
         )
+
+
+def _project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def _cuda_setting(cuda: bool) -> list[str]:

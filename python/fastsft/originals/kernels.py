@@ -23,9 +23,13 @@ def registered_kernels() -> Set[str]:
 
 def _of_torch() -> Set[str]:
     """Those that torch brings along."""
-    module, name = KERNELS_OF_TORCH
-    known: Any = getattr(sys.modules.get(module), name, None)
-    return {"/".join(entry) for entry in known} if isinstance(known, dict) else set()
+    module, names = KERNELS_OF_TORCH
+    entries: set[str] = set()
+    for name in names:
+        known: Any = getattr(sys.modules.get(module), name, None)
+        for entry in known if isinstance(known, dict) else ():
+            entries.add("/".join(entry if len(entry) == 3 else ("aten", *entry)))
+    return entries
 
 
 def check_kernels(caller: str) -> None:

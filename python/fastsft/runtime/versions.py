@@ -12,9 +12,9 @@ TORCH_ISOLATED = "2.11"
 # Functions of the library that put a wrapper of theirs around a method when a class is made: module and name.
 WRAPPED_BY_BASES = {("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__")}
 
-# Module and name of the kernels that torch itself registers from Python for its own operations, by
-# (namespace, operation, key): since 2.15 next to CUDA.
-KERNELS_OF_TORCH = ("torch._native.registry", "_override_libs")
+# Module and names of the kernels that torch itself registers from Python for its own operations next to CUDA:
+# in 2.13 and 2.14 by (operation, key), since 2.15 by (namespace, operation, key).
+KERNELS_OF_TORCH = ("torch._native.registry", ("_aten_override_libs", "_override_libs"))
 
 # Functions whose code torch gives the name of the context that they enter, since 2.15: by module.
 RENAMED_CODE = {
