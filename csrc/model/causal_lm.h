@@ -76,7 +76,7 @@ class CausalLM : public Model {
   AdapterDropout dropout_of(const Batch& batch, Pass pass);
   // The rope tables grow to the greatest position met.
   void cover_positions(int64_t positions);
-  void make_rope(int64_t needed, int64_t spare = 0);
+  void make_rope(int64_t needed, int64_t spare);
 
   ModelConfig config_;
   at::ScalarType dtype_;

@@ -60,6 +60,9 @@ RotaryScaling yarn(const RopeFields& fields) {
                              : fields.config.positive("max_position_embeddings"));
   double low = pair_of(number_unless_zero(settings, "beta_fast", 32), positions, fields);
   double high = pair_of(number_unless_zero(settings, "beta_slow", 1), positions, fields);
+  require(std::isfinite(low) && std::isfinite(high), settings.where(),
+          ": \"beta_fast\" and \"beta_slow\" give no range of frequencies; expected positive "
+          "numbers, and a \"rope_theta\" other than 1");
   if (settings.boolean_or("truncate", true)) {
     low = std::floor(low);
     high = std::ceil(high);
@@ -67,9 +70,6 @@ RotaryScaling yarn(const RopeFields& fields) {
   const Yarn frequencies{.factor = factor,
                          .low = std::max(low, 0.0),
                          .high = std::min(high, static_cast<double>(fields.head_dim - 1))};
-  require(std::isfinite(frequencies.low) && std::isfinite(frequencies.high), settings.where(),
-          ": \"beta_fast\" and \"beta_slow\" give no range of frequencies; expected positive "
-          "numbers, and a \"rope_theta\" other than 1");
   return {.frequencies = frequencies, .attention_factor = attention_factor(settings, factor)};
 }
 

@@ -33,6 +33,12 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 12,
 }
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 12}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.1, 1.5, 2.0, 3.0],
+    "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0],
+}
 SLIDING = {"use_sliding_window": True, "sliding_window": 6}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 CASES: dict[str, dict[str, Any]] = {
@@ -46,6 +52,28 @@ CASES: dict[str, dict[str, Any]] = {
         "model_type": "qwen3", **SLIDING, "max_window_layers": 0, "tie_word_embeddings": True
     },
     "qwen3, biases, llama3": {"model_type": "qwen3", "attention_bias": True, "rope_scaling": LLAMA3},
+    "llama, yarn": {"model_type": "llama", "rope_scaling": YARN},
+    "qwen2, yarn, fractions of pairs": {
+        "model_type": "qwen2", "head_dim": 6,
+        "rope_scaling": {**YARN, "beta_fast": 8.0, "beta_slow": 0.5, "truncate": False},
+    },
+    "mistral, yarn, mscale": {
+        "model_type": "mistral", "rope_scaling": {**YARN, "mscale": 1.3, "mscale_all_dim": 0.7}
+    },
+    "qwen3, yarn, attention factor": {
+        "model_type": "qwen3", "rope_scaling": {**YARN, "attention_factor": 1.25}, "rope_theta": 1e6
+    },
+    "llama, dynamic": {
+        "model_type": "llama", "rope_scaling": {"rope_type": "dynamic", "factor": 3.0},
+        "max_position_embeddings": 40,
+    },
+    "llama, longrope": {
+        "model_type": "llama", "rope_scaling": LONGROPE, "max_position_embeddings": 160,
+        "original_max_position_embeddings": 40,
+    },
+    "mistral, longrope, factor alone": {
+        "model_type": "mistral", "rope_scaling": {**LONGROPE, "factor": 8.0}, "max_position_embeddings": 40
+    },
     "llama, attention biases": {"model_type": "llama", "attention_bias": True, "rope_theta": 500.0},
     "llama, mlp biases, one kv head": {"model_type": "llama", "mlp_bias": True, "num_key_value_heads": 1},
     "llama, llama3, tied": {"model_type": "llama", "rope_scaling": LLAMA3, "tie_word_embeddings": True},

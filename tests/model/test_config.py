@@ -123,11 +123,12 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 8}
         ("llama", {"rope_scaling": {"type": "linear"}}, '"rope_scaling": "factor" is missing'),
         (
             "qwen2",
-            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-            '"rope_scaling" has type "yarn"; supported: default, linear, llama3. Without "rope_scaling"',
+            {"rope_scaling": {"rope_type": "mrope", "factor": 4.0}},
+            '"rope_scaling" has type "mrope"; supported: default, dynamic, linear, llama3, longrope, yarn. '
+            'Without "rope_scaling"',
         ),
-        ("mistral", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 'has type "dynamic"; supported'),
-        ("llama", {"rope_parameters": {"rope_type": "longrope"}}, '"rope_parameters" has type "longrope"'),
+        ("mistral", {"rope_scaling": {"type": "dynamic"}}, '"factor" is missing'),
+        ("llama", {"rope_parameters": {"rope_type": "longrope"}}, '"long_factor" is null, expected a list'),
         (
             "llama",
             {"rope_parameters": {"full_attention": {"rope_type": "default"}}},

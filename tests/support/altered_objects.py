@@ -29,6 +29,14 @@ def _global_hook(_: Any, patch: pytest.MonkeyPatch) -> None:
     patch.setitem(torch.nn.modules.module._global_forward_hooks, 7, lambda *_: None)
 
 
+def _yarn_without_scale(model: Any, _: pytest.MonkeyPatch) -> Any:
+    config = copy.deepcopy(model.config)
+    config.rope_scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    new = transformers.LlamaForCausalLM(config)
+    new.model.rotary_emb.attention_scaling = 1.0
+    return new
+
+
 def _condensed_class(_: Any, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(modeling_llama, "LlamaRotaryEmbedding", Condensed)
     return copy_of(transformers.LlamaForCausalLM, _)
@@ -121,6 +129,10 @@ REFUSED_OBJECTS: dict[str, tuple[Alter, str]] = {
     "attention_scaling": (
         attribute("model.rotary_emb.attention_scaling", 0.5),
         r"rotary_emb\.attention_scaling is 0\.5",
+    ),
+    "attention_scaling of yarn": (
+        _yarn_without_scale,
+        r"rotary_emb\.attention_scaling is 1\.0; fastsft would compute 1\.138",
     ),
     "rope_type": (attribute("model.rotary_emb.rope_type", "dynamic"), r"rotary_emb\.rope_type is 'dynamic'"),
     "scaling": (

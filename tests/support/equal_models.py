@@ -37,6 +37,22 @@ def _held_linear(model: Any, _: pytest.MonkeyPatch) -> None:
     model.model.rotary_emb.inv_freq /= 2.5
 
 
+def _scaled(settings: dict[str, Any], *, after: int = 0, **changes: Any) -> Alter:
+    """Built with rope_scaling; it has then computed a batch of `after` tokens."""
+
+    def alter(model: Any, _: pytest.MonkeyPatch) -> Any:
+        config = copy.deepcopy(model.config)
+        for name, value in {"rope_scaling": settings, **changes}.items():
+            setattr(config, name, value)
+        new = transformers.LlamaForCausalLM(config)
+        new.load_state_dict(model.state_dict())
+        if after:
+            new(torch.ones((1, after), dtype=torch.long))
+        return new
+
+    return alter
+
+
 def _held_base(model: Any, _: pytest.MonkeyPatch) -> Any:
     config = copy.deepcopy(model.config)
     config.rope_theta = 500000.0
@@ -97,6 +113,16 @@ EQUAL: dict[str, Alter] = {
     "more layers in the config": attribute("config.num_hidden_layers", 7),
     "linear frequencies in the buffer": _held_linear,
     "built with another base": _held_base,
+    "yarn": _scaled({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
+    "dynamic, after a longer batch": _scaled(
+        {"rope_type": "dynamic", "factor": 4.0}, after=80, max_position_embeddings=64
+    ),
+    "longrope, after a longer batch": _scaled(
+        {"rope_type": "longrope", "short_factor": [1.5] * 4, "long_factor": [9.0] * 4},
+        after=80,
+        original_max_position_embeddings=64,
+        max_position_embeddings=256,
+    ),
     "a layer removed": _removed_layer,
     "layers swapped": _swapped_layers,
     "eager attention": attribute("config._attn_implementation", "eager"),

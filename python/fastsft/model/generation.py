@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import torch
 
 from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
 from fastsft.model.generic.library_reader import LibraryReader
@@ -114,7 +116,7 @@ class ChatModel:
         opened = open_model(str(directory), trust_remote_code=trust_remote_code)
         self.engine_kind = opened.engine_kind
         if self.engine_kind == "native":
-            reader, known = _native_reader(directory, path, width, device, change), None
+            reader, known = _native_reader(directory, path, width, device, change), _same_frequencies(opened)
         else:
             reader = LibraryReader(
                 directory, dtype=width, device=device, change=change, trust_remote_code=trust_remote_code
@@ -198,6 +200,11 @@ def _positions(directory: str | Path) -> int:
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     is_linear = scaling.get("rope_type", scaling.get("type")) == "linear"
     return int(positions * scaling.get("factor", 1)) if is_linear else positions
+
+
+def _same_frequencies(model: CausalLM) -> int | None:
+    """Tokens up to which the native engine knows the rotary frequencies; None: any number."""
+    return _C.rotary_frequencies(json.dumps(model.engine_config()))[2] or None
 
 
 def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:

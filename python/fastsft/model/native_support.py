@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _ROPE = ("rope_scaling", "rope_parameters")
-_NATIVE_ROPE = ("default", "linear", "llama3")
+_NATIVE_ROPE = ("default", "linear", "llama3", "yarn", "dynamic", "longrope")
+_ORIGINAL = "original_max_position_embeddings"
 _BUILT_FOR = "silu"  # hidden_act of the native families
 
 
@@ -38,7 +39,7 @@ def _is_taken(config: Mapping[str, Any]) -> bool:
 
 def _lacking(config: Mapping[str, Any]) -> dict[str, str]:
     """Fields with settings of transformers that the native families are not built for, and words for them."""
-    found = {name: _of_rope(name, config.get(name)) for name in _ROPE}
+    found = {name: _of_rope(name, config) for name in _ROPE}
     activation = config.get("hidden_act")
     if isinstance(activation, str) and activation != _BUILT_FOR and activation in _library_names()[0]:
         found["hidden_act"] = f"hidden_act {activation}, the native engine has {_BUILT_FOR}"
@@ -47,10 +48,14 @@ def _lacking(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _of_rope(name: str, settings: Any) -> str:
+def _of_rope(name: str, config: Mapping[str, Any]) -> str:
+    settings = config.get(name)
     if not isinstance(settings, Mapping):
         return ""
     kind = settings.get("rope_type", settings.get("type"))
+    own = settings.get(_ORIGINAL)
+    if kind == "longrope" and own is not None and own != config.get(_ORIGINAL):
+        return f"{name} of type longrope with {_ORIGINAL} of its own, which the native engine does not read"
     # What is wrong with settings of a type that is native is wrong anywhere.
     if not isinstance(kind, str) or kind in _NATIVE_ROPE or kind not in _library_names()[1]:
         return ""

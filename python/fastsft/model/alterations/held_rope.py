@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from fastsft.model.alterations.finding import Alteration
@@ -13,7 +13,8 @@ from fastsft.originals.functions import is_defined_there
 
 # Frequencies are built by pow in float32 on whatever device; a changed base or factor differs by far more.
 _ROUNDING = 2e-6
-_KNOWN = ("default", "linear", "llama3")
+_KNOWN = ("default", "linear", "llama3", "yarn", "dynamic", "longrope")
+_SWITCHING = ("dynamic", "longrope")  # with other frequencies for longer batches
 _UNITS = "transformers.modeling_rope_utils"
 
 
@@ -24,17 +25,19 @@ def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[s
     one linear factor, whichever gives exactly the held ones.
     """
     module, where = node.module, node.path
-    held = module.inv_freq.detach().float().cpu()
-    scale = float(getattr(module, "attention_scaling", 1.0))
-    kind = getattr(module, "rope_type", "default")
+    kind, bits = getattr(module, "rope_type", "default"), module.inv_freq.dtype
     if kind == _kind(config) and kind not in _KNOWN:  # the engine refuses it by the configuration's words
         return {}, []
-    if scale != 1.0:
-        return {}, [Alteration(f"{where}.attention_scaling", f"is {scale}", "1.0", CONDENSED)]
-    if "dynamic" in kind or kind == "longrope":  # of another number for each length
+    held = _held(module, kind)
+    scale = float(getattr(module, "attention_scaling", 1.0))
+    expected, native_scale = _of_config(module, config, head_dim)
+    is_scaled = math.isclose(scale, native_scale, rel_tol=_ROUNDING)
+    is_expected = expected is not None and _same(expected, held, bits)
+    if not is_scaled and (is_expected or scale != 1.0):
+        return {}, [Alteration(f"{where}.attention_scaling", f"is {scale}", f"{native_scale}", CONDENSED)]
+    if kind != _kind(config) and kind in _SWITCHING:  # of another number for each length
         return {}, [Alteration(f"{where}.rope_type", f"is {kind!r}", f"{_kind(config)!r}", CONDENSED)]
-    bits = module.inv_freq.dtype
-    if any(_same(frequencies, held, bits) for frequencies in _of_config(module, config, head_dim)):
+    if is_expected:
         return {}, []
     for theta in (_theta(config), _base_of(held, head_dim)):
         if theta is not None and _same(original_frequencies(theta, head_dim), held, bits):
@@ -58,18 +61,39 @@ def original_frequencies(theta: float, head_dim: int) -> Any:
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
 
 
-def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> Iterator[Any]:
-    """The frequencies that the configuration gives now, by transformers' own function or by ours."""
+def _held(module: Any, kind: str) -> Any:
+    """float32 [head_dim / 2]: the frequencies of batches that are not longer than the model's positions."""
+    held = module.inv_freq
+    first = getattr(module, "original_inv_freq", None)
+    if kind in _SWITCHING and first is not None and _holds_longer(module, kind):
+        held = first
+    return held.detach().float().cpu()
+
+
+def _holds_longer(module: Any, kind: str) -> bool:
+    """True after a batch that was longer: the next shorter one brings the first frequencies back."""
+    if kind == "longrope":
+        return module.inv_freq is getattr(module, "long_inv_freq", None)
+    return bool(module.max_seq_len_cached > module.original_max_seq_len)
+
+
+def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> tuple[Any, float]:
+    """The frequencies and the scale of cosine and sine that the configuration gives now; None: not known.
+
+    By transformers' own function or by ours.
+    """
     kind = _kind(config)
     if kind == "default":
-        yield original_frequencies(_theta(config), head_dim)
-    elif kind == "linear":
-        yield original_frequencies(_theta(config), head_dim) / float(_scaling(config)["factor"])
-    elif kind in _KNOWN:
+        return original_frequencies(_theta(config), head_dim), 1.0
+    if kind == "linear":
+        return original_frequencies(_theta(config), head_dim) / float(_scaling(config)["factor"]), 1.0
+    if kind in _KNOWN:
         function = getattr(sys.modules.get(_UNITS), "ROPE_INIT_FUNCTIONS", {}).get(kind)
         name = getattr(function, "__name__", "")
         if function is not None and kind in name and is_defined_there(function, _UNITS, name):
-            yield function(module.config, "cpu")[0].float().cpu()
+            frequencies, scale = function(module.config, "cpu")
+            return frequencies.float().cpu(), float(scale)
+    return None, 1.0
 
 
 def _same(expected: Any, held: Any, dtype: Any) -> bool:
