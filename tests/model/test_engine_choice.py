@@ -79,7 +79,7 @@ def test_what_is_wrong_anywhere_stays_refused(changes: dict[str, Any], tmp_path:
 
 def test_native_alone_refuses(tmp_path: Path) -> None:
     own = config_in(tmp_path / "own", rope_scaling=LONGROPE)
-    with pytest.raises(ValueError, match="expected the same value at the top of config.json"):
+    with pytest.raises(ValueError, match=r"expected the same value at the top of config\.json"):
         open_model(own, engine="native").parameter_shapes()
     opt = config_in(tmp_path / "opt", "opt")
     with pytest.raises(ValueError, match="--engine auto trains it by transformers"):
