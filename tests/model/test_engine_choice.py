@@ -94,6 +94,13 @@ def test_native_alone_refuses(tmp_path: Path) -> None:
     [
         ("t5", {}, "neither native .* nor a causal language model of transformers"),
         ("llama", {"quantization_config": {"quant_method": "gptq"}}, r"\(gptq\): its weights are quantised"),
+        (
+            "gemma3",
+            {"vision_config": {"hidden_size": 16}},
+            r'"gemma3" has a part that is not for text \(vision_con',
+        ),
+        ("bart", {"is_encoder_decoder": True}, '"bart" is an encoder-decoder'),
+        ("t5", {"is_encoder_decoder": True}, '"t5" is an encoder-decoder'),
         ("opt", {"auto_map": {}, "quantization_config": {"quant_method": "awq"}}, r"\(awq\)"),
     ],
 )

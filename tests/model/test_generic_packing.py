@@ -32,6 +32,24 @@ def test_a_run_says_which_rows_it_has(
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_tokens_that_see_later_ones_are_refused(kind: str, tmp_path: Path) -> None:
+    """Each would be learned from itself. The classes of BERT are decoders where the configuration says so."""
+    shape = {
+        "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "intermediate_size": 48, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    }  # fmt: skip
+    library_model(kind, **shape).save_pretrained(tmp_path / "both")
+    for model in (open_model(str(tmp_path / "both")), as_model(library_model(kind, **shape))):
+        with pytest.raises(ValueError, match="see those that come after them"):
+            _ = model.engine_words
+    decoder = library_model(kind, **shape, is_decoder=True)
+    assert (
+        "rows right-padded" in as_model(decoder).engine_words
+        or "no padding" in as_model(decoder).engine_words
+    )
+
+
 def _hooked(module: Any) -> None:
     module.transformer.h[0].register_forward_hook(lambda *given: None)
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.causal_lm import CausalLM, ModelConfig, model_config
-from fastsft.model.family import check_family, check_floats, is_known_to_library, is_native
+from fastsft.model.family import check_decoder, check_family, check_floats, is_known_to_library, is_native
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.native_support import why_not_native
 from fastsft.model.remote_code import check_model_code, has_model_code
@@ -68,6 +68,8 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
     """Words for the start page; None where the native engine trains the model, or says why it does not."""
     check_floats(config, directory)
+    if not runs_code:
+        check_decoder(config, str(directory / "config.json"))
     if engine == "native":
         return None
     if runs_code:
@@ -109,6 +111,8 @@ def _loaded(model: Any, engine: str) -> Any:
 def _why_generic_object(model: Any, engine: str) -> str | None:
     """As `_why_generic`, of a model that transformers has loaded."""
     config = {"model_type": getattr(model.config, "model_type", None)}
+    if not _is_of_directory(model):
+        check_decoder(model.config.to_dict(), "model.config")
     if engine == "native":
         return None
     if is_native(config):

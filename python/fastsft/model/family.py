@@ -9,6 +9,16 @@ from typing import Any
 from fastsft.model.remote_code import has_model_code
 from fastsft.runtime.terminal_text import one_line
 
+# Of configurations: what else than text a model reads.
+_TOWERS = (
+    "vision_config",
+    "audio_config",
+    "speech_config",
+    "vision_tower_config",
+    "mm_vision_tower",
+    "visual",
+)
+
 
 def is_native(config: Mapping[str, Any]) -> bool:
     """True for a model_type that the native engine computes."""
@@ -55,6 +65,21 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
         f"{path}: unknown model family {_named(config)}: neither native ({known}) nor a causal language "
         f"model of transformers {_library_version()}. Name another model, or try a newer transformers"
     )
+
+
+def check_decoder(config: Mapping[str, Any], where: str) -> None:
+    """ValueError for a model that is more than a text decoder: its other half would be trained on nothing."""
+    towers = [name for name in _TOWERS if config.get(name)]
+    if towers:
+        raise ValueError(
+            f"{where}: model family {_named(config)} has a part that is not for text ({towers[0]}), and "
+            "fastsft trains text decoders; name a text model of the family, or save the decoder as a model of its own"
+        )
+    if config.get("is_encoder_decoder"):
+        raise ValueError(
+            f"{where}: model family {_named(config)} is an encoder-decoder, and fastsft trains decoders alone; "
+            "name a causal language model"
+        )
 
 
 def check_floats(config: Mapping[str, Any], directory: Path) -> None:

@@ -29,6 +29,11 @@ _IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _LENGTHS = (7, 5, 9)
 _MOST_PARAMETERS = 4_000_000
 _TOLERANCE = 1e-5
+_CAUSAL = 1e-3  # of the largest logit; a token that is seen changes far more
+
+
+class NotCausalError(ValueError):
+    """A model whose tokens see later ones."""
 
 
 def smaller(config: Config) -> dict[str, Any]:
@@ -48,7 +53,8 @@ def smaller(config: Config) -> dict[str, Any]:
 def why_padded(make: Callable[[dict[str, Any]], Any], model: Any) -> str | None:
     """The reason why conversations of `model` cannot be one row; None where they can.
 
-    make: of a configuration such a model, with parameters on the meta device.
+    make: of a configuration such a model, with parameters on the meta device. NotCausalError for one whose
+    tokens see later ones.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -57,7 +63,10 @@ def why_padded(make: Callable[[dict[str, Any]], Any], model: Any) -> str | None:
         with torch.random.fork_rng(devices=[]):
             small = _with_values(make(smaller(model.config.to_dict())))
             small.config._attn_implementation = implementation
+            _check_causal(small)
             return _difference(small)
+    except NotCausalError:
+        raise
     except NotPackedError as error:
         return str(error)
     except (NotImplementedError, *FAULTS) as error:
@@ -84,6 +93,21 @@ def _random(shape: torch.Size) -> torch.Tensor:
     if len(shape) < 2:
         return 1 + 0.1 * torch.randn(shape)
     return torch.randn(shape) / math.sqrt(shape[-1])
+
+
+def _check_causal(model: Any) -> None:
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    first = torch.randint(1, vocabulary, (1, _LENGTHS[0]))
+    other = first.clone()
+    other[0, -1] = other[0, -1] % (vocabulary - 1) + 1
+    with torch.no_grad():
+        before, after = (model(input_ids=ids, use_cache=False).logits[:, :-1] for ids in (first, other))
+    if not bool(((before - after).abs() <= _CAUSAL * before.abs().max()).all()):
+        raise NotCausalError(
+            f"config.json: the tokens of {type(model).__name__} see those that come after them, so that each "
+            "would be learned from itself; name a causal language model (of BERT's kind: one with "
+            '"is_decoder": true)'
+        )
 
 
 def _difference(model: Any) -> str | None:
