@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import torch
 import transformers
 from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
 from torch import nn
+from torch.distributed import checkpoint as sharded_checkpoint
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -35,6 +37,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
+from fastsft.checkpoint.external.sharded_files import ShardedFiles
 from ranks import run_ranks
 from trainer_pairs import Plain, curve, model, ours, theirs, unrounded
 
@@ -309,6 +312,19 @@ class Harmful:
 def test_no_code_of_a_file_runs(copied: Path, name: str) -> None:
     torch.save({"state": Harmful()}, copied / name)
     refused(copied, rf"{name}: expected .*weights_only=True\) does not read")
+
+
+def test_a_sharded_folder_of_another_python(tmp_path: Path) -> None:
+    """Python 3.13 names the module of paths otherwise."""
+    weights = {"weight": torch.arange(6.0).view(2, 3)}
+    sharded_checkpoint.save(weights, checkpoint_id=tmp_path, no_dist=True)
+    path = tmp_path / ".metadata"
+    content = pickle.dumps(pickle.loads(path.read_bytes()), protocol=2)
+    here = re.compile(rb"cpathlib(\._local)?\nPosixPath\n")
+    assert here.search(content)
+    for module in (b"pathlib", b"pathlib._local"):
+        path.write_bytes(here.sub(b"c" + module + b"\nPosixPath\n", content))
+        assert torch.equal(ShardedFiles(tmp_path).tensor("weight"), weights["weight"])
 
 
 def test_no_code_of_a_sharded_folder_runs(copied: Path) -> None:

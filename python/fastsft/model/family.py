@@ -73,12 +73,12 @@ def check_decoder(config: Mapping[str, Any], where: str) -> None:
     if towers:
         raise ValueError(
             f"{where}: model family {_named(config)} has a part that is not for text ({towers[0]}), and "
-            "fastsft trains text decoders; name a text model of the family, or save the decoder as a model of its own"
+            "fastsft trains text decoders; name a text model of the family, or save the decoder alone"
         )
     if config.get("is_encoder_decoder"):
         raise ValueError(
-            f"{where}: model family {_named(config)} is an encoder-decoder, and fastsft trains decoders alone; "
-            "name a causal language model"
+            f"{where}: model family {_named(config)} is an encoder-decoder, and fastsft trains decoders "
+            "alone; name a causal language model"
         )
 
 

@@ -81,6 +81,7 @@ class _Unpickler(pickle.Unpickler):
     """Makes the classes of torch's metadata only."""
 
     def find_class(self, module: str, name: str) -> Any:
+        module = "pathlib" if module == "pathlib._local" else module  # so Python 3.13 writes it
         dtype = getattr(torch, name, None) if module == "torch" else None
         if (module, name) not in _NAMES and not isinstance(dtype, torch.dtype):
             raise pickle.UnpicklingError(f"{module}.{name} does not belong there")
