@@ -30,6 +30,12 @@ std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradien
   return ref.view(gradient->flat());
 }
 
+// The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
+int64_t first_positions(int64_t longest) {
+  constexpr int64_t kMost = 4096;
+  return longest > 0 ? std::min(longest, kMost) : kMost;
+}
+
 double beta_of(const ParamRef& ref, UnitGradient* gradient) {
   return ref.trained ? gradient->beta(ref.offset) : 0.0;
 }
@@ -47,7 +53,8 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at
       lowest_(lowest_trained_layer(config, layout_)),
       buffers_(config, dtype, recompute, device, adapter_sizes(config, layout_)),
       saved_(static_cast<size_t>(config.num_layers)) {
-  make_rope(max_positions);
+  check_positions(config.rope, max_positions);
+  make_rope(0, first_positions(max_positions));
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     blocks_.push_back(block_refs(config, layout_, layer));
   }

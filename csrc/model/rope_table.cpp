@@ -15,14 +15,19 @@ at::Tensor rotary_frequencies(const RopeSettings& rope, int64_t head_dim) {
   return rope.scaling.frequencies(at::pow(rope.theta, exponent));
 }
 
-RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
-                          int64_t spare) {
+void check_positions(const RopeSettings& rope, int64_t needed) {
   const int64_t most = rope.scaling.most_positions;
   require(
       most == 0 || needed <= most, needed, " positions are asked for: beyond ", most,
       " tokens this model's rotary frequencies depend on how wide a batch is padded, which differs "
       "between FastChat, transformers and fastsft; use --model_max_length ",
       most, ", or train with transformers' Trainer");
+}
+
+RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
+                          int64_t spare) {
+  check_positions(rope, needed);
+  const int64_t most = rope.scaling.most_positions;
   const int64_t positions = most == 0 ? needed + spare : std::min(needed + spare, most);
   const at::Tensor frequencies = rotary_frequencies(rope, head_dim);
   const at::Tensor position = at::arange(positions, at::TensorOptions().dtype(at::kFloat));

@@ -17,8 +17,10 @@ struct RopeTable {
   at::Tensor sin;
 };
 
-// For `needed` positions and up to `spare` more. std::invalid_argument where the frequencies of
-// `needed` positions depend on the batch.
+// std::invalid_argument where the frequencies of `needed` positions depend on the batch.
+void check_positions(const RopeSettings& rope, int64_t needed);
+
+// For `needed` positions and up to `spare` more. std::invalid_argument as check_positions.
 RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
                           int64_t spare = 0);
 
