@@ -28,7 +28,7 @@ TEXTS = ("Hello {0}?", "Hi there.", "And\n you? é", "I am {0}, fine.")
 CHOSEN = {
     "qwen2": ("spans", "qwen", "own"),
     "qwen3": ("spans", "chatml", "own"),
-    "phi3": ("spans", "phi", "own"),
+    "phi3": ("spans", "model", "own"),
     "llama3": ("spans", "llama-3", "own"),
     "llama3_base": ("spans", "llama-3", "made"),
     "mistral": ("fastchat", "vicuna_v1.1", "replaced"),
