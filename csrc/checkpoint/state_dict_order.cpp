@@ -12,10 +12,12 @@ namespace {
 constexpr std::string_view kLayers = "model.layers.";
 
 // In the order in which transformers registers them.
-constexpr std::array<std::string_view, 12> kModules = {
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",        "self_attn.o_proj",
-    "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_proj",           "mlp.up_proj",
-    "mlp.down_proj",    "input_layernorm",  "post_attention_layernorm"};
+constexpr std::array<std::string_view, 14> kModules = {
+    "self_attn.q_proj",        "self_attn.k_proj",   "self_attn.v_proj",
+    "self_attn.o_proj",        "self_attn.qkv_proj", "self_attn.q_norm",
+    "self_attn.k_norm",        "mlp.gate_proj",      "mlp.up_proj",
+    "mlp.gate_up_proj",        "mlp.down_proj",      "input_layernorm",
+    "post_attention_layernorm"};
 
 using Position = std::tuple<int, int64_t, size_t, bool>;  // part, layer, module, is a bias
 

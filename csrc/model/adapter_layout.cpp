@@ -9,25 +9,6 @@
 namespace fastsft {
 namespace {
 
-struct Linear {
-  const char* name;  // in its layer, or in the model
-  AdapterGroup group;
-  int64_t inputs, outputs;
-};
-
-std::vector<Linear> linears_of(const ModelConfig& c) {
-  const int64_t kv = c.num_key_value_heads * c.head_dim;
-  using Group = AdapterGroup;
-  return {{"self_attn.q_proj", Group::kQkv, c.hidden_size, c.query_size()},
-          {"self_attn.k_proj", Group::kQkv, c.hidden_size, kv},
-          {"self_attn.v_proj", Group::kQkv, c.hidden_size, kv},
-          {"self_attn.o_proj", Group::kOutput, c.query_size(), c.hidden_size},
-          {"mlp.gate_proj", Group::kGateUp, c.hidden_size, c.intermediate_size},
-          {"mlp.up_proj", Group::kGateUp, c.hidden_size, c.intermediate_size},
-          {"mlp.down_proj", Group::kDown, c.intermediate_size, c.hidden_size},
-          {"lm_head", Group::kHead, c.hidden_size, c.vocab_size}};
-}
-
 std::string module_of(const Linear& linear, int64_t layer) {
   if (linear.group == AdapterGroup::kHead) return linear.name;
   return "model.layers." + std::to_string(layer) + "." + linear.name;

@@ -7,14 +7,14 @@
 
 #include "model/adapters.h"
 #include "model/config.h"
+#include "model/linears.h"
 #include "shard/param_unit.h"
 
 namespace fastsft {
 
-// Linears that read the same input; those of a block in the order of its forward.
-enum class AdapterGroup { kQkv, kOutput, kGateUp, kDown, kHead };
-inline constexpr size_t kBlockAdapterGroups = 4;
-inline constexpr size_t kAdapterGroups = 5;
+using AdapterGroup = LinearGroup;  // adapters of linears that read the same input
+inline constexpr size_t kBlockAdapterGroups = kBlockLinearGroups.size();
+inline constexpr size_t kAdapterGroups = kBlockAdapterGroups + 1;
 
 // What memory an engine needs for its adapters.
 struct AdapterSizes {

@@ -20,8 +20,9 @@ namespace fastsft {
 // A decoder-only language model as explicit forward and backward over flat units.
 class CausalLM : public Model {
  public:
-  // `dtype` of the activations. Batches and parameters are on `device`.
-  // std::invalid_argument for adapters that the model does not have.
+  // `dtype` of the activations. Batches and parameters are on `device`. `max_positions`: of the
+  // longest conversation, 0: not known. std::invalid_argument for adapters that the model does not
+  // have, and for more positions than its frequencies hold for.
   CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at::ScalarType dtype,
            at::Device device, Recompute recompute, int64_t max_positions);
 

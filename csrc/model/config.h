@@ -25,11 +25,12 @@ struct ModelConfig {
   RopeSettings rope;
   int64_t padding_idx = -1;  // row of the embedding that gets no gradient through it, -1: none
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;         // on the query, key and value projections
-  bool output_bias = false;      // on the output projection of attention
-  bool mlp_bias = false;         // on the gate, up and down projections
-  bool qk_norm = false;          // RMS norm of each query and key head, before the rotation
-  std::vector<int64_t> windows;  // tokens that each layer's attention sees, 0: all
+  bool qkv_bias = false;           // on the query, key and value projections
+  bool output_bias = false;        // on the output projection of attention
+  bool mlp_bias = false;           // on the gate, up and down projections
+  bool qk_norm = false;            // RMS norm of each query and key head, before the rotation
+  bool fused_projections = false;  // tensors qkv_proj and gate_up_proj, of the same rows
+  std::vector<int64_t> windows;    // tokens that each layer's attention sees, 0: all
 
   int64_t query_size() const { return num_heads * head_dim; }
   int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }

@@ -25,43 +25,37 @@ ParamSlot vector(std::string name, int64_t size) {
 
 std::string block_prefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
-std::vector<ParamGroup> block_biases(const ModelConfig& c, const std::string& attention,
-                                     const std::string& mlp) {
-  const int64_t kv = c.num_key_value_heads * c.head_dim;
-  std::vector<ParamGroup> groups;
-  if (c.qkv_bias) {
-    groups.push_back(
-        {{vector(attention + "q_proj.bias", c.query_size()), vector(attention + "k_proj.bias", kv),
-          vector(attention + "v_proj.bias", kv)}});
+ParamGroup weights_of(const ModelConfig& c, LinearGroup group, const std::string& prefix) {
+  ParamGroup weights;
+  for (const Linear& each : linears_of(c, group)) {
+    weights.slots.push_back(linear(prefix + each.name + ".weight", each.outputs, each.inputs));
   }
-  if (c.output_bias) groups.push_back({{vector(attention + "o_proj.bias", c.hidden_size)}});
-  if (c.mlp_bias) {
-    groups.push_back({{vector(mlp + "gate_proj.bias", c.intermediate_size),
-                       vector(mlp + "up_proj.bias", c.intermediate_size)}});
-    groups.push_back({{vector(mlp + "down_proj.bias", c.hidden_size)}});
+  return weights;
+}
+
+ParamGroup biases_of(const ModelConfig& c, LinearGroup group, const std::string& prefix) {
+  ParamGroup biases;
+  for (const Linear& each : linears_of(c, group)) {
+    biases.slots.push_back(vector(prefix + each.name + ".bias", each.outputs));
   }
-  return groups;
+  return biases;
 }
 
 std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
-  const std::string prefix = block_prefix(layer);
-  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-  const int64_t kv = c.num_key_value_heads * c.head_dim;
-  std::vector<ParamGroup> groups = {
-      {{linear(attention + "q_proj.weight", c.query_size(), c.hidden_size),
-        linear(attention + "k_proj.weight", kv, c.hidden_size),
-        linear(attention + "v_proj.weight", kv, c.hidden_size)}},
-      {{linear(attention + "o_proj.weight", c.hidden_size, c.query_size())}},
-      {{linear(mlp + "gate_proj.weight", c.intermediate_size, c.hidden_size),
-        linear(mlp + "up_proj.weight", c.intermediate_size, c.hidden_size)}},
-      {{linear(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
-      {{vector(prefix + "input_layernorm.weight", c.hidden_size)}},
-      {{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}}};
+  const std::string prefix = block_prefix(layer), attention = prefix + "self_attn.";
+  std::vector<ParamGroup> groups;
+  for (const LinearGroup group : kBlockLinearGroups) {
+    groups.push_back(weights_of(c, group, prefix));
+  }
+  groups.push_back({{vector(prefix + "input_layernorm.weight", c.hidden_size)}});
+  groups.push_back({{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}});
   if (c.qk_norm) {
     groups.push_back({{vector(attention + "q_norm.weight", c.head_dim),
                        vector(attention + "k_norm.weight", c.head_dim)}});
   }
-  for (auto& biases : block_biases(c, attention, mlp)) groups.push_back(std::move(biases));
+  for (const LinearGroup group : kBlockLinearGroups) {
+    if (has_bias(c, group)) groups.push_back(biases_of(c, group, prefix));
+  }
   return groups;
 }
 
@@ -242,29 +236,38 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
   const auto adapters = [&](AdapterGroup group) {
     return ref.adapters(places.places(group, layer));
   };
+  const auto weight = [&](LinearGroup group) {
+    const std::vector<Linear> linears = linears_of(c, group);
+    return ref(prefix + linears.front().name + ".weight", outputs_of(linears),
+               linears.front().inputs);
+  };
+  const auto bias = [&](LinearGroup group) -> std::optional<ParamRef> {
+    if (!has_bias(c, group)) return std::nullopt;
+    const std::vector<Linear> linears = linears_of(c, group);
+    return ref(prefix + linears.front().name + ".bias", outputs_of(linears), 0);
+  };
   const auto optional = [&](bool present, const std::string& name, int64_t rows,
                             int64_t columns) -> std::optional<ParamRef> {
     if (!present) return std::nullopt;
     return ref(prefix + name, rows, columns);
   };
-  BlockRefs refs{
-      .qkv = ref(prefix + "self_attn.q_proj.weight", c.qkv_size(), c.hidden_size),
-      .output = ref(prefix + "self_attn.o_proj.weight", c.hidden_size, c.query_size()),
-      .gate_up = ref(prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
-      .down = ref(prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
-      .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
-      .post_norm = ref(prefix + "post_attention_layernorm.weight", c.hidden_size, 0),
-      .qkv_bias = optional(c.qkv_bias, "self_attn.q_proj.bias", c.qkv_size(), 0),
-      .output_bias = optional(c.output_bias, "self_attn.o_proj.bias", c.hidden_size, 0),
-      .gate_up_bias = optional(c.mlp_bias, "mlp.gate_proj.bias", 2 * c.intermediate_size, 0),
-      .down_bias = optional(c.mlp_bias, "mlp.down_proj.bias", c.hidden_size, 0),
-      .qk_norm = optional(c.qk_norm, "self_attn.q_norm.weight", 2, c.head_dim),
-      .window = c.windows[static_cast<size_t>(layer)],
-      .qkv_adapters = adapters(AdapterGroup::kQkv),
-      .output_adapters = adapters(AdapterGroup::kOutput),
-      .gate_up_adapters = adapters(AdapterGroup::kGateUp),
-      .down_adapters = adapters(AdapterGroup::kDown),
-      .held = ref.held()};
+  BlockRefs refs{.qkv = weight(LinearGroup::kQkv),
+                 .output = weight(LinearGroup::kOutput),
+                 .gate_up = weight(LinearGroup::kGateUp),
+                 .down = weight(LinearGroup::kDown),
+                 .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
+                 .post_norm = ref(prefix + "post_attention_layernorm.weight", c.hidden_size, 0),
+                 .qkv_bias = bias(LinearGroup::kQkv),
+                 .output_bias = bias(LinearGroup::kOutput),
+                 .gate_up_bias = bias(LinearGroup::kGateUp),
+                 .down_bias = bias(LinearGroup::kDown),
+                 .qk_norm = optional(c.qk_norm, "self_attn.q_norm.weight", 2, c.head_dim),
+                 .window = c.windows[static_cast<size_t>(layer)],
+                 .qkv_adapters = adapters(AdapterGroup::kQkv),
+                 .output_adapters = adapters(AdapterGroup::kOutput),
+                 .gate_up_adapters = adapters(AdapterGroup::kGateUp),
+                 .down_adapters = adapters(AdapterGroup::kDown),
+                 .held = ref.held()};
   const auto trained = [](const std::optional<ParamRef>& each) { return each && each->trained; };
   refs.trains_attention = refs.qkv.trained || refs.output.trained || refs.input_norm.trained ||
                           trained(refs.qkv_bias) || trained(refs.output_bias) ||

@@ -47,13 +47,13 @@ int64_t adapter_products(c10::ScalarType dtype, int64_t tokens, int64_t inputs, 
 
 int64_t adapter_products(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
                          const AdapterSizes& sizes) {
-  const auto of = [&](AdapterGroup group, int64_t inputs, int64_t outputs) {
-    return adapter_products(dtype, shape.tokens, inputs, sizes.rank(group), outputs);
-  };
-  return std::max({of(AdapterGroup::kQkv, c.hidden_size, c.query_size()),
-                   of(AdapterGroup::kOutput, c.query_size(), c.hidden_size),
-                   of(AdapterGroup::kGateUp, c.hidden_size, c.intermediate_size),
-                   of(AdapterGroup::kDown, c.intermediate_size, c.hidden_size)});
+  int64_t most = 0;
+  for (const Linear& each : linears_of(c)) {
+    if (each.group == LinearGroup::kHead) continue;
+    most = std::max(most, adapter_products(dtype, shape.tokens, each.inputs, sizes.rank(each.group),
+                                           each.outputs));
+  }
+  return most;
 }
 
 int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64_t labels,

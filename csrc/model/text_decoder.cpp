@@ -97,6 +97,7 @@ at::Tensor TextDecoder::read(std::span<const int64_t> ids) {
 }
 
 void TextDecoder::reserve(int64_t positions) {
+  check_positions(config_.rope, positions);
   if (positions <= capacity_) return;
   const int64_t capacity = std::max({positions, 2 * capacity_, kFirstCapacity});
   const auto options = at::TensorOptions().dtype(dtype_).device(device_);

@@ -28,6 +28,7 @@ TEXTS = ("Hello {0}?", "Hi there.", "And\n you? é", "I am {0}, fine.")
 CHOSEN = {
     "qwen2": ("spans", "qwen", "own"),
     "qwen3": ("spans", "chatml", "own"),
+    "phi3": ("spans", "model", "own"),
     "llama3": ("spans", "llama-3", "own"),
     "llama3_base": ("spans", "llama-3", "made"),
     "mistral": ("fastchat", "vicuna_v1.1", "replaced"),
@@ -206,7 +207,7 @@ def test_the_command_of_the_readme_on_two_ranks(run: FamilyRun, warm: WarmRanks,
     [
         "qwen2",
         "llama2",
-        *(pytest.param(name, marks=pytest.mark.chaos) for name in ("qwen3", "llama3", "mistral")),
+        *(pytest.param(name, marks=pytest.mark.chaos) for name in ("qwen3", "phi3", "llama3", "mistral")),
     ],
     indirect=True,
 )

@@ -27,6 +27,7 @@ _CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "tied", {"target_modules": _LINEAR, "use_rslora": True, "rank_pattern": {"k_proj": 3}},
     ),
     "biases": ("qwen2", {"target_modules": ["q_proj", "down_proj"], "bias": "all"}),
+    "fused projections": ("phi3", {"target_modules": ["qkv_proj", "gate_up_proj"], "use_rslora": True}),
     "biases of the adapted": ("biases", {"target_modules": ["q_proj"], "bias": "lora_only"}),
     "the head, norms whole": (
         "untied", {"target_modules": ["lm_head", "o_proj"], "modules_to_save": ["norm", "embed_tokens"]},

@@ -25,6 +25,8 @@ _CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "defaults": ("untied", {}),
     "FastChat's": ("mistral", {"target_modules": ["q_proj", "v_proj"], "lora_alpha": 16}),
     "all linear": ("qwen3", {"target_modules": "all-linear"}),
+    "all linear, fused": ("phi3", {"target_modules": "all-linear"}),
+    "one of the fused": ("phi3", {"target_modules": ["qkv_proj"], "modules_to_save": ["o_proj"]}),
     "all linear without some": ("untied", {"target_modules": "all-linear", "exclude_modules": ["k_proj"]}),
     "a regular expression": ("untied", {"target_modules": r".*\.[12]\.(self_attn\.q_proj|mlp\..*_proj)"}),
     "excluded by expression": ("qwen2", {"target_modules": _LINEAR, "exclude_modules": r".*\.0\..*"}),

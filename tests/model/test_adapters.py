@@ -13,7 +13,7 @@ import torch
 from adapted_models import LENGTHS
 from engines import train_step
 from fastsft import _C
-from peft_pairs import CASES, LINEAR, SIZES, PeftPair, adapted_model, random_peft
+from peft_pairs import CASES, FUSED, LINEAR, SIZES, PeftPair, adapted_model, random_peft
 from tolerances import assert_close
 
 MIXED = "llama, all linears, rsLoRA, ranks that differ"
@@ -86,6 +86,7 @@ def token_keys(row: int, length: int) -> torch.Tensor:
 def use_masks(pair: PeftPair, probability: float) -> None:
     """peft's model drops what the engine drops; linears are counted within their layer."""
     masks: list[GivenMask] = []
+    linears = FUSED if pair.model.config.model_type == "phi3" else LINEAR
 
     def prepare(_model: torch.nn.Module, _args: Any, kwargs: dict[str, torch.Tensor]) -> None:
         for mask in masks:
@@ -94,13 +95,13 @@ def use_masks(pair: PeftPair, probability: float) -> None:
     for name, module in pair.model.named_modules():
         if hasattr(module, "lora_dropout"):
             layer = next((int(part) for part in name.split(".") if part.isdigit()), 0)
-            number = [*LINEAR, "lm_head"].index(name.rsplit(".", 1)[-1])
+            number = [*linears, "lm_head"].index(name.rsplit(".", 1)[-1])
             masks.append(GivenMask(8 * layer + number, probability))
             module.lora_dropout["default"] = masks[-1]
     pair.model.register_forward_pre_hook(prepare, with_kwargs=True)
 
 
-@pytest.mark.parametrize("case", list(CASES)[:9])
+@pytest.mark.parametrize("case", [*list(CASES)[:9], "phi3, fused projections"])
 def test_dropout(case: str) -> None:
     pair = PeftPair(case, adapter_dropout=0.3)
     plain_loss, _ = pair.gradients()

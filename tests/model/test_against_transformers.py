@@ -39,6 +39,11 @@ LONGROPE = {
     "short_factor": [1.0, 1.1, 1.5, 2.0, 3.0],
     "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0],
 }
+# The longest conversation is of the original positions; 3 pairs in a head.
+PHI3_LONGROPE = {
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.5, 2.5], "long_factor": [2.0, 7.0, 9.0]},
+    "original_max_position_embeddings": 40, "max_position_embeddings": 160,
+}  # fmt: skip
 SLIDING = {"use_sliding_window": True, "sliding_window": 6}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 CASES: dict[str, dict[str, Any]] = {
@@ -48,6 +53,9 @@ CASES: dict[str, dict[str, Any]] = {
     "mistral, linear": {"model_type": "mistral", "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
     "qwen2, untied, last layer slides": {"model_type": "qwen2", **SLIDING, "max_window_layers": 2},
     "qwen2, mixed layers": {"model_type": "qwen2", **SLIDING, "layer_types": MIXED, "head_dim": 6},
+    "phi3, window 5, one kv head": {"model_type": "phi3", "sliding_window": 5, "num_key_value_heads": 1},
+    "phi3, tied": {"model_type": "phi3", "tie_word_embeddings": True},
+    "phi3, longrope": {"model_type": "phi3", "head_dim": 6, **PHI3_LONGROPE},
     "qwen3, tied, all slide": {
         "model_type": "qwen3", **SLIDING, "max_window_layers": 0, "tie_word_embeddings": True
     },

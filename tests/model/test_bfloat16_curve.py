@@ -22,6 +22,7 @@ VOCAB, STEPS, BATCH, LENGTH = 1000, 30, 4, 128
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "mistral": {"sliding_window": 24},
+    "phi3": {},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {},
 }

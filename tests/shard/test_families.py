@@ -30,6 +30,7 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers":
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "mistral": {"sliding_window": 7},
+    "phi3": {"sliding_window": 7},
     "qwen2": {**SLIDING, "tie_word_embeddings": True},
     "qwen3": {**SLIDING, "attention_bias": True},
 }

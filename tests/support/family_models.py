@@ -14,16 +14,22 @@ from golden_text import GOLDEN
 TEMPLATES = GOLDEN / "chat_templates"
 _HEADERS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 _CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_PHI = ("<|endoftext|>", "<|assistant|>", "<|end|>", "<|system|>", "<|user|>")
 # Family -> (model_type, special tokens of a byte-level tokenizer or None for SentencePiece, template, config)
 FAMILIES: dict[str, tuple[str, tuple[str, ...] | None, str | None, dict[str, Any]]] = {
     "qwen2": ("qwen2", _CHATML, "qwen", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
     "qwen3": ("qwen3", _CHATML, "chatml", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
+    "phi3": ("phi3", _PHI, "phi", {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}),
     "llama3": ("llama", _HEADERS, "llama-3", {"bos_token": _HEADERS[0], "eos_token": "<|eot_id|>"}),
     "llama3_base": ("llama", _HEADERS, None, {"bos_token": _HEADERS[0], "eos_token": "<|eot_id|>"}),
     "mistral": ("mistral", None, "mistral_v0.1", {}),
     "llama2_chat": ("llama", None, "llama-2", {}),
     "llama2": ("llama", None, None, {}),
 }
+
+
+# The default of Phi-3, 32000, is beyond a small vocabulary.
+_PADDING: dict[str, dict[str, int]] = {"phi3": {"pad_token_id": 0}}
 
 
 def write_family(directory: Path, family: str) -> Path:
@@ -65,7 +71,7 @@ def _write_weights(directory: Path, kind: str, rows: int) -> None:
     config = AutoConfig.for_model(
         kind, vocab_size=rows, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=512,
-        tie_word_embeddings=True, bos_token_id=1, eos_token_id=2,
+        tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, **_PADDING.get(kind, {}),
     )  # fmt: skip
     AutoModelForCausalLM.from_config(config).save_pretrained(directory)
 

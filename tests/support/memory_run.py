@@ -24,6 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {**_BASE, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 48},
     "qwen2": {**_BASE, "model_type": "qwen2", "num_key_value_heads": 2},
+    "phi3": {**_BASE, "model_type": "phi3", "num_key_value_heads": 2},
 }
 
 
@@ -58,6 +59,8 @@ class MemoryRun:
 
     def adapters(self) -> _C.AdapterOptions:
         names = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"]
+        if self.model == "phi3":
+            names = ["self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"]
         layers = json.loads(self.config())["num_hidden_layers"] if self.rank else 0
         modules = [f"model.layers.{layer}.{name}" for layer in range(layers) for name in names]
         linears = [_C.AdapterLinear(module, rank=self.rank, scale=2.0) for module in modules]

@@ -22,6 +22,7 @@ SIZES = {
 }
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+FUSED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]  # Phi-3's
 Case = tuple[dict[str, Any], dict[str, Any]]
 CASES: dict[str, Case] = {
     "llama, all linears, rsLoRA, ranks that differ": (
@@ -65,6 +66,14 @@ CASES: dict[str, Case] = {
     "llama, every linear and the head, rsLoRA, every bias": (
         {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
         {"target_modules": [*LINEAR, "lm_head"], "use_rslora": True, "bias": "all"},
+    ),
+    "phi3, fused projections": (
+        {"model_type": "phi3", "sliding_window": 5},
+        {"target_modules": FUSED, "rank_pattern": {"qkv_proj": 3, "1.mlp.down_proj": 5}},
+    ),
+    "phi3, tied, gate and up": (
+        {"model_type": "phi3", "tie_word_embeddings": True},
+        {"target_modules": ["gate_up_proj"], "modules_to_save": ["o_proj", "input_layernorm"]},
     ),
     "qwen3, norms are trained": (
         {"model_type": "qwen3"},

@@ -225,7 +225,7 @@ def round_stochastically(values: Tensor, random: np.ndarray) -> Tensor:
 def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
     """The sliding window of each layer of a Hugging Face config; None sees everything."""
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
-    if config["model_type"] == "mistral":
+    if config["model_type"] in ("mistral", "phi3"):
         return [window] * layers
     if not config.get("use_sliding_window"):
         return [None] * layers
@@ -236,7 +236,7 @@ def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
 
 
 class Decoder:
-    """Llama, Mistral, Qwen2, Qwen3: `config` is Hugging Face's, `weights` its tensors by name."""
+    """Llama, Mistral, Phi-3, Qwen2, Qwen3: `config` is Hugging Face's, `weights` its tensors by name."""
 
     def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         self.config, self.weights = config, weights
@@ -295,6 +295,11 @@ class Decoder:
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
+    def _fused(self, place: str, whole: str, parts: Sequence[str], x: Tensor) -> Tensor:
+        """Linears of the same input side by side, which Phi-3 has as one."""
+        names = [whole] if f"{place}.{whole}.weight" in self.weights else parts
+        return torch.cat([self._linear(f"{place}.{name}", x) for name in names], dim=-1)
+
     def _block(
         self,
         name: str,
@@ -306,9 +311,7 @@ class Decoder:
         normed = rms_norm(x, self.weights[f"{name}.input_layernorm.weight"], self.eps)
         x = x + self._attention(f"{name}.self_attn", normed, cu_seqlens, tables, window)
         normed = rms_norm(x, self.weights[f"{name}.post_attention_layernorm.weight"], self.eps)
-        gate_up = torch.cat(
-            [self._linear(f"{name}.mlp.{part}_proj", normed) for part in ("gate", "up")], dim=-1
-        )
+        gate_up = self._fused(f"{name}.mlp", "gate_up_proj", ("gate_proj", "up_proj"), normed)
         return x + self._linear(f"{name}.mlp.down_proj", swiglu(gate_up))
 
     def _attention(
@@ -319,7 +322,7 @@ class Decoder:
         tables: tuple[Tensor, Tensor],
         window: int | None,
     ) -> Tensor:
-        qkv = torch.cat([self._linear(f"{name}.{part}_proj", x) for part in "qkv"], dim=1)
+        qkv = self._fused(name, "qkv_proj", ("q_proj", "k_proj", "v_proj"), x)
         if f"{name}.q_norm.weight" in self.weights:
             norms = (self.weights[f"{name}.{part}_norm.weight"] for part in "qk")
             qkv = qk_norm(qkv, *norms, self.heads, self.kv_heads, self.eps)

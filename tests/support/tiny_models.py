@@ -20,6 +20,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True,
         "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 2,
     },
+    "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 5},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
 }  # fmt: skip
 STRATEGIES = list(_C.strategies())

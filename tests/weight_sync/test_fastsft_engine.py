@@ -22,6 +22,7 @@ WORLDS = [
     (1, "no_shard", "float32", "untied"),
     (2, "full_shard", "bfloat16", "tied"),
     (3, "full_shard", "float32", "qwen3"),
+    (1, "no_shard", "bfloat16", "phi3"),
 ]
 
 

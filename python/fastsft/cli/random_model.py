@@ -16,6 +16,7 @@ _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},
     "qwen2": {"use_sliding_window": False},
+    "phi3": {"sliding_window": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
     "qwen3": {"use_sliding_window": False, "attention_bias": False},
 }
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
-_MLP = ("gate_proj", "up_proj", "down_proj", "act_fn")
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "q_norm", "k_norm")
+_MLP = ("gate_proj", "up_proj", "gate_up_proj", "down_proj")
+_DROPOUTS = ("resid_attn_dropout", "resid_mlp_dropout")
 _PREFIX = "model.layers."
 
 
@@ -64,12 +65,16 @@ def _names(own: Mapping[str, Any]) -> list[str]:
 
 def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
     attention = [f"{layer}.self_attn.{name}" for name in _ATTENTION]
+    mlp = [f"{layer}.mlp.{name}" for name in _MLP]
+    is_fused = f"{layer}.self_attn.qkv_proj" in own  # Phi-3, whose other names differ, too
     return [
         layer,
         f"{layer}.self_attn",
         *(name for name in attention if name in own),
         f"{layer}.mlp",
-        *(f"{layer}.mlp.{name}" for name in _MLP),
+        *(name for name in mlp if name in own),
+        f"{layer}.mlp.{'activation_fn' if is_fused else 'act_fn'}",
         f"{layer}.input_layernorm",
         f"{layer}.post_attention_layernorm",
+        *(f"{layer}.{name}" for name in _DROPOUTS if is_fused),
     ]

@@ -11,7 +11,7 @@ from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
 from fastsft.lora.settings import LoraSettings
 
 ALL_LINEAR = "all-linear"
-_DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for all families of the engine
+_DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has defaults of
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: b
 
     in_table: positions are looked up, and stay as they are.
     Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
+    ValueError for Phi-3, whose configuration takes no linear scaling.
     """
     positions = config.get("max_position_embeddings")
     if not positions or model_max_length <= positions:
@@ -97,6 +98,12 @@ def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: b
         return (
             f"--model_max_length {model_max_length} is above the model's {positions} positions, which are "
             "rows of a table and cannot be stretched: a longer conversation ends the run"
+        )
+    if config.get("model_type") == "phi3":
+        raise ValueError(
+            f"--model_max_length {model_max_length} is above the model's {positions} positions; stretched as "
+            "FastChat does they would have linear scaling, and transformers opens no Phi-3 model with that: "
+            f"use --model_max_length {positions}"
         )
     key = "rope_parameters" if "rope_parameters" in config else "rope_scaling"
     before = config.get(key)
@@ -369,10 +376,25 @@ class CausalLM:
         return False
 
     def check_rows(self, native: Any, numbers: list[int] | None = None, *, training: bool = True) -> None:
-        """ValueError for a row of the data set `native` that this model does not take: every one is taken.
+        """ValueError for a row of the data set `native` that this model does not take.
 
-        numbers: of its rows, for messages. training: rows that teach nothing are not computed.
+        That is one beyond the positions at which its rotary frequencies change. numbers: of its rows, for
+        messages. training: rows that teach nothing are not computed.
         """
+        from fastsft import _C
+
+        most = _C.rotary_frequencies(json.dumps(self.engine_config()))[2]
+        if not most or not len(native) or native.num_packed():  # the engine sees the positions of packed ones
+            return
+        lengths = native.lengths() * (native.target_counts() > 0) if training else native.lengths()
+        row = int(lengths.argmax())
+        if lengths[row] > most:
+            raise ValueError(
+                f"row {row if numbers is None else numbers[row]} has {lengths[row]} tokens: beyond {most} "
+                "this model's rotary frequencies depend on how wide a batch is padded, which differs between "
+                f"FastChat, transformers and fastsft; cut it to {most} tokens, or train with transformers' "
+                "Trainer"
+            )
 
     def class_name(self) -> str | None:
         """Of transformers' model that computes; None: by the family."""

@@ -84,8 +84,9 @@ class ChatModel:
     """A model directory, or a checkpoint, that answers questions: natively, or by transformers' own forward.
 
     engine_kind: native or generic, as a run would choose.
-    max_positions: tokens of prompt and reply together; by default those of config.json. template: a named
-    chat template; by default the model's own, or vicuna_v1.1 for one without. dtype: "float32" or "bfloat16";
+    max_positions: tokens of prompt and reply together; by default those of config.json, and natively at most
+    those up to which its rotary frequencies hold (longrope: the original ones). template: a named chat
+    template; by default the model's own, or vicuna_v1.1 for one without. dtype: "float32" or "bfloat16";
     "auto" is float32 on a CPU and bfloat16 on a GPU. tokenizer: its directory, by default the model's.
     change: makes another value of a tensor, by its name. trust_remote_code: a model class of the directory
     is run. ValueError for files that do not fit together.
@@ -115,8 +116,11 @@ class ChatModel:
         width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
         opened = open_model(str(directory), trust_remote_code=trust_remote_code)
         self.engine_kind = opened.engine_kind
+        reader: Any
+        known: int | None
         if self.engine_kind == "native":
             reader, known = _native_reader(directory, path, width, device, change), _same_frequencies(opened)
+            max_positions = min(max_positions, known) if max_positions and known else max_positions
         else:
             reader = LibraryReader(
                 directory, dtype=width, device=device, change=change, trust_remote_code=trust_remote_code

@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastsft.model.alterations.check import check_library
+from fastsft.model.native_support import dropouts_of
 from fastsft.originals.places import Places
 
 
 def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
-    """ValueError for dropout that transformers would apply in training.
-
-    Of all names for it, the model families read attention_dropout alone.
-    """
-    if config.get("attention_dropout"):
+    """ValueError for dropout of training, which the native engine has none of."""
+    for name, value in dropouts_of(config).items():
         raise ValueError(
-            f"{caller}: {where}: attention_dropout is {config['attention_dropout']}; transformers applies it "
-            "in training, fastsft trains without dropout; set it to 0.0, or train with transformers' Trainer"
+            f"{caller}: {where}: {name} is {value}, a dropout of training; the native engine trains without; "
+            "set it to 0.0, or train with --engine generic"
         )
 
 

@@ -10,6 +10,8 @@ _ROPE = ("rope_scaling", "rope_parameters")
 _NATIVE_ROPE = ("default", "linear", "llama3", "yarn", "dynamic", "longrope")
 _ORIGINAL = "original_max_position_embeddings"
 _BUILT_FOR = "silu"  # hidden_act of the native families
+_DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}  # next to attention_dropout, which all have
+_ONE_WINDOW = ("mistral", "phi3")  # families that have sliding_window for all layers
 
 
 def why_not_native(config: Mapping[str, Any]) -> str | None:
@@ -18,13 +20,21 @@ def why_not_native(config: Mapping[str, Any]) -> str | None:
     None where the native engine computes all of it, and where the file is wrong for both: then it is the
     native engine that says what is wrong.
     """
-    if config.get("attention_dropout"):
-        return f"attention_dropout {config['attention_dropout']}, the native engine has no dropout"
+    for name, value in dropouts_of(config).items():
+        return f"{name} {value}, the native engine has no dropout"
     if _is_taken(config):
         return None
     lacking = {name: words for name, words in _lacking(config).items() if words}
-    rest = {name: value for name, value in config.items() if name not in lacking}
+    # Factors of a rotation in part are fewer: the rest is judged without them.
+    besides = _ROPE if "partial_rotary_factor" in lacking else ()
+    rest = {name: value for name, value in config.items() if name not in lacking and name not in besides}
     return "; ".join(lacking.values()) if lacking and _is_taken(rest) else None
+
+
+def dropouts_of(config: Mapping[str, Any]) -> dict[str, float]:
+    """The settings of `config` by which transformers drops values in training, where they are above 0."""
+    names = ("attention_dropout", *_DROPOUTS.get(str(config.get("model_type")), ()))
+    return {name: config[name] for name in names if config.get(name)}
 
 
 def _is_taken(config: Mapping[str, Any]) -> bool:
@@ -43,9 +53,23 @@ def _lacking(config: Mapping[str, Any]) -> dict[str, str]:
     activation = config.get("hidden_act")
     if isinstance(activation, str) and activation != _BUILT_FOR and activation in _library_names()[0]:
         found["hidden_act"] = f"hidden_act {activation}, the native engine has {_BUILT_FOR}"
-    if config.get("model_type") == "mistral" and config.get("layer_types") is not None:
-        found["layer_types"] = "layer_types, which the native engine does not read for Mistral"
+    if config.get("model_type") in _ONE_WINDOW and config.get("layer_types") is not None:
+        found["layer_types"] = (
+            f"layer_types, which the native engine does not read for {config['model_type']}"
+        )
+    if config.get("model_type") == "phi3":
+        found["partial_rotary_factor"] = _of_partial_rotation(config)
     return found
+
+
+def _of_partial_rotation(config: Mapping[str, Any]) -> str:
+    """Both spellings: next to rope_scaling, or in rope_parameters."""
+    inner = config.get("rope_parameters")
+    places = [config, inner] if isinstance(inner, Mapping) else [config]
+    for value in (place.get("partial_rotary_factor") for place in places):
+        if isinstance(value, int | float) and 0 < value < 1:
+            return f"partial_rotary_factor {value}, the native engine rotates whole heads"
+    return ""
 
 
 def _of_rope(name: str, config: Mapping[str, Any]) -> str:

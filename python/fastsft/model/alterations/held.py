@@ -12,7 +12,7 @@ from typing import Any
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.held_rope import held_rope
-from fastsft.model.alterations.tree import EMBEDDING, Node, Tree
+from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree
 from fastsft.originals.places import Places
 
 _WAY_OUT = "set it back, or train with transformers' Trainer"
@@ -90,6 +90,10 @@ class HeldSettings:
             self._different("model.model.layers[...].self_attn", sorted(heads), "one shape for all layers")
             return
         num_heads, num_kv, head_dim = heads.pop()
+        said = self._config["num_attention_heads"]
+        if said != num_heads and all(hasattr(node.module, "qkv_proj") for node in nodes):
+            self._different("model.config.num_attention_heads", said, num_heads)  # its forward reads it
+            return
         self._take("num_attention_heads", num_heads)
         self._take("num_key_value_heads", num_kv, self._default_kv_heads(num_heads, num_kv))
         self.held["head_dim"] = head_dim
@@ -113,7 +117,7 @@ class HeldSettings:
             self._different(f"{node.path}.is_causal", attributes["is_causal"], True)
 
     def dropout(self) -> Iterator[Alteration]:
-        """Attention dropout that the modules would apply in training."""
+        """Dropout that the modules would apply in training."""
         for node in self._tree.of("Attention"):
             held = vars(node.module).get("attention_dropout", 0.0)
             if held:
@@ -121,6 +125,12 @@ class HeldSettings:
                     f"{node.path}.attention_dropout", f"is {held}", "attention without dropout",
                     "load the model with from_pretrained(..., attention_dropout=0.0), or train with "
                     "transformers' Trainer",
+                )  # fmt: skip
+        for node in self._tree.of(DROPOUT):
+            if node.module.p:
+                yield Alteration(
+                    f"{node.path}.p", f"is {node.module.p}", "no dropout",
+                    "set it to 0.0, or train with transformers' Trainer",
                 )  # fmt: skip
 
     def _layers(self) -> None:
@@ -188,5 +198,8 @@ class HeldSettings:
 def _heads(attention: Any) -> tuple[int, int, int]:
     """Query heads, key/value heads and their size, by the shapes of the projections."""
     head_dim = int(attention.head_dim)
+    if hasattr(attention, "qkv_proj"):
+        num_kv = int(attention.num_key_value_heads)
+        return attention.qkv_proj.weight.shape[0] // head_dim - 2 * num_kv, num_kv, head_dim
     query, key = attention.q_proj.weight.shape[0], attention.k_proj.weight.shape[0]
     return query // head_dim, key // head_dim, head_dim

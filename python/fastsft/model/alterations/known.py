@@ -27,10 +27,12 @@ _EXACT_ATTENTION = {
 _LIGER = {
     "liger_kernel.transformers.rope": ("liger_rotary_pos_emb",),
     "liger_kernel.transformers.rms_norm": ("LigerRMSNorm", "LigerRMSNorm.forward"),
-    "liger_kernel.transformers.swiglu": ("LigerSwiGLUMLP", "LigerSwiGLUMLP.forward"),
+    "liger_kernel.transformers.swiglu": (
+        "LigerSwiGLUMLP", "LigerSwiGLUMLP.forward", "LigerPhi3SwiGLUMLP", "LigerPhi3SwiGLUMLP.forward",
+    ),
     "liger_kernel.transformers.functional": ("liger_cross_entropy",),
     **{f"liger_kernel.transformers.model.{family}": ("lce_forward",)
-       for family in ("llama", "mistral", "qwen2", "qwen3")},
+       for family in ("llama", "mistral", "qwen2", "qwen3", "phi3")},
 }  # fmt: skip
 # F.linear as an autograd function that saves no gathered weights; DeepSpeed leaves it in its place.
 _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")

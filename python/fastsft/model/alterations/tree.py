@@ -15,6 +15,7 @@ from fastsft.originals.functions import is_written_in
 
 LINEAR, EMBEDDING = "torch.nn.modules.linear.Linear", "torch.nn.modules.sparse.Embedding"
 LIST, SILU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0]
+DROPOUT = "torch.nn.modules.dropout.Dropout"
 _CHILDREN = {
     "ForCausalLM": {"model": "Model", "lm_head": LINEAR},
     "Model": {"embed_tokens": EMBEDDING, "layers": LIST, "norm": "RMSNorm", "rotary_emb": "RotaryEmbedding"},
@@ -25,7 +26,17 @@ _CHILDREN = {
     "Attention": dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), LINEAR),
     "MLP": {"gate_proj": LINEAR, "up_proj": LINEAR, "down_proj": LINEAR, "act_fn": SILU},
 }  # fmt: skip
-_NORMED_HEADS = {"q_norm": "RMSNorm", "k_norm": "RMSNorm"}
+# Of families, by the prefix of their classes: what a role has in place of the above.
+_OWN_CHILDREN = {
+    "Qwen3": {"Attention": {**_CHILDREN["Attention"], "q_norm": "RMSNorm", "k_norm": "RMSNorm"}},
+    "Phi3": {
+        "DecoderLayer": {
+            **_CHILDREN["DecoderLayer"], "resid_attn_dropout": DROPOUT, "resid_mlp_dropout": DROPOUT,
+        },
+        "Attention": {"qkv_proj": LINEAR, "o_proj": LINEAR},
+        "MLP": {"gate_up_proj": LINEAR, "down_proj": LINEAR, "activation_fn": SILU},
+    },
+}  # fmt: skip
 _PARAMETERS = {LINEAR: ("weight", "bias"), EMBEDDING: ("weight",), "RMSNorm": ("weight",)}
 # Before transformers 4.48 the kind of attention was a class, and each attention held the rotary.
 _OLD_ATTENTION = ("SdpaAttention", "FlashAttention2")
@@ -66,7 +77,7 @@ class Tree:
                 self._visit(f"{path}[{position}]", "DecoderLayer", layer)
             return
         expected = self._children(role)
-        fused = {"act_fn"} if equal_replacement(type(module)) else set()
+        fused = {"act_fn", "activation_fn"} if equal_replacement(type(module)) else set()
         for name in expected.keys() - module._modules.keys() - fused:
             self._finding(f"{path}.{name}", "is not there", expected[name])
         for name, child in module._modules.items():
@@ -78,8 +89,7 @@ class Tree:
                 )
 
     def _children(self, role: str) -> dict[str, str]:
-        heads = _NORMED_HEADS if role == "Attention" and self._prefix == "Qwen3" else {}
-        return {**_CHILDREN.get(role, {}), **heads}
+        return _OWN_CHILDREN.get(self._prefix, {}).get(role) or _CHILDREN.get(role, {})
 
     def _is_expected(self, path: str, role: str, module: Any) -> bool:
         name = f"{type(module).__module__}.{type(module).__qualname__}"
