@@ -57,6 +57,10 @@ std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
       {{linear(mlp + "down_proj.weight", c.hidden_size, c.intermediate_size)}},
       {{vector(prefix + "input_layernorm.weight", c.hidden_size)}},
       {{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}}};
+  if (c.branch_norms) {
+    groups.push_back({{vector(prefix + "pre_feedforward_layernorm.weight", c.hidden_size)}});
+    groups.push_back({{vector(prefix + "post_feedforward_layernorm.weight", c.hidden_size)}});
+  }
   if (c.qk_norm) {
     groups.push_back({{vector(attention + "q_norm.weight", c.head_dim),
                        vector(attention + "k_norm.weight", c.head_dim)}});
@@ -239,6 +243,9 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
   const std::string prefix = block_prefix(layer);
   const Refs ref(layout, layout.block(layer));
   const AdapterLayout places(c, layout.adapters());
+  const char* after_attention = "post_attention_layernorm.weight";
+  const std::string mlp_input =
+      c.branch_norms ? "pre_feedforward_layernorm.weight" : after_attention;
   const auto adapters = [&](AdapterGroup group) {
     return ref.adapters(places.places(group, layer));
   };
@@ -253,12 +260,14 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
       .gate_up = ref(prefix + "mlp.gate_proj.weight", 2 * c.intermediate_size, c.hidden_size),
       .down = ref(prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
       .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
-      .post_norm = ref(prefix + "post_attention_layernorm.weight", c.hidden_size, 0),
+      .post_norm = ref(prefix + mlp_input, c.hidden_size, 0),
       .qkv_bias = optional(c.qkv_bias, "self_attn.q_proj.bias", c.qkv_size(), 0),
       .output_bias = optional(c.output_bias, "self_attn.o_proj.bias", c.hidden_size, 0),
       .gate_up_bias = optional(c.mlp_bias, "mlp.gate_proj.bias", 2 * c.intermediate_size, 0),
       .down_bias = optional(c.mlp_bias, "mlp.down_proj.bias", c.hidden_size, 0),
       .qk_norm = optional(c.qk_norm, "self_attn.q_norm.weight", 2, c.head_dim),
+      .attention_norm = optional(c.branch_norms, after_attention, c.hidden_size, 0),
+      .mlp_norm = optional(c.branch_norms, "post_feedforward_layernorm.weight", c.hidden_size, 0),
       .window = c.windows[static_cast<size_t>(layer)],
       .qkv_adapters = adapters(AdapterGroup::kQkv),
       .output_adapters = adapters(AdapterGroup::kOutput),
@@ -268,8 +277,8 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
   const auto trained = [](const std::optional<ParamRef>& each) { return each && each->trained; };
   refs.trains_attention = refs.qkv.trained || refs.output.trained || refs.input_norm.trained ||
                           trained(refs.qkv_bias) || trained(refs.output_bias) ||
-                          trained(refs.qk_norm) || !refs.qkv_adapters.empty() ||
-                          !refs.output_adapters.empty();
+                          trained(refs.qk_norm) || trained(refs.attention_norm) ||
+                          !refs.qkv_adapters.empty() || !refs.output_adapters.empty();
   return refs;
 }
 

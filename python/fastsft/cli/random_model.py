@@ -17,6 +17,8 @@ _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
     "qwen2": {"use_sliding_window": False},
     "qwen3": {"use_sliding_window": False, "attention_bias": False},
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096},
+    "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512},
 }
 
 

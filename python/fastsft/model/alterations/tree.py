@@ -9,12 +9,12 @@ from typing import Any
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.model.alterations.known import equal_replacement
 from fastsft.model.alterations.reach import CONDENSED
-from fastsft.model.alterations.registries import SILU_CLASSES
+from fastsft.model.alterations.registries import GELU_CLASSES, SILU_CLASSES
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_written_in
 
 LINEAR, EMBEDDING = "torch.nn.modules.linear.Linear", "torch.nn.modules.sparse.Embedding"
-LIST, SILU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0]
+LIST, SILU, GELU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0], GELU_CLASSES[0]
 _CHILDREN = {
     "ForCausalLM": {"model": "Model", "lm_head": LINEAR},
     "Model": {"embed_tokens": EMBEDDING, "layers": LIST, "norm": "RMSNorm", "rotary_emb": "RotaryEmbedding"},
@@ -26,6 +26,18 @@ _CHILDREN = {
     "MLP": {"gate_proj": LINEAR, "up_proj": LINEAR, "down_proj": LINEAR, "act_fn": SILU},
 }  # fmt: skip
 _NORMED_HEADS = {"q_norm": "RMSNorm", "k_norm": "RMSNorm"}
+_GEMMA = {
+    "DecoderLayer": dict.fromkeys(("pre_feedforward_layernorm", "post_feedforward_layernorm"), "RMSNorm"),
+    "MLP": {"act_fn": GELU},
+}
+# What a family has next to _CHILDREN, or in place of it.
+_OF_FAMILY: dict[str, dict[str, dict[str, str]]] = {
+    "Qwen3": {"Attention": _NORMED_HEADS},
+    "Gemma2": _GEMMA,
+    "Gemma3": {**_GEMMA, "Attention": _NORMED_HEADS, "Model": {"rotary_emb_local": "RotaryEmbedding"}},
+}
+# Classes of a role under another name than the prefix and the role.
+_NAMES = {("Gemma3", "Model"): "TextModel", ("Gemma3", EMBEDDING): "TextScaledWordEmbedding"}
 _PARAMETERS = {LINEAR: ("weight", "bias"), EMBEDDING: ("weight",), "RMSNorm": ("weight",)}
 # Before transformers 4.48 the kind of attention was a class, and each attention held the rotary.
 _OLD_ATTENTION = ("SdpaAttention", "FlashAttention2")
@@ -78,14 +90,16 @@ class Tree:
                 )
 
     def _children(self, role: str) -> dict[str, str]:
-        heads = _NORMED_HEADS if role == "Attention" and self._prefix == "Qwen3" else {}
-        return {**_CHILDREN.get(role, {}), **heads}
+        return {**_CHILDREN.get(role, {}), **_OF_FAMILY.get(self._prefix, {}).get(role, {})}
 
     def _is_expected(self, path: str, role: str, module: Any) -> bool:
         name = f"{type(module).__module__}.{type(module).__qualname__}"
-        wanted = [role] if "." in role else [f"{self._home}.{self._prefix}{role}"]
+        other = _NAMES.get((self._prefix, role), role)
+        wanted = [other] if "." in other else [f"{self._home}.{self._prefix}{other}"]
         if role == SILU:
             wanted += SILU_CLASSES
+        if role == GELU:
+            wanted += GELU_CLASSES
         if role == "Attention":
             wanted += [f"{self._home}.{self._prefix}{old}" for old in _OLD_ATTENTION]
         if name in wanted:
