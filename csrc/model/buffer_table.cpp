@@ -29,6 +29,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
     add(Buffer::kRecomputed, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
   add_attention(c, options, tokens);
   add_mlp(c, options, tokens);
+  if (c.branch_norms) add_branches(c, options, tokens);
   add_adapters(c, options, shape);
   add_head(c, options, shape);
   const int64_t floats =
@@ -58,6 +59,14 @@ void BufferTable::add_attention(const ModelConfig& c, const BufferOptions& optio
   add(Buffer::kGradNormed, /*in=*/Buffer::kProjected, dtype, {tokens, c.hidden_size});
   add(Buffer::kGradAttention, /*in=*/Buffer::kProjected, dtype, {tokens, c.query_size()});
   add(Buffer::kGradQkv, Lifetime::kBlock, dtype, {tokens, c.qkv_size()});
+}
+
+void BufferTable::add_branches(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {
+  for (const auto branch : {Buffer::kAttentionBranch, Buffer::kMlpBranch})
+    add(branch, Lifetime::kLayer, options.dtype, {tokens, c.hidden_size});
+  for (const auto rstd : {Buffer::kAttentionRstd, Buffer::kMlpRstd})
+    add(rstd, Lifetime::kLayer, at::kFloat, {tokens});
+  add(Buffer::kGradBranch, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
 }
 
 void BufferTable::add_mlp(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {

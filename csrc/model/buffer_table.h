@@ -25,13 +25,18 @@ enum class Buffer {
   kRotated,   // query and key after norm and rope, where the model has such norms
   kAttention,
   kLse,
+  kAttentionBranch,  // what attention gives, where a norm reads it before the stream
+  kAttentionRstd,
   kProjected,
   kMiddle,
   kPostNorm,
   kPostRstd,
   kGateUp,
   kActivated,
+  kMlpBranch,  // likewise of the MLP
+  kMlpRstd,
   // Of its backward.
+  kGradBranch,  // of a branch before its norm
   kRecomputed,  // the block's result, which is made once more with its activations
   // Of adapters: what A makes of each input (adapter_products.h), and a gradient of that.
   kQkvAdapters,
@@ -112,6 +117,7 @@ class BufferTable {
   void add(Buffer buffer, Lifetime lifetime, at::ScalarType dtype, std::vector<int64_t> sizes);
   void add(Buffer buffer, Buffer in, at::ScalarType dtype, std::vector<int64_t> sizes);
   void add_attention(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_branches(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_adapters(const ModelConfig& config, const BufferOptions& options,
                     const MicroBatchShape& shape);

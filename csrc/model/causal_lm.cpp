@@ -11,6 +11,8 @@
 #include "core/trace.h"
 #include "core/whereabouts.h"
 #include "model/adapter_products.h"
+#include "model/embedding_scale.h"
+#include "model/logit_cap.h"
 #include "model/place_weights.h"
 #include "ops/cpu/scratch.h"
 #include "ops/embedding/embedding.h"
@@ -54,6 +56,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at
       dtype_(dtype),
       device_(device),
       recompute_(recompute),
+      embedding_scale_(embedding_scale(config, dtype)),
       layout_(config, adapters),
       head_(head_refs(config, layout_)),
       lowest_(lowest_trained_layer(config, layout_)),
@@ -94,12 +97,11 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
 }
 
 void CausalLM::make_rope(int64_t needed, int64_t spare) {
-  rope_ = make_rope_table(config_.rope, config_.head_dim, needed, spare);
-  rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
+  rope_ = make_rope_tables(config_, needed, spare, device_);
 }
 
 void CausalLM::cover_positions(int64_t positions) {
-  const int64_t known = rope_.cos.size(0);
+  const int64_t known = rope_.positions();
   if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
 }
 
@@ -113,13 +115,21 @@ void CausalLM::reserve(const MicroBatchShape& shape) {
             at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
-void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out) {
+void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out, bool noisy) {
   const UnitPlace& place = layout_.embedding();
   const PlaceWeights weights = gather(strategy, place);
   prefetch(strategy, layout_.block(0));
   const trace::Span span(trace::Lane::kCompute, "forward", layout_.name(place));
   embedding(head_.embedding.view(weights), batch.input_ids, out);
   if (!layout_.tied()) release(strategy, place);
+  const auto scale = [&] {
+    if (embedding_scale_ != 1) out.mul_(embedding_scale_);
+  };
+  if (!config_.scales_noise) scale();
+  if (noisy && noise_.magnitude != 0) {
+    add_embedding_noise(noise_, out, buffers_.get(Buffer::kNoise));
+  }
+  if (config_.scales_noise) scale();
 }
 
 at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pass) {
@@ -127,10 +137,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pas
   const auto stream = [&](int64_t layer) { return buffers_.get(Buffer::kHidden, layer); };
   const Phase phase("forward");
   cover_positions(batch.num_positions);
-  embed(batch, strategy, stream(0));
-  if (training && noise_.magnitude != 0) {
-    add_embedding_noise(noise_, stream(0), buffers_.get(Buffer::kNoise));
-  }
+  embed(batch, strategy, stream(0), /*noisy=*/training);
   const BlockContext shared = context(batch, dropout_of(batch, pass));
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
     const UnitPlace& place = layout_.block(layer);
@@ -178,12 +185,13 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   const at::Tensor grad_normed = buffers_.get(Buffer::kGradLabelledNorm);
 
   at::index_select_out(rows, stream, 0, batch.label_positions);
-  rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd);
+  rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd,
+           config_.norm_offset);
   head_loss(batch, weights, label_smoothing, loss, {normed, grad_normed}, gradient);
   const at::Tensor& grad_rows = normed;  // the head has read it
   grad_rows.zero_();
   rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, gradient_of(head_.norm, gradient),
-                    beta_of(head_.norm, gradient));
+                    beta_of(head_.norm, gradient), /*remake=*/false, config_.norm_offset);
   at::Tensor grad = stream;  // its labelled rows are copied, nothing else reads it any more
   grad.zero_();
   grad.index_copy_(0, batch.label_positions, grad_rows);
@@ -216,7 +224,7 @@ void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double
   linear_cross_entropy(rows.normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, rows.grad, gradient_of(head_.head, gradient),
                        beta_of(head_.head, gradient), buffers_.get(Buffer::kLogits), products, b,
-                       grad_products, grad_b, beta);
+                       grad_products, grad_b, beta, config_.logit_softcap);
   if (adapters.empty()) return;
   adapter_a_backward(adapters, dropout, rows.normed, *grad_products, gradient);
   adapter_input_backward(adapters, weights, dropout, *grad_products, rows.grad);
@@ -265,6 +273,7 @@ void CausalLM::embedding_backward_into(const Batch& batch, const at::Tensor& gra
                                        UnitGradient& gradient) {
   at::Tensor table = head_.embedding.view(gradient.flat());
   if (gradient.beta(head_.embedding.offset) == 0.0) table.zero_();
+  if (embedding_scale_ != 1) grad.mul_(embedding_scale_);
   if (config_.padding_idx >= 0) {
     grad.masked_fill_(batch.input_ids.eq(config_.padding_idx).unsqueeze(1), 0.0);
   }
@@ -281,7 +290,7 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
   const at::Tensor normed = at::empty(rows.sizes(), rows.options());
   const at::Tensor rstd = at::empty({batch.num_labels()}, rows.options().dtype(at::kFloat));
   rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed,
-           rstd);
+           rstd, config_.norm_offset);
   std::optional<at::Tensor> products, b;
   if (!head_.adapters.empty()) {
     products = head_products(weights, normed);
@@ -289,7 +298,8 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
   }
   linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
                        label_smoothing, loss, std::nullopt, std::nullopt, 0.0,
-                       buffers_.get(Buffer::kLogits), products, b);
+                       buffers_.get(Buffer::kLogits), products, b, std::nullopt, std::nullopt, 0,
+                       config_.logit_softcap);
   release(strategy, place);
 }
 
@@ -302,10 +312,11 @@ at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
   const auto wide = stream.options().dtype(at::kFloat);
   const at::Tensor rstd = at::empty({batch.num_tokens()}, wide);
   rms_norm(stream, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt,
-           normed, rstd);
+           normed, rstd, config_.norm_offset);
   at::Tensor result = at::empty({batch.num_tokens(), config_.vocab_size}, wide);
   gemm(normed, head_.head.view(weights), result, false, true, 0.0);
   add_adapters(head_.adapters, weights, head_products(weights, normed), result);
+  cap_logits(result, config_.logit_softcap);
   release(strategy, place);
   return result;
 }

@@ -55,7 +55,7 @@ class CausalLM : public Model {
   // The residual stream after the last block. In a training pass blocks keep their activations; the
   // last one and the head's unit stay whole.
   at::Tensor run_blocks(const Batch& batch, Strategy& strategy, Pass pass);
-  void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out);
+  void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out, bool noisy);
   at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                            const at::Tensor& stream, const at::Tensor& loss);
   // The input of the head of labelled tokens, and its gradient.
@@ -85,12 +85,13 @@ class CausalLM : public Model {
   Recompute recompute_;
   EmbeddingNoise noise_;
   int64_t dropout_seed_ = 0;
+  double embedding_scale_;  // as `dtype` holds it
   DecoderLayout layout_;
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;
   // The lowest layer that backward reaches; num_layers: none, -1: it goes on into the embedding.
   int64_t lowest_ = -1;
-  RopeTable rope_;
+  RopeTables rope_;
   ActivationBuffers buffers_;
   std::vector<BlockActivations> saved_;
 };

@@ -40,6 +40,7 @@ ModelConfig parse_decoder_fields(const ConfigFields& fields) {
           " key/value heads");
   require(config.head_dim > 0 && config.head_dim % 2 == 0, "config.json: head_dim is ",
           config.head_dim, ", expected an even number");
+  config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   config.rope = parse_rope(fields, config.head_dim);
   config.windows.assign(static_cast<size_t>(config.num_layers), 0);
   return config;

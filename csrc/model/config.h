@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct ModelConfig {
   int64_t head_dim = 0;
   double rms_norm_eps = 0;
   RopeSettings rope;
+  std::optional<RopeSettings> local_rope;  // of layers with a window, where they have their own
   int64_t padding_idx = -1;  // row of the embedding that gets no gradient through it, -1: none
   bool tie_word_embeddings = false;
   bool qkv_bias = false;           // on the query, key and value projections
@@ -31,6 +33,14 @@ struct ModelConfig {
   bool qk_norm = false;            // RMS norm of each query and key head, before the rotation
   bool fused_projections = false;  // tensors qkv_proj and gate_up_proj, of the same rows
   std::vector<int64_t> windows;    // tokens that each layer's attention sees, 0: all
+  double attention_scale = 0;      // of the scores
+  double attention_softcap = 0;    // bound of the scores, 0: none
+  double logit_softcap = 0;        // bound of the logits, 0: none
+  double embedding_scale = 1;      // of what the embedding gives
+  bool scales_noise = false;       // the scale comes after NEFTune's noise
+  double norm_offset = 0;          // norms multiply by offset + weight
+  bool branch_norms = false;       // norms of what attention and the MLP add to the stream
+  bool gelu = false;               // the MLP's gate: GELU's tanh form, else SiLU
 
   int64_t query_size() const { return num_heads * head_dim; }
   int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }

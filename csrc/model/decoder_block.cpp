@@ -1,7 +1,8 @@
 #include "model/decoder_block.h"
 
+#include <ATen/ops/add.h>
+
 #include <algorithm>
-#include <cmath>
 
 #include "model/adapter_products.h"
 #include "model/masked_attention.h"
@@ -38,6 +39,10 @@ class Block {
         .normed1 = buffer(Buffer::kInputNorm, layer),
         .normed2 = buffer(Buffer::kPostNorm, layer),
         .activated = buffer(Buffer::kActivated, layer),
+        .attention_branch = branch_buffer(Buffer::kAttentionBranch, layer),
+        .attention_rstd = branch_buffer(Buffer::kAttentionRstd, layer),
+        .mlp_branch = branch_buffer(Buffer::kMlpBranch, layer),
+        .mlp_rstd = branch_buffer(Buffer::kMlpRstd, layer),
         .qkv_adapters = adapter_buffer(refs_.qkv_adapters, Buffer::kQkvAdapters, layer),
         .output_adapters = adapter_buffer(refs_.output_adapters, Buffer::kOutputAdapters, layer),
         .gate_up_adapters = adapter_buffer(refs_.gate_up_adapters, Buffer::kGateUpAdapters, layer),
@@ -45,8 +50,7 @@ class Block {
   }
 
   void attention_forward(const BlockActivations& a) const {
-    rms_norm(a.input, std::nullopt, weight(refs_.input_norm), config_.rms_norm_eps, std::nullopt,
-             a.normed1, a.rstd1);
+    norm(a.input, refs_.input_norm, a.normed1, a.rstd1);
     gemm(a.normed1, weight(refs_.qkv), a.qkv, false, true, 0.0);
     add(refs_.qkv_bias, a.qkv);
     adapt(refs_.qkv_adapters, a.normed1, a.qkv_adapters, a.qkv);
@@ -55,16 +59,13 @@ class Block {
   }
 
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
-    const at::Tensor projected = buffer(Buffer::kProjected);
-    gemm(a.context, weight(refs_.output), projected, false, true, 0.0);
-    add(refs_.output_bias, projected);
-    adapt(refs_.output_adapters, a.context, a.output_adapters, projected);
-    rms_norm(projected, a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle, a.normed2,
-             a.rstd2);
+    rms_norm(attention_result(a), a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle,
+             a.normed2, a.rstd2, config_.norm_offset);
     gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
     adapt(refs_.gate_up_adapters, a.normed2, a.gate_up_adapters, a.gate_up);
-    swiglu(a.gate_up, a.activated);
+    swiglu(a.gate_up, a.activated, config_.gelu);
+    if (refs_.mlp_norm) return add_normed_mlp(a, out);
     out.copy_(a.middle);
     add(refs_.down_bias, out);
     gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
@@ -74,11 +75,13 @@ class Block {
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops) const {
     if (context_.replay_gate_up) replay(a);
-    accumulate(gradient, refs_.down_bias, grad);
+    const at::Tensor grad_down =
+        branch_backward(refs_.mlp_norm, a.mlp_branch, a.mlp_rstd, grad, gradient);
+    accumulate(gradient, refs_.down_bias, grad_down);
     if (remakes(refs_.down, refs_.down_adapters)) {
-      down_backward_remaking(a, grad, gradient);
+      down_backward_remaking(a, grad_down, gradient);
     } else {
-      down_backward(a, grad, gradient);
+      down_backward(a, grad_down, gradient);
     }
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
     norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters, context_.replay_gate_up},
@@ -89,7 +92,8 @@ class Block {
   // Leaves the gradient of gate_up in its place, as the next one does.
   void down_backward(const BlockActivations& a, const at::Tensor& grad,
                      UnitGradient* gradient) const {
-    if (!context_.keep_products && !refs_.down_adapters.empty()) swiglu(a.gate_up, a.activated);
+    if (!context_.keep_products && !refs_.down_adapters.empty())
+      swiglu(a.gate_up, a.activated, config_.gelu);
     accumulate(gradient, refs_.down, grad, a.activated);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
@@ -97,13 +101,13 @@ class Block {
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
                            grad_activated);
-    swiglu_backward(grad_activated, a.gate_up, a.gate_up);
+    swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*remake=*/false, config_.gelu);
   }
 
   void down_backward_remaking(const BlockActivations& a, const at::Tensor& grad,
                               UnitGradient* gradient) const {
     gemm(grad, weight(refs_.down), a.activated, false, false, 0.0);
-    swiglu_backward(a.activated, a.gate_up, a.gate_up, /*remake=*/true);
+    swiglu_backward(a.activated, a.gate_up, a.gate_up, /*remake=*/true, config_.gelu);
     accumulate(gradient, refs_.down, grad, a.activated);
   }
 
@@ -111,11 +115,13 @@ class Block {
                                UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_context = buffer(Buffer::kGradAttention);
     const at::Tensor grad_qkv = buffer(Buffer::kGradQkv);
-    accumulate(gradient, refs_.output, grad, a.context);
-    accumulate(gradient, refs_.output_bias, grad);
+    const at::Tensor grad_output =
+        branch_backward(refs_.attention_norm, a.attention_branch, a.attention_rstd, grad, gradient);
+    accumulate(gradient, refs_.output, grad_output, a.context);
+    accumulate(gradient, refs_.output_bias, grad_output);
     const at::Tensor grad_adapters =
-        adapt_backward(refs_.output_adapters, a.context, a.output_adapters, grad, gradient);
-    gemm(grad, weight(refs_.output), grad_context, false, false, 0.0);
+        adapt_backward(refs_.output_adapters, a.context, a.output_adapters, grad_output, gradient);
+    gemm(grad_output, weight(refs_.output), grad_context, false, false, 0.0);
     adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters,
                            grad_context);
     attend_backward(grad_context, rotated(a), a, grad_qkv);
@@ -132,7 +138,6 @@ class Block {
   }
 
  private:
-  double scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.head_dim)); }
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
   // Whether the op before the matrix makes the matrix' input again in its own backward pass.
   // Adapters read it before.
@@ -140,14 +145,16 @@ class Block {
     return !context_.keep_products && matrix.trained && adapters.empty();
   }
   AttentionHeads heads() const {
-    return {config_.num_heads, config_.num_key_value_heads, scale(), refs_.window};
+    return {config_.num_heads, config_.num_key_value_heads, config_.attention_scale, refs_.window,
+            config_.attention_softcap};
   }
 
   void attend(const at::Tensor& qkv, const BlockActivations& a) const {
     const Batch& batch = context_.batch;
     if (batch.has_masked_keys()) return masked_attention(qkv, batch, heads(), a.context, a.lse);
-    attention(qkv, batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads, scale(),
-              refs_.window, a.context, a.lse, batch.max_seqlen);
+    attention(qkv, batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
+              config_.attention_scale, refs_.window, a.context, a.lse, batch.max_seqlen,
+              config_.attention_softcap);
   }
 
   void attend_backward(const at::Tensor& grad, const at::Tensor& qkv, const BlockActivations& a,
@@ -157,16 +164,58 @@ class Block {
       return masked_attention_backward(grad, qkv, a.context, a.lse, batch, heads(), grad_qkv);
     }
     attention_backward(grad, qkv, a.context, a.lse, batch.cu_seqlens, config_.num_heads,
-                       config_.num_key_value_heads, scale(), refs_.window, grad_qkv,
-                       batch.max_seqlen);
+                       config_.num_key_value_heads, config_.attention_scale, refs_.window, grad_qkv,
+                       batch.max_seqlen, config_.attention_softcap);
+  }
+
+  void norm(const at::Tensor& x, const ParamRef& ref, const at::Tensor& out,
+            const at::Tensor& rstd) const {
+    rms_norm(x, std::nullopt, weight(ref), config_.rms_norm_eps, std::nullopt, out, rstd,
+             config_.norm_offset);
+  }
+
+  // What attention adds to the stream.
+  at::Tensor attention_result(const BlockActivations& a) const {
+    const at::Tensor projected = buffer(Buffer::kProjected);
+    const at::Tensor& product = refs_.attention_norm ? a.attention_branch : projected;
+    gemm(a.context, weight(refs_.output), product, false, true, 0.0);
+    add(refs_.output_bias, product);
+    adapt(refs_.output_adapters, a.context, a.output_adapters, product);
+    if (refs_.attention_norm) norm(product, *refs_.attention_norm, projected, a.attention_rstd);
+    return projected;
+  }
+
+  void add_normed_mlp(const BlockActivations& a, const at::Tensor& out) const {
+    const at::Tensor normed = buffer(Buffer::kProjected);
+    gemm(a.activated, weight(refs_.down), a.mlp_branch, false, true, 0.0);
+    add(refs_.down_bias, a.mlp_branch);
+    adapt(refs_.down_adapters, a.activated, a.down_adapters, a.mlp_branch);
+    norm(a.mlp_branch, *refs_.mlp_norm, normed, a.mlp_rstd);
+    at::Tensor sum = out;
+    at::add_out(sum, a.middle, normed);
+  }
+
+  // The gradient of a branch: that of the stream, through the branch's norm if it has one.
+  at::Tensor branch_backward(const std::optional<ParamRef>& ref, const at::Tensor& branch,
+                             const at::Tensor& rstd, const at::Tensor& grad,
+                             UnitGradient* gradient) const {
+    if (!ref) return grad;
+    const at::Tensor grad_branch = buffer(Buffer::kGradBranch);
+    grad_branch.zero_();
+    rms_norm_backward(grad, branch, weight(*ref), rstd, grad_branch, gradient_of(*ref, gradient),
+                      beta(*ref, gradient), /*remake=*/false, config_.norm_offset);
+    return grad_branch;
   }
 
   void replay(const BlockActivations& a) const {
-    rms_norm(a.middle, std::nullopt, weight(refs_.post_norm), config_.rms_norm_eps, std::nullopt,
-             a.normed2, a.rstd2);
+    norm(a.middle, refs_.post_norm, a.normed2, a.rstd2);
     gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
     add_adapters(refs_.gate_up_adapters, weights_, a.gate_up_adapters, a.gate_up);
+  }
+
+  at::Tensor branch_buffer(Buffer name, int64_t layer) const {
+    return config_.branch_norms ? buffer(name, layer) : at::Tensor();
   }
 
   at::Tensor adapter_buffer(const AdapterRefs& refs, Buffer name, int64_t layer) const {
@@ -199,7 +248,7 @@ class Block {
     if (!refs_.qk_norm) return a.qkv;
     const at::Tensor result = buffer(Buffer::kRotated);
     qk_norm(a.qkv, weight(*refs_.qk_norm), config_.num_heads, config_.num_key_value_heads,
-            config_.rms_norm_eps, result, buffer(Buffer::kHeadRstd));
+            config_.rms_norm_eps, result, buffer(Buffer::kHeadRstd), config_.norm_offset);
     rotate(result, false);
     return result;
   }
@@ -209,11 +258,13 @@ class Block {
                              UnitGradient* gradient) const {
     const ParamRef& ref = *refs_.qk_norm;
     qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
-                     config_.num_key_value_heads, gradient_of(ref, gradient), beta(ref, gradient));
+                     config_.num_key_value_heads, gradient_of(ref, gradient), beta(ref, gradient),
+                     config_.norm_offset);
   }
 
   void rotate(const at::Tensor& qkv, bool inverse) const {
-    rope(qkv, context_.rope.cos, context_.rope.sin, context_.batch.positions,
+    const RopeTable& table = context_.rope.of(refs_.window);
+    rope(qkv, table.cos, table.sin, context_.batch.positions,
          config_.num_heads + config_.num_key_value_heads, inverse);
   }
 
@@ -246,16 +297,15 @@ class Block {
   };
 
   // Through y = rms_norm(x) W^T, adding to the stream's gradient unless that `stops`.
-  void norm_backward(const Normed& a, const ParamRef& norm, const ParamRef& matrix,
+  void norm_backward(const Normed& a, const ParamRef& ref, const ParamRef& matrix,
                      const AdapterRefs& adapters, const at::Tensor& grad_y, const at::Tensor& grad,
                      UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
-    const bool passes = !stops || norm.trained;
+    const bool passes = !stops || ref.trained;
     const bool remakes_normed = passes && !a.is_made && remakes(matrix, adapters);
     if (!remakes_normed) {
       if (!context_.keep_products && !a.is_made && (matrix.trained || !adapters.empty()))
-        rms_norm(a.x, std::nullopt, weight(norm), config_.rms_norm_eps, std::nullopt, a.normed,
-                 a.rstd);
+        norm(a.x, ref, a.normed, a.rstd);
       accumulate(gradient, matrix, grad_y, a.normed);
     }
     const at::Tensor grad_adapters =
@@ -263,8 +313,8 @@ class Block {
     if (!passes) return;
     gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
     adapter_input_backward(adapters, weights_, context_.dropout, grad_adapters, grad_normed);
-    rms_norm_backward(grad_normed, a.x, weight(norm), a.rstd, grad, gradient_of(norm, gradient),
-                      beta(norm, gradient), remakes_normed);
+    rms_norm_backward(grad_normed, a.x, weight(ref), a.rstd, grad, gradient_of(ref, gradient),
+                      beta(ref, gradient), remakes_normed, config_.norm_offset);
     if (remakes_normed) accumulate(gradient, matrix, grad_y, grad_normed);
   }
 

@@ -25,6 +25,8 @@ struct BlockActivations {
   at::Tensor gate_up;           // [tokens, 2 * intermediate]; backward writes its gradient over it
   at::Tensor normed1, normed2;  // [tokens, hidden]; shared by all layers unless kept
   at::Tensor activated;         // [tokens, intermediate]; likewise
+  // With branch norms: what they read, [tokens, hidden] and [tokens] float32; undefined without.
+  at::Tensor attention_branch = {}, attention_rstd = {}, mlp_branch = {}, mlp_rstd = {};
   // [tokens, ranks] of the adapters of each group (adapter_products.h); undefined without them.
   at::Tensor qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
 };
@@ -33,7 +35,7 @@ struct BlockActivations {
 struct BlockContext {
   const ModelConfig& config;
   const Batch& batch;
-  const RopeTable& rope;
+  const RopeTables& rope;
   ActivationBuffers& buffers;
   bool keep_products;
   AdapterDropout dropout;
@@ -43,6 +45,7 @@ struct BlockContext {
 // Pre-norm attention and SwiGLU MLP, with biases after the products where the model has them:
 //   middle = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
 //   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
+// With branch norms, attention's and the MLP's result goes through one before it is added.
 // Every product x W^T has its adapters added.
 // The activations are in the buffers of `layer`.
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,

@@ -28,8 +28,10 @@ bool slides(const Json& type, const ConfigFields& fields) {
   return type == "sliding_attention";
 }
 
-std::vector<int64_t> listed_windows(const ConfigFields& fields, int64_t num_layers,
-                                    int64_t window) {
+}  // namespace
+
+std::vector<int64_t> windows_of_types(const ConfigFields& fields, int64_t num_layers,
+                                      int64_t window) {
   const Json& types = fields.json()["layer_types"];
   require(types.is_array() && types.size() == static_cast<size_t>(num_layers), fields.where(),
           ": \"layer_types\" is ", types.dump(), ", expected a list of ", num_layers, " texts");
@@ -43,11 +45,9 @@ std::vector<int64_t> listed_windows(const ConfigFields& fields, int64_t num_laye
   return windows;
 }
 
-}  // namespace
-
 std::vector<int64_t> parse_layer_windows(const ConfigFields& fields, int64_t num_layers) {
   const int64_t window = window_of(fields), first = first_sliding_layer(fields);
-  if (fields.has("layer_types")) return listed_windows(fields, num_layers, window);
+  if (fields.has("layer_types")) return windows_of_types(fields, num_layers, window);
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
   for (int64_t layer = first; layer < num_layers; ++layer) {
     windows[static_cast<size_t>(layer)] = window;

@@ -49,6 +49,10 @@ std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
   }
   groups.push_back({{vector(prefix + "input_layernorm.weight", c.hidden_size)}});
   groups.push_back({{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}});
+  if (c.branch_norms) {
+    groups.push_back({{vector(prefix + "pre_feedforward_layernorm.weight", c.hidden_size)}});
+    groups.push_back({{vector(prefix + "post_feedforward_layernorm.weight", c.hidden_size)}});
+  }
   if (c.qk_norm) {
     groups.push_back({{vector(attention + "q_norm.weight", c.head_dim),
                        vector(attention + "k_norm.weight", c.head_dim)}});
@@ -233,6 +237,9 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
   const std::string prefix = block_prefix(layer);
   const Refs ref(layout, layout.block(layer));
   const AdapterLayout places(c, layout.adapters());
+  const char* after_attention = "post_attention_layernorm.weight";
+  const std::string mlp_input =
+      c.branch_norms ? "pre_feedforward_layernorm.weight" : after_attention;
   const auto adapters = [&](AdapterGroup group) {
     return ref.adapters(places.places(group, layer));
   };
@@ -251,28 +258,31 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
     if (!present) return std::nullopt;
     return ref(prefix + name, rows, columns);
   };
-  BlockRefs refs{.qkv = weight(LinearGroup::kQkv),
-                 .output = weight(LinearGroup::kOutput),
-                 .gate_up = weight(LinearGroup::kGateUp),
-                 .down = weight(LinearGroup::kDown),
-                 .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
-                 .post_norm = ref(prefix + "post_attention_layernorm.weight", c.hidden_size, 0),
-                 .qkv_bias = bias(LinearGroup::kQkv),
-                 .output_bias = bias(LinearGroup::kOutput),
-                 .gate_up_bias = bias(LinearGroup::kGateUp),
-                 .down_bias = bias(LinearGroup::kDown),
-                 .qk_norm = optional(c.qk_norm, "self_attn.q_norm.weight", 2, c.head_dim),
-                 .window = c.windows[static_cast<size_t>(layer)],
-                 .qkv_adapters = adapters(AdapterGroup::kQkv),
-                 .output_adapters = adapters(AdapterGroup::kOutput),
-                 .gate_up_adapters = adapters(AdapterGroup::kGateUp),
-                 .down_adapters = adapters(AdapterGroup::kDown),
-                 .held = ref.held()};
+  BlockRefs refs{
+      .qkv = weight(LinearGroup::kQkv),
+      .output = weight(LinearGroup::kOutput),
+      .gate_up = weight(LinearGroup::kGateUp),
+      .down = weight(LinearGroup::kDown),
+      .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
+      .post_norm = ref(prefix + mlp_input, c.hidden_size, 0),
+      .qkv_bias = bias(LinearGroup::kQkv),
+      .output_bias = bias(LinearGroup::kOutput),
+      .gate_up_bias = bias(LinearGroup::kGateUp),
+      .down_bias = bias(LinearGroup::kDown),
+      .qk_norm = optional(c.qk_norm, "self_attn.q_norm.weight", 2, c.head_dim),
+      .attention_norm = optional(c.branch_norms, after_attention, c.hidden_size, 0),
+      .mlp_norm = optional(c.branch_norms, "post_feedforward_layernorm.weight", c.hidden_size, 0),
+      .window = c.windows[static_cast<size_t>(layer)],
+      .qkv_adapters = adapters(AdapterGroup::kQkv),
+      .output_adapters = adapters(AdapterGroup::kOutput),
+      .gate_up_adapters = adapters(AdapterGroup::kGateUp),
+      .down_adapters = adapters(AdapterGroup::kDown),
+      .held = ref.held()};
   const auto trained = [](const std::optional<ParamRef>& each) { return each && each->trained; };
   refs.trains_attention = refs.qkv.trained || refs.output.trained || refs.input_norm.trained ||
                           trained(refs.qkv_bias) || trained(refs.output_bias) ||
-                          trained(refs.qk_norm) || !refs.qkv_adapters.empty() ||
-                          !refs.output_adapters.empty();
+                          trained(refs.qk_norm) || trained(refs.attention_norm) ||
+                          !refs.qkv_adapters.empty() || !refs.output_adapters.empty();
   return refs;
 }
 

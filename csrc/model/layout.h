@@ -94,9 +94,10 @@ struct AdapterDropout {
 
 // What a decoder block reads and writes, and how many tokens its attention sees (0: all).
 struct BlockRefs {
-  ParamRef qkv, output, gate_up, down, input_norm, post_norm;
+  ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: before the MLP
   std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;
   std::optional<ParamRef> qk_norm;  // [2, head_dim]: of the query heads, of the key heads
+  std::optional<ParamRef> attention_norm, mlp_norm;  // of what each adds to the stream
   int64_t window = 0;
   AdapterRefs qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
   std::vector<ParamRef> held = {};  // parts of trained groups that never change

@@ -67,8 +67,16 @@ class Conversation {
   at::Tensor scores(const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& hidden) const {
     at::Tensor scores = at::bmm(query, key.transpose(1, 2)).mul_(heads_.scale);
+    if (heads_.softcap > 0) scores.div_(heads_.softcap).tanh_().mul_(heads_.softcap);
     per_query(scores, hidden).masked_fill_(hidden, -std::numeric_limits<float>::infinity());
     return scores;
+  }
+  // Before probabilities(): d score / d (scale * q k^T); undefined without a cap.
+  at::Tensor slopes(const at::Tensor& scores, const at::Tensor& hidden) const {
+    if (heads_.softcap == 0) return {};
+    at::Tensor slopes = scores.div(heads_.softcap).square_().neg_().add_(1.0);
+    per_query(slopes, hidden).masked_fill_(hidden, 0.0);
+    return slopes;
   }
   // exp(scores - lse) in place; 0 where a query sees nothing. lse [H, count].
   at::Tensor probabilities(const at::Tensor& scores, const at::Tensor& lse) const {
@@ -125,12 +133,14 @@ void backward(const Conversation& c, int64_t length, const Saved& saved, double 
     const at::Tensor query = c.grouped(c.query(saved.qkv), first, count);
     const at::Tensor grad = c.grouped(c.context(saved.grad_out), first, count);
     const at::Tensor made = c.grouped(c.context(saved.out), first, count);
-    const at::Tensor weights = c.probabilities(
-        c.scores(query, key.narrow(1, 0, seen), c.hidden(saved.is_key, first, count, seen)),
-        c.lse(saved.lse).narrow(1, first, count));
+    const at::Tensor hidden = c.hidden(saved.is_key, first, count, seen);
+    const at::Tensor scores = c.scores(query, key.narrow(1, 0, seen), hidden);
+    const at::Tensor slopes = c.slopes(scores, hidden);
+    const at::Tensor weights = c.probabilities(scores, c.lse(saved.lse).narrow(1, first, count));
     grad_value.narrow(1, 0, seen).add_(at::bmm(weights.transpose(1, 2), grad));
     at::Tensor grad_scores = at::bmm(grad, value.narrow(1, 0, seen).transpose(1, 2));
     grad_scores.sub_(grad.mul(made).sum(-1, true)).mul_(weights).mul_(scale);
+    if (slopes.defined()) grad_scores.mul_(slopes);
     grad_key.narrow(1, 0, seen).add_(at::bmm(grad_scores.transpose(1, 2), query));
     c.query(grad_qkv)
         .narrow(1, first, count)

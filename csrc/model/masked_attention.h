@@ -10,6 +10,7 @@ struct AttentionHeads {
   int64_t num_heads, num_key_value_heads;
   double scale;
   int64_t window;
+  double softcap;  // 0: none
 };
 
 // Attention as ops/attention/attention.h has it, of a batch some of whose tokens are keys for no

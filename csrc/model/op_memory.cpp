@@ -86,7 +86,8 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
 
 int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape, int64_t threads) {
   constexpr int64_t kQueryRows = 48;
-  return threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows);
+  const int64_t slopes = c.attention_softcap > 0 ? 1 : 0;  // of a row of scores
+  return threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows + slopes);
 }
 
 int64_t plan_flash_attention(const ModelConfig& c, c10::ScalarType dtype,

@@ -36,4 +36,14 @@ RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t ne
   return {.cos = angles.cos().mul_(factor), .sin = angles.sin().mul_(factor)};
 }
 
+RopeTables make_rope_tables(const ModelConfig& config, int64_t needed, int64_t spare,
+                            at::Device device) {
+  const auto make = [&](const RopeSettings& rope) -> RopeTable {
+    const RopeTable table = make_rope_table(rope, config.head_dim, needed, spare);
+    return {.cos = table.cos.to(device), .sin = table.sin.to(device)};
+  };
+  const RopeTable global = make(config.rope);
+  return {.global = global, .local = config.local_rope ? make(*config.local_rope) : global};
+}
+
 }  // namespace fastsft

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model/config.h"
 #include "model/rope_scaling.h"
 
 namespace fastsft {
@@ -20,8 +21,19 @@ struct RopeTable {
 // std::invalid_argument where the frequencies of so many positions depend on the batch.
 void check_positions(const RopeSettings& rope, int64_t positions);
 
+// The tables of layers that see everything, and of those with a window; one for both where they do
+// not differ.
+struct RopeTables {
+  RopeTable global, local;
+
+  const RopeTable& of(int64_t window) const { return window > 0 ? local : global; }
+  int64_t positions() const { return global.cos.size(0); }
+};
+
 // For `needed` positions and up to `spare` more. Throws as check_positions(needed).
 RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
                           int64_t spare);
+RopeTables make_rope_tables(const ModelConfig& config, int64_t needed, int64_t spare,
+                            at::Device device);
 
 }  // namespace fastsft

@@ -1,6 +1,7 @@
 #include "model/text_decoder.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mv.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -8,10 +9,12 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "core/error.h"
+#include "model/embedding_scale.h"
+#include "model/logit_cap.h"
 #include "ops/bias/bias.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/gemm.h"
@@ -51,6 +54,24 @@ at::Tensor visible(int64_t begin, int64_t queries, int64_t first, int64_t keys, 
   const at::Tensor key = at::arange(first, first + keys, options).unsqueeze(0);
   const at::Tensor causal = key.le(query);
   return window == 0 ? causal : causal.logical_and(key.gt(query.sub(window)));
+}
+
+// scaled_dot_product_attention with the model's soft cap, which that has not. query [1, heads, T,
+// D], keys and values [1, kv_heads, S, D], mask [T, S].
+at::Tensor capped_attention(const at::Tensor& query, const at::Tensor& keys,
+                            const at::Tensor& values, const std::optional<at::Tensor>& mask,
+                            const ModelConfig& c) {
+  const int64_t group = c.num_heads / c.num_key_value_heads, tokens = query.size(2);
+  const auto grouped = query.reshape({c.num_key_value_heads, group * tokens, c.head_dim});
+  const at::Tensor transposed = keys.squeeze(0).transpose(1, 2).to(at::kFloat);
+  at::Tensor scores = at::bmm(grouped.to(at::kFloat), transposed).mul_(c.attention_scale);
+  scores.div_(c.attention_softcap).tanh_().mul_(c.attention_softcap);
+  if (mask) {
+    scores.view({c.num_key_value_heads, group, tokens, keys.size(2)})
+        .masked_fill_(mask->logical_not(), -std::numeric_limits<float>::infinity());
+  }
+  const at::Tensor weights = scores.softmax(-1).to(query.scalar_type());
+  return at::bmm(weights, values.squeeze(0)).view({1, c.num_heads, tokens, c.head_dim});
 }
 
 }  // namespace
@@ -93,6 +114,7 @@ at::Tensor TextDecoder::read(std::span<const int64_t> ids) {
   const at::Tensor normed = norm(last, head_.norm.view(weights));
   const at::Tensor logits = at::empty({1, config_.vocab_size}, last.options().dtype(at::kFloat));
   multiply(normed, head_.head.view(weights), logits);
+  cap_logits(logits, config_.logit_softcap);
   return logits.view({-1});
 }
 
@@ -109,8 +131,7 @@ void TextDecoder::reserve(int64_t positions) {
       *kept = grown;
     }
   }
-  rope_ = make_rope_table(config_.rope, config_.head_dim, positions, capacity - positions);
-  rope_ = {.cos = rope_.cos.to(device_), .sin = rope_.sin.to(device_)};
+  rope_ = make_rope_tables(config_, positions, capacity - positions, device_);
   capacity_ = capacity;
 }
 
@@ -124,6 +145,7 @@ at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
   const at::Tensor stream =
       at::empty({count, config_.hidden_size}, at::TensorOptions().dtype(dtype_).device(device_));
   embedding(head_.embedding.view(states_[*layout_.embedding().trained].master), tokens, stream);
+  if (config_.embedding_scale != 1) stream.mul_(embedding_scale(config_, dtype_));
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) block(layer, stream, positions);
   length_ += count;
   return stream.narrow(0, count - 1, 1);
@@ -140,12 +162,19 @@ void TextDecoder::block(int64_t layer, const at::Tensor& stream, const at::Tenso
     const at::Tensor rstd =
         at::empty({stream.size(0), rotated}, stream.options().dtype(at::kFloat));
     qk_norm(qkv, refs.qk_norm->view(weights), config_.num_heads, config_.num_key_value_heads,
-            config_.rms_norm_eps, qkv, rstd);
+            config_.rms_norm_eps, qkv, rstd, config_.norm_offset);
   }
-  rope(qkv, rope_.cos, rope_.sin, positions, rotated, false);
+  const RopeTable& table = rope_.of(refs.window);
+  rope(qkv, table.cos, table.sin, positions, rotated, false);
   const at::Tensor context = attend(layer, refs, qkv);
-  stream.add_(product(context, refs.output.view(weights), refs.output_bias, weights));
+  add_branch(refs.attention_norm, weights,
+             product(context, refs.output.view(weights), refs.output_bias, weights), stream);
   mlp(refs, weights, stream);
+}
+
+void TextDecoder::add_branch(const std::optional<ParamRef>& norm_ref, const at::Tensor& weights,
+                             const at::Tensor& branch, const at::Tensor& stream) const {
+  stream.add_(norm_ref ? norm(branch, norm_ref->view(weights)) : branch);
 }
 
 void TextDecoder::mlp(const BlockRefs& refs, const at::Tensor& weights, const at::Tensor& stream) {
@@ -153,8 +182,9 @@ void TextDecoder::mlp(const BlockRefs& refs, const at::Tensor& weights, const at
                                      refs.gate_up.view(weights), refs.gate_up_bias, weights);
   const at::Tensor activated =
       at::empty({stream.size(0), config_.intermediate_size}, stream.options());
-  swiglu(gate_up, activated);
-  stream.add_(product(activated, refs.down.view(weights), refs.down_bias, weights));
+  swiglu(gate_up, activated, config_.gelu);
+  add_branch(refs.mlp_norm, weights,
+             product(activated, refs.down.view(weights), refs.down_bias, weights), stream);
 }
 
 // Keeps keys and values of `qkv` [tokens, qkv_size]; returns the context [tokens, query_size].
@@ -174,16 +204,20 @@ at::Tensor TextDecoder::attend(int64_t layer, const BlockRefs& refs, const at::T
   };
   std::optional<at::Tensor> mask;  // a single token sees all that is left of the window
   if (tokens > 1) mask = visible(length_, tokens, first, end - first, refs.window, device_);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
-  const at::Tensor context = at::scaled_dot_product_attention(
-      query, seen(cache.keys), seen(cache.values), mask, 0.0, false, scale, heads != kv_heads);
+  const at::Tensor keys = seen(cache.keys), values = seen(cache.values);
+  const at::Tensor context =
+      config_.attention_softcap > 0
+          ? capped_attention(query, keys, values, mask, config_)
+          : at::scaled_dot_product_attention(query, keys, values, mask, 0.0, false,
+                                             config_.attention_scale, heads != kv_heads);
   return context.squeeze(0).transpose(0, 1).reshape({tokens, config_.query_size()});
 }
 
 at::Tensor TextDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
   const at::Tensor out = at::empty(x.sizes(), x.options());
   const at::Tensor rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
-  rms_norm(x, std::nullopt, weight, config_.rms_norm_eps, std::nullopt, out, rstd);
+  rms_norm(x, std::nullopt, weight, config_.rms_norm_eps, std::nullopt, out, rstd,
+           config_.norm_offset);
   return out;
 }
 

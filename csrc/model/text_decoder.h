@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,9 @@ class TextDecoder {
 
   void reserve(int64_t positions);
   at::Tensor read_piece(std::span<const int64_t> ids);
+  // Adds what attention or the MLP gives, through its norm if it has one.
+  void add_branch(const std::optional<ParamRef>& norm_ref, const at::Tensor& weights,
+                  const at::Tensor& branch, const at::Tensor& stream) const;
   void block(int64_t layer, const at::Tensor& stream, const at::Tensor& positions);
   at::Tensor attend(int64_t layer, const BlockRefs& refs, const at::Tensor& qkv);
   void mlp(const BlockRefs& refs, const at::Tensor& weights, const at::Tensor& stream);
@@ -51,7 +55,7 @@ class TextDecoder {
   std::vector<BlockRefs> blocks_;
   std::vector<UnitState> states_;
   std::vector<Cache> caches_;
-  RopeTable rope_;
+  RopeTables rope_;
   int64_t capacity_ = 0;
   int64_t length_ = 0;
 };

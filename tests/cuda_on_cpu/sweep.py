@@ -49,8 +49,8 @@ def norms() -> Iterator[Call]:
     for dtype, dim in product(FLOATS, (16, 10, 256)):
         x, grad = (torch.randn(37, 4 * dim).to(dtype) for _ in range(2))
         weight, rstd = torch.randn(2, dim).to(dtype), torch.rand(37, 3) + 0.5
-        yield Call("qk_norm", (x, weight, 2, 1, 1e-6, torch.zeros_like(x), rstd))
-        yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, torch.randn(2, dim), 1.0))
+        yield Call("qk_norm", (x, weight, 2, 1, 1e-6, torch.zeros_like(x), rstd, 1.0))
+        yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, torch.randn(2, dim), 1.0, 1.0))
         yield Call("qk_norm_backward", (grad, x, weight, rstd, 2, 1, None, 1.0))
 
 
@@ -58,10 +58,10 @@ def rms_norm(dtype: torch.dtype, tokens: int, hidden: int) -> Iterator[Call]:
     x, grad, stream = (torch.randn(tokens, hidden).to(dtype) for _ in range(3))
     weight, rstd = torch.randn(hidden).to(dtype), torch.rsqrt(x.float().square().mean(-1) + 1e-5)
     if tokens < 512:
-        yield Call("rms_norm", (x, stream, weight, 1e-5, stream, torch.zeros_like(x), rstd))
+        yield Call("rms_norm", (x, stream, weight, 1e-5, stream, torch.zeros_like(x), rstd, 1.0))
     for remake in (False, True):
         held = torch.randn(hidden)
-        yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, held, 1.0, remake))
+        yield Call("rms_norm_backward", (grad, x, weight, rstd, stream, held, 1.0, remake, 1.0))
 
 
 def rows() -> Iterator[Call]:
@@ -73,9 +73,10 @@ def rows() -> Iterator[Call]:
         )
     for dtype, width in product(FLOATS, (1376, 33)):
         gate_up, grad = torch.randn(17, 2 * width).to(dtype), torch.randn(17, width).to(dtype)
-        yield Call("swiglu", (gate_up, torch.zeros_like(grad)))
-        yield Call("swiglu_backward", (grad, gate_up, torch.zeros_like(gate_up)))
-        yield Call("swiglu_backward", (grad, gate_up, gate_up.clone(), True))
+        for gelu in (False, True):
+            yield Call("swiglu", (gate_up, torch.zeros_like(grad), gelu))
+            yield Call("swiglu_backward", (grad, gate_up, torch.zeros_like(gate_up), False, gelu))
+            yield Call("swiglu_backward", (grad, gate_up, gate_up.clone(), True, gelu))
         yield Call("add_bias", (gate_up, gate_up[3].clone()))
         yield Call("bias_backward", (gate_up, torch.randn(2 * width), 1.0))
         keys = torch.arange(17, dtype=torch.int32) * 7919 - 100
@@ -94,7 +95,9 @@ def losses() -> Iterator[Call]:
         hidden, weight = torch.randn(19, 16).to(dtype), torch.randn(vocab, 16).to(dtype)
         into = (torch.ones(1, dtype=torch.float64), torch.zeros_like(hidden), torch.randn(vocab, 16))
         given = (hidden, weight, torch.randint(0, vocab, (19,)), torch.rand(19), 0.1, *into, 1.0)
-        yield Call("linear_cross_entropy", given, {"sums_within": 1e-5, "kind": "model"})
+        for cap in (0.0, 2.0):
+            options = (*given, *[None] * 5, 0.0, cap)
+            yield Call("linear_cross_entropy", options, {"sums_within": 1e-5, "kind": "model"})
 
 
 def optimizer() -> Iterator[Call]:
@@ -121,7 +124,8 @@ def optimizer() -> Iterator[Call]:
 def attention() -> Iterator[Call]:
     # Windows that end a tile's reach at its first and at its last row.
     cu, heads = [0, 5, 5, 40, 143], (2, 1)
-    for dtype, (dim, window) in product(FLOATS, ((40, 0), (64, 34), (128, 2), (200, 0), (256, 18))):
+    shapes = ((40, 0, 0.0), (64, 34, 2.0), (128, 2, 0.0), (128, 0, 1.0), (200, 0, 3.0), (256, 18, 0.0))
+    for dtype, (dim, window, cap) in product(FLOATS, shapes):
         tokens, longest = cu[-1], max(end - begin for begin, end in pairwise(cu))
         qkv, grad = torch.randn(tokens, 4 * dim).to(dtype), torch.randn(tokens, 2 * dim).to(dtype)
         shape = (*heads, dim**-0.5, window)
@@ -130,10 +134,10 @@ def attention() -> Iterator[Call]:
             torch.zeros_like(grad),
             torch.zeros(2, tokens),
         )
-        yield Call("attention", (qkv, boundaries, *shape, out.clone(), lse.clone(), longest))
-        torch.ops.fastsft.attention(qkv, boundaries, *shape, out, lse, longest)
+        yield Call("attention", (qkv, boundaries, *shape, out.clone(), lse.clone(), longest, cap))
+        torch.ops.fastsft.attention(qkv, boundaries, *shape, out, lse, longest, cap)
         into = torch.full_like(qkv, torch.nan)
-        given = (grad, qkv, out, lse, boundaries, *shape, into, longest)
+        given = (grad, qkv, out, lse, boundaries, *shape, into, longest, cap)
         yield Call("attention_backward", given, {"kind": "model"})
 
 

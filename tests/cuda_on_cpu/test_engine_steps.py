@@ -19,8 +19,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen3": {"head_dim": 24, "tie_word_embeddings": True},
     "mistral": {"sliding_window": 7},
+    "gemma2": {"head_dim": 24, "sliding_window": 7, "attn_logit_softcapping": 2.0},
+    "gemma3_text": {"head_dim": 24, "sliding_window": 7, "sliding_window_pattern": 2},
 }
-# Kernels that a step of any of the three must go through: attention, norms, loss, optimizer.
+# Kernels that a step of any of them must go through: attention, norms, loss, optimizer.
 NEEDED = (
     "forward_kernel",
     "query_kernel",

@@ -1,4 +1,4 @@
-"""Recorded runs of FastChat on architectures without a native engine, again with the same flags.
+"""Recorded runs of FastChat on further architectures, most without a native engine, with the same flags.
 
 Tolerances: loss 1e-5 absolute, gradient norm 2e-4 relative, final norms 1e-5 relative. The bias of keys has
 no effect on attention, which is the same for keys that are all moved. So its gradient is rounding alone,

@@ -46,6 +46,7 @@ PHI3_LONGROPE = {
 }  # fmt: skip
 SLIDING = {"use_sliding_window": True, "sliding_window": 6}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+GEMMA = {"sliding_window": 6, "query_pre_attn_scalar": 7}
 CASES: dict[str, dict[str, Any]] = {
     "mistral, window 5": {"model_type": "mistral", "sliding_window": 5},
     "mistral, window 1": {"model_type": "mistral", "sliding_window": 1, "tie_word_embeddings": True},
@@ -84,6 +85,21 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "llama, attention biases": {"model_type": "llama", "attention_bias": True, "rope_theta": 500.0},
     "llama, mlp biases, one kv head": {"model_type": "llama", "mlp_bias": True, "num_key_value_heads": 1},
+    "gemma3": {"model_type": "gemma3_text", **GEMMA, "layer_types": MIXED},
+    "gemma3, untied, linear, biases, logits bounded": {
+        "model_type": "gemma3_text", **GEMMA, "layer_types": MIXED, "tie_word_embeddings": False,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "attention_bias": True,
+        "final_logit_softcapping": 4.0,
+    },
+    "gemma3, by its pattern": {"model_type": "gemma3_text", **GEMMA, "sliding_window_pattern": 2},
+    "gemma2": {"model_type": "gemma2", **GEMMA},
+    "gemma2, low caps": {
+        "model_type": "gemma2", **GEMMA, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0
+    },
+    "gemma2, untied, without caps, biases": {
+        "model_type": "gemma2", **GEMMA, "layer_types": MIXED, "tie_word_embeddings": False,
+        "attn_logit_softcapping": None, "final_logit_softcapping": None, "attention_bias": True,
+    },
     "llama, llama3, tied": {"model_type": "llama", "rope_scaling": LLAMA3, "tie_word_embeddings": True},
 }  # fmt: skip
 

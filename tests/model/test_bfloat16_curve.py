@@ -25,6 +25,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "phi3": {},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {},
+    "gemma2": {"sliding_window": 24, "query_pre_attn_scalar": 16},
+    "gemma3_text": {"sliding_window": 24, "sliding_window_pattern": 2, "query_pre_attn_scalar": 16},
 }
 
 

@@ -39,7 +39,7 @@ def steps(engine: _C.Engine, count: int, first: int = 1) -> list[tuple[float, fl
     return [(result.loss, result.grad_norm) for result in results]
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "phi3", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "phi3", "qwen2", "qwen3", "gemma2", "gemma3_text"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_curve_of_the_native_engine(family: str, tied: bool) -> None:
     model = library_model(family, **DECODER, tie_word_embeddings=tied)

@@ -119,3 +119,27 @@ def test_impossible_numbers_of_heads_are_refused(heads: int, kv_heads: int) -> N
 def test_boundaries_must_cover_the_tokens(cu: list[int]) -> None:
     with pytest.raises(ValueError, match="cu_seqlens must go from 0 to 20"):
         run(torch.ones(20, 24), torch.ones(20, 8), cu, 1, 1, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cap", [0.5, 3.0, 50.0])
+@pytest.mark.parametrize(("cu", "window"), [([0, 5, 5, 55, 56], 0), ([0, 200], 17)], ids=str)
+def test_soft_cap(dtype: torch.dtype, cap: float, cu: list[int], window: int) -> None:
+    qkv, grad_out = 2 * torch.randn(cu[-1], 8 * 10), torch.randn(cu[-1], 4 * 10).to(dtype)
+    qkv = qkv.to(dtype)
+    exact = qkv.double().requires_grad_()
+    q, k, v = exact.view(len(qkv), 8, 10).split([4, 2, 2], dim=1)
+    expected = reference.attention(q, k, v, cu, scale=0.7, window=window or None, cap=cap).flatten(1)
+    expected.backward(grad_out.double())
+    out, lse, grad = torch.empty_like(grad_out), torch.empty(4, len(qkv)), torch.full_like(qkv, torch.nan)
+    boundaries, shape = torch.tensor(cu, dtype=torch.int32), (4, 2, 0.7, window)
+    torch.ops.fastsft.attention(qkv, boundaries, *shape, out, lse, 0, cap)
+    torch.ops.fastsft.attention_backward(grad_out, qkv, out, lse, boundaries, *shape, grad, 0, cap)
+    assert_close(out, expected, name="out")
+    assert_close(grad, exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")
+
+
+def test_a_negative_cap_is_refused() -> None:
+    out, lse, boundaries = torch.empty(4, 8), torch.empty(1, 4), torch.tensor([0, 4], dtype=torch.int32)
+    with pytest.raises(ValueError, match="softcap is -1, expected the bound of the scores, or 0 for none"):
+        torch.ops.fastsft.attention(torch.ones(4, 24), boundaries, 1, 1, 1.0, 0, out, lse, 0, -1.0)

@@ -87,3 +87,26 @@ def test_large_scores_do_not_overflow(device: OpDevice, dtype: torch.dtype) -> N
         "attention", qkv, cu, *shape, torch.zeros(70, 64).to(dtype), torch.zeros(1, 70), 70, kind="model"
     )
     assert made[6].isfinite().all() and made[7].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("window", "cap"), [(0, 50.0), (40, 2.0)])
+def test_soft_cap(device: OpDevice, dtype: torch.dtype, window: int, cap: float) -> None:
+    """By the tiled kernels in every dtype: flash has no cap."""
+    cu, dim = [0, 5, 5, 130, 200], 64
+    qkv, grad_out = torch.randn(200, 4 * dim).to(dtype), torch.randn(200, 2 * dim).to(dtype)
+    boundaries, exact = torch.tensor(cu, dtype=torch.int32), qkv.double().requires_grad_()
+    q, k, v = exact.view(200, 4, dim).split([2, 1, 1], dim=1)
+    expected = reference.attention(q, k, v, cu, window=window or None, cap=cap).flatten(1)
+    expected.backward(grad_out.double())
+    shape = (2, 1, dim**-0.5, window)
+    made = device.agree(
+        "attention", qkv, boundaries, *shape, torch.zeros_like(grad_out), torch.zeros(2, 200), 125, cap
+    )
+    assert_close(made[6], expected, name="out")
+    assert exact.grad is not None
+    made = device.agree(
+        "attention_backward", grad_out, qkv, made[6], made[7], boundaries, *shape,
+        torch.full_like(qkv, torch.nan), 125, cap, kind="model",
+    )  # fmt: skip
+    assert_close(made[9], exact.grad, name="grad", kind="op" if dtype == torch.float32 else "model")

@@ -40,19 +40,20 @@ def test_rope_refuses_positions_beyond_its_tables() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 19), (130, 64), (0, 8)])
-def test_swiglu(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("gelu", [False, True])
+def test_swiglu(dtype: torch.dtype, shape: tuple[int, int], gelu: bool) -> None:
     tokens, width = shape
     gate_up = (4 * torch.randn(tokens, 2 * width)).to(dtype)
     grad_out, out = torch.randn(shape).to(dtype), torch.empty(shape, dtype=dtype)
     exact = gate_up.double().requires_grad_()
-    expected = reference.swiglu(exact)
+    expected = (reference.geglu if gelu else reference.swiglu)(exact)
     expected.backward(grad_out.double())
-    torch.ops.fastsft.swiglu(gate_up, out)
+    torch.ops.fastsft.swiglu(gate_up, out, gelu)
     assert_close(out, expected)
     made, remade = torch.empty_like(gate_up), grad_out.clone()
-    torch.ops.fastsft.swiglu_backward(remade, gate_up, made, True)
+    torch.ops.fastsft.swiglu_backward(remade, gate_up, made, True, gelu)
     assert torch.equal(remade, out)
-    torch.ops.fastsft.swiglu_backward(grad_out, gate_up, gate_up)  # in place
+    torch.ops.fastsft.swiglu_backward(grad_out, gate_up, gate_up, False, gelu)  # in place
     assert_close(gate_up, exact.grad)
     assert torch.equal(made, gate_up)
 
@@ -62,6 +63,18 @@ def test_swiglu_far_from_zero() -> None:
     out = torch.empty(1, 6)
     torch.ops.fastsft.swiglu(torch.cat([gate, torch.ones(6)])[None], out)
     torch.testing.assert_close(out[0], torch.nn.functional.silu(gate), rtol=1e-5, atol=1e-35)
+
+
+def test_geglu_far_from_zero() -> None:
+    gate = torch.tensor([-1e4, -30.0, -5.0, 0.0, 5.0, 1e4])
+    gate_up, out, grad = torch.cat([gate, torch.ones(6)])[None], torch.empty(1, 6), torch.empty(1, 12)
+    torch.ops.fastsft.swiglu(gate_up, out, True)
+    expected = torch.nn.functional.gelu(gate.double(), approximate="tanh").float()
+    torch.testing.assert_close(out[0], expected, rtol=1e-5, atol=1e-30)
+    torch.ops.fastsft.swiglu_backward(torch.ones(1, 6), gate_up, grad, False, True)
+    exact = gate.double().requires_grad_()
+    torch.nn.functional.gelu(exact, approximate="tanh").sum().backward()
+    torch.testing.assert_close(grad[0, :6].double(), exact.grad, rtol=1e-5, atol=1e-20)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -34,18 +34,21 @@ def test_rope(
 
 @both_dtypes
 @pytest.mark.parametrize("tokens,width", [(0, 8), (1, 1), (33, 7), (200, 1376), (64, 11008)])
-def test_swiglu(device: OpDevice, dtype: torch.dtype, tokens: int, width: int) -> None:
+@pytest.mark.parametrize("gelu", [False, True])
+def test_swiglu(device: OpDevice, dtype: torch.dtype, tokens: int, width: int, gelu: bool) -> None:
     gate_up, grad_out = torch.randn(tokens, 2 * width).to(dtype), torch.randn(tokens, width).to(dtype)
     exact = gate_up.double().requires_grad_()
-    expected = reference.swiglu(exact)
+    expected = (reference.geglu if gelu else reference.swiglu)(exact)
     expected.backward(grad_out.double())
-    assert_close(device.agree("swiglu", gate_up, torch.zeros_like(grad_out))[1], expected)
+    assert_close(device.agree("swiglu", gate_up, torch.zeros_like(grad_out), gelu)[1], expected)
     assert exact.grad is not None
-    assert_close(device.agree("swiglu_backward", grad_out, gate_up, torch.zeros_like(gate_up))[2], exact.grad)
-    assert_close(device.agree("swiglu_backward", grad_out, gate_up, gate_up)[1], exact.grad, name="in place")
-    remade, _, grad, _ = device.agree("swiglu_backward", grad_out, gate_up, torch.zeros_like(gate_up), True)
+    apart, given = torch.zeros_like(gate_up), (grad_out, gate_up)
+    assert_close(device.agree("swiglu_backward", *given, apart, False, gelu)[2], exact.grad)
+    in_place = device.agree("swiglu_backward", *given, gate_up, False, gelu)[1]
+    assert_close(in_place, exact.grad, name="in place")
+    remade, _, grad, *_ = device.agree("swiglu_backward", *given, apart, True, gelu)
     assert_close(grad, exact.grad, name="remaking")
-    assert torch.equal(remade, device.agree("swiglu", gate_up, torch.zeros_like(grad_out))[1])
+    assert torch.equal(remade, device.agree("swiglu", gate_up, torch.zeros_like(grad_out), gelu)[1])
 
 
 @both_dtypes

@@ -103,3 +103,22 @@ def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vo
         torch.ops.fastsft.linear_cross_entropy(
             hidden, weight, targets, token_weights, 0.1, again, made[0], None, 0.0, None, rows, matrix
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("tokens,vocab", [(1, 5), (40, 97), (700, 33000)])
+@pytest.mark.parametrize("cap", [1.0, 30.0])
+def test_soft_cap(dtype: torch.dtype, smoothing: float, tokens: int, vocab: int, cap: float) -> None:
+    hidden, weight = (torch.randn(tokens, 24) / 24**0.5).to(dtype), torch.randn(vocab, 24).to(dtype)
+    targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
+    h, w = hidden.double().requires_grad_(), weight.double().requires_grad_()
+    expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing, cap)
+    expected.backward()
+    loss, made = torch.zeros(1, dtype=torch.float64), (torch.empty_like(hidden), torch.empty(weight.shape))
+    torch.ops.fastsft.linear_cross_entropy(
+        hidden, weight, targets, token_weights, smoothing, loss, *made, 0.0, softcap=cap
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-6)
+    assert relative_error(made[0], h.grad) <= TOLERANCES[dtype].model
+    assert relative_error(made[1], w.grad) <= TOLERANCES[dtype].model

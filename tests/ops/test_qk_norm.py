@@ -99,3 +99,17 @@ def test_backward_without_the_weight_gradient(dtype: torch.dtype) -> None:
     plain(exact, weight.double(), 4, 2).backward(grad.double())
     torch.ops.fastsft.qk_norm_backward(grad, x, weight, rstd, 4, 2, None, 0.0)
     assert_close(grad, exact.grad)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_offset_of_the_weight(dtype: torch.dtype) -> None:
+    x, weight, grad = inputs(130, 3, 1, 10, dtype)
+    exact_x, exact_weight = x.double().requires_grad_(), weight.double().requires_grad_()
+    expected = reference.qk_norm(exact_x, exact_weight[0], exact_weight[1], 3, 1, EPS, 1.0)
+    expected.backward(grad.double())
+    out, rstd, held = torch.empty_like(x), torch.empty(130, 4), torch.full((2, 10), torch.nan)
+    torch.ops.fastsft.qk_norm(x, weight, 3, 1, EPS, out, rstd, 1.0)
+    assert_close(out, expected)
+    torch.ops.fastsft.qk_norm_backward(grad, x, weight, rstd, 3, 1, held, 0.0, 1.0)
+    assert_close(grad, exact_x.grad)
+    assert_close(held, exact_weight.grad)

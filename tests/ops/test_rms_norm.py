@@ -91,3 +91,20 @@ def test_backward_makes_the_output_again(dtype: torch.dtype, shape: tuple[int, i
     torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, *remade, 1.0, True)
     assert torch.equal(grad_out, out)
     assert torch.equal(plain[0], remade[0]) and torch.equal(plain[1], remade[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_offset_of_the_weight(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    x, grad_out, stream = (torch.randn(shape).to(dtype) for _ in range(3))
+    weight, out, rstd = torch.randn(shape[1]).to(dtype), torch.empty_like(x), torch.empty(shape[0])
+    exact_x, exact_weight = x.double().requires_grad_(), weight.double().requires_grad_()
+    expected = reference.rms_norm(exact_x, exact_weight, EPS, 1.0)
+    expected.backward(grad_out.double())
+    torch.ops.fastsft.rms_norm(x, None, weight, EPS, None, out, rstd, 1.0)
+    assert_close(out, expected)
+    before, grad_weight = stream.clone(), torch.full((shape[1],), torch.nan)
+    torch.ops.fastsft.rms_norm_backward(grad_out, x, weight, rstd, stream, grad_weight, 0.0, True, 1.0)
+    assert torch.equal(grad_out, out)
+    assert_close(stream, before.double() + exact_x.grad)
+    assert_close(grad_weight, exact_weight.grad)

@@ -33,6 +33,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "phi3": {"sliding_window": 7},
     "qwen2": {**SLIDING, "tie_word_embeddings": True},
     "qwen3": {**SLIDING, "attention_bias": True},
+    "gemma2": {"sliding_window": 7, "query_pre_attn_scalar": 10, "attn_logit_softcapping": 2.0},
+    "gemma3_text": {"sliding_window": 7, "sliding_window_pattern": 2, "query_pre_attn_scalar": 10},
 }
 
 

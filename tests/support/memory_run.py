@@ -25,6 +25,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {**_BASE, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 48},
     "qwen2": {**_BASE, "model_type": "qwen2", "num_key_value_heads": 2},
     "phi3": {**_BASE, "model_type": "phi3", "num_key_value_heads": 2},
+    "gemma2": {**_BASE, "model_type": "gemma2", "num_key_value_heads": 2, "head_dim": 48},
+    "gemma3": {**_BASE, "model_type": "gemma3_text", "num_key_value_heads": 2, "head_dim": 48},
 }
 
 

@@ -50,6 +50,18 @@ CASES: dict[str, Case] = {
         {"model_type": "qwen3", "tie_word_embeddings": True},
         {"target_modules": LINEAR},
     ),
+    "gemma3, all linears": (
+        {"model_type": "gemma3_text", "sliding_window": 5, "sliding_window_pattern": 2},
+        {"target_modules": LINEAR},
+    ),
+    "gemma2, the last layer and its norms": (
+        {"model_type": "gemma2", "sliding_window": 5, "attn_logit_softcapping": 2.0},
+        {
+            "target_modules": ["o_proj", "down_proj"],
+            "layers_to_transform": [2],
+            "modules_to_save": ["post_attention_layernorm", "post_feedforward_layernorm"],
+        },
+    ),
     "qwen3, biases, the last layer": (
         {"model_type": "qwen3", "attention_bias": True},
         {"target_modules": ["k_proj", "up_proj"], "layers_to_transform": [2]},

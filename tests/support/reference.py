@@ -26,9 +26,9 @@ def gemm(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool =
     return (a.T if transpose_a else a) @ (b.T if transpose_b else b)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """y = weight * x / sqrt(mean(x^2) + eps) over the last dimension."""
-    return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
+    """y = (offset + weight) * x / sqrt(mean(x^2) + eps) over the last dimension."""
+    return (offset + weight) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -77,12 +77,18 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def qk_norm(
-    qkv: Tensor, query_weight: Tensor, key_weight: Tensor, heads: int, kv_heads: int, eps: float
+    qkv: Tensor,
+    query_weight: Tensor,
+    key_weight: Tensor,
+    heads: int,
+    kv_heads: int,
+    eps: float,
+    offset: float = 0.0,
 ) -> Tensor:
     """rms_norm of each query and key head of the fused rows [T, (heads + 2 * kv_heads) * head_dim]."""
     rows = qkv.view(len(qkv), heads + 2 * kv_heads, len(query_weight))
     query, key, value = rows.split([heads, kv_heads, kv_heads], dim=1)
-    normed = [rms_norm(query, query_weight, eps), rms_norm(key, key_weight, eps), value]
+    normed = [rms_norm(query, query_weight, eps, offset), rms_norm(key, key_weight, eps, offset), value]
     return torch.cat(normed, dim=1).flatten(1)
 
 
@@ -90,6 +96,17 @@ def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) * up for gate_up [T, 2 * I] = [gate; up] -> [T, I]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
+
+
+def geglu(gate_up: Tensor) -> Tensor:
+    """gelu(gate) * up in the tanh form, for gate_up [T, 2 * I] = [gate; up] -> [T, I]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
+def softcap(x: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(x / cap); x without a cap."""
+    return cap * torch.tanh(x / cap) if cap else x
 
 
 def attention(
@@ -101,13 +118,14 @@ def attention(
     scale: float | None = None,
     window: int | None = None,
     is_key: Tensor | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """Causal attention inside each example; nothing crosses from one to another.
 
     query [T, heads, head_dim], key and value [T, kv_heads, head_dim]; heads is a multiple of kv_heads and
-    query head h reads kv head h // (heads / kv_heads). `scale` is 1 / sqrt(head_dim) by default. With
-    `window` w, position t sees positions t - w + 1 to t. No token sees one where `is_key` [T] is False; one
-    that sees none gets zeros. Returns [T, heads, head_dim].
+    query head h reads kv head h // (heads / kv_heads). `scale` is 1 / sqrt(head_dim) by default; `cap` is
+    the scores' softcap. With `window` w, position t sees positions t - w + 1 to t. No token sees one where
+    `is_key` [T] is False; one that sees none gets zeros. Returns [T, heads, head_dim].
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     group = query.shape[1] // key.shape[1]
@@ -121,7 +139,7 @@ def attention(
         if is_key is not None:
             hidden = hidden | ~is_key[begin:end]
         hidden = hidden.to(q.device)
-        scores = (q @ k.transpose(1, 2) * scale).masked_fill(hidden, torch.finfo(q.dtype).min)
+        scores = softcap(q @ k.transpose(1, 2) * scale, cap).masked_fill(hidden, torch.finfo(q.dtype).min)
         outputs.append((scores.softmax(-1) * ~hidden @ v).transpose(0, 1))
     return torch.cat(outputs)
 
@@ -138,10 +156,15 @@ def cross_entropy(
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, token_weights: Tensor, label_smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    token_weights: Tensor,
+    label_smoothing: float = 0.0,
+    cap: float | None = None,
 ) -> Tensor:
-    """cross_entropy of logits = hidden [T, H] @ weight [V, H]^T; targets [T] are already shifted."""
-    return cross_entropy(hidden @ weight.T, targets, token_weights, label_smoothing)
+    """cross_entropy of softcap(hidden [T, H] @ weight [V, H]^T); targets [T] are already shifted."""
+    return cross_entropy(softcap(hidden @ weight.T, cap), targets, token_weights, label_smoothing)
 
 
 def embedding(weight: Tensor, ids: Tensor) -> Tensor:
@@ -227,6 +250,8 @@ def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
     if config["model_type"] in ("mistral", "phi3"):
         return [window] * layers
+    if config["model_type"].startswith("gemma"):
+        return [window if kind == "sliding_attention" else None for kind in config["layer_types"]]
     if not config.get("use_sliding_window"):
         return [None] * layers
     types = config.get("layer_types")
@@ -236,7 +261,7 @@ def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
 
 
 class Decoder:
-    """Llama, Mistral, Phi-3, Qwen2, Qwen3: `config` is Hugging Face's, `weights` its tensors by name."""
+    """Of every native family: `config` is Hugging Face's, `weights` its tensors by name."""
 
     def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         self.config, self.weights = config, weights
@@ -244,6 +269,7 @@ class Decoder:
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
         self.eps, self.windows = config["rms_norm_eps"], layer_windows(config)
+        self.gemma = config["model_type"].startswith("gemma")
         self._is_key: Tensor | None = None
 
     def logits(
@@ -254,8 +280,9 @@ class Decoder:
         is_key: Tensor | None = None,
     ) -> Tensor:
         """input_ids [T] -> [T, V]. positions [T]: 0, 1, 2, ... by default; is_key [T]: all."""
-        head = "model.embed_tokens" if self.config.get("tie_word_embeddings") else "lm_head"
-        return self._linear(head, self.hidden(input_ids, cu_seqlens, positions, is_key))
+        head = "model.embed_tokens" if self.config.get("tie_word_embeddings", self.gemma) else "lm_head"
+        logits = self._linear(head, self.hidden(input_ids, cu_seqlens, positions, is_key))
+        return softcap(logits, self.config.get("final_logit_softcapping"))
 
     def hidden(
         self,
@@ -268,10 +295,15 @@ class Decoder:
         self._is_key = is_key
         positions = positions_of(cu_seqlens) if positions is None else positions
         tables = rope_tables(positions, self._inverse_frequencies())
+        local = tables
+        if base := self.config.get("rope_local_base_freq"):
+            local = rope_tables(positions, rope_inverse_frequencies(self.head_dim, base))
         x = embedding(self.weights["model.embed_tokens.weight"], input_ids)
-        for layer in range(self.config["num_hidden_layers"]):
-            x = self._block(f"model.layers.{layer}", x, cu_seqlens, tables, self.windows[layer])
-        return rms_norm(x, self.weights["model.norm.weight"], self.eps)
+        if self.gemma:
+            x = x * torch.tensor(self.config["hidden_size"] ** 0.5, dtype=x.dtype)
+        for layer, window in enumerate(self.windows):
+            x = self._block(f"model.layers.{layer}", x, cu_seqlens, local if window else tables, window)
+        return self._norm("model.norm", x)
 
     def loss(
         self,
@@ -292,6 +324,9 @@ class Decoder:
             self.head_dim, self.config.get("rope_theta", 10000.0), self.config.get("rope_scaling")
         )
 
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weights[f"{name}.weight"], self.eps, 1.0 if self.gemma else 0.0)
+
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
@@ -308,11 +343,18 @@ class Decoder:
         tables: tuple[Tensor, Tensor],
         window: int | None,
     ) -> Tensor:
-        normed = rms_norm(x, self.weights[f"{name}.input_layernorm.weight"], self.eps)
-        x = x + self._attention(f"{name}.self_attn", normed, cu_seqlens, tables, window)
-        normed = rms_norm(x, self.weights[f"{name}.post_attention_layernorm.weight"], self.eps)
+        normed = self._norm(f"{name}.input_layernorm", x)
+        mixed = self._attention(f"{name}.self_attn", normed, cu_seqlens, tables, window)
+        if self.gemma:
+            mixed = self._norm(f"{name}.post_attention_layernorm", mixed)
+        x = x + mixed
+        before_mlp = "pre_feedforward_layernorm" if self.gemma else "post_attention_layernorm"
+        normed = self._norm(f"{name}.{before_mlp}", x)
         gate_up = self._fused(f"{name}.mlp", "gate_up_proj", ("gate_proj", "up_proj"), normed)
-        return x + self._linear(f"{name}.mlp.down_proj", swiglu(gate_up))
+        if not self.gemma:
+            return x + self._linear(f"{name}.mlp.down_proj", swiglu(gate_up))
+        made = self._linear(f"{name}.mlp.down_proj", geglu(gate_up))
+        return x + self._norm(f"{name}.post_feedforward_layernorm", made)
 
     def _attention(
         self,
@@ -325,11 +367,13 @@ class Decoder:
         qkv = self._fused(name, "qkv_proj", ("q_proj", "k_proj", "v_proj"), x)
         if f"{name}.q_norm.weight" in self.weights:
             norms = (self.weights[f"{name}.{part}_norm.weight"] for part in "qk")
-            qkv = qk_norm(qkv, *norms, self.heads, self.kv_heads, self.eps)
+            qkv = qk_norm(qkv, *norms, self.heads, self.kv_heads, self.eps, 1.0 if self.gemma else 0.0)
         rows = qkv.view(len(x), self.heads + 2 * self.kv_heads, self.head_dim)
         q, k, v = rows.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         q, k = rope(q, *tables), rope(k, *tables)
-        mixed = attention(q, k, v, cu_seqlens, window=window, is_key=self._is_key)
+        scalar, cap = self.config.get("query_pre_attn_scalar"), self.config.get("attn_logit_softcapping")
+        scale = scalar**-0.5 if scalar else None
+        mixed = attention(q, k, v, cu_seqlens, scale=scale, window=window, is_key=self._is_key, cap=cap)
         return self._linear(f"{name}.o_proj", mixed.flatten(1))
 
 

@@ -22,6 +22,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 5},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
+    "gemma2": {
+        "model_type": "gemma2", "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True,
+        "sliding_window": 5, "query_pre_attn_scalar": 10, "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 8.0,
+    },
+    "gemma3": {
+        "model_type": "gemma3_text", "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True,
+        "sliding_window": 5, "query_pre_attn_scalar": 10,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }  # fmt: skip
 STRATEGIES = list(_C.strategies())
 

@@ -77,7 +77,7 @@ def test_no_shard_sums_bfloat16_gradients_in_whole_units() -> None:
 @pytest.mark.parametrize("model", list(FAMILIES))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_families(model: str, dtype: str) -> None:
-    """The norms of query and key (qwen3), biases (qwen2), fused projections (phi3)."""
+    """Norms of query and key (qwen3) and of branches (Gemma), biases (qwen2), fused projections (phi3)."""
     assert_planned(MemoryRun(model, recompute="gate_up", dtype=dtype, tokens=512))
 
 
@@ -88,6 +88,7 @@ def test_families(model: str, dtype: str) -> None:
         ("untied", "no_shard", 1),
         ("qwen3", "no_shard", 1),
         ("phi3", "no_shard", 1),
+        ("gemma3", "no_shard", 1),
         ("tied, grouped heads", "shard_grad_op", 2),
         ("tied, grouped heads", "full_shard", 2),
         ("untied", "full_shard", 2),

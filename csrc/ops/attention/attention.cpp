@@ -9,22 +9,23 @@ namespace fastsft {
 
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-               const at::Tensor& lse, int64_t max_seqlen) {
+               const at::Tensor& lse, int64_t max_seqlen, double softcap) {
   FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out,
-                   lse, max_seqlen);
+                   lse, max_seqlen, softcap);
 }
 
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
                         int64_t num_key_value_heads, double scale, int64_t window,
-                        const at::Tensor& grad_qkv, int64_t max_seqlen) {
+                        const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
   FASTSFT_DISPATCH(attention_backward, grad_out, qkv, out, lse, cu_seqlens, num_heads,
-                   num_key_value_heads, scale, window, grad_qkv, max_seqlen);
+                   num_key_value_heads, scale, window, grad_qkv, max_seqlen, softcap);
 }
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                      int64_t num_key_value_heads, double scale, int64_t window,
-                     const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen) {
+                     const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen,
+                     double softcap) {
   constexpr const char* kOp = "attention";
   check_tensors(kOp, {{"qkv", qkv}, {"cu_seqlens", cu_seqlens}, {"out", out}, {"lse", lse}});
   check_compute_dtype(kOp, {"qkv", qkv});
@@ -38,6 +39,8 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
                     ", expected the number of tokens seen, or 0 for all");
   TORCH_CHECK_VALUE(max_seqlen >= 0, kOp, ": max_seqlen is ", max_seqlen,
                     ", expected the longest conversation, or 0 when it is not known");
+  TORCH_CHECK_VALUE(softcap >= 0, kOp, ": softcap is ", softcap,
+                    ", expected the bound of the scores, or 0 for none");
   const int64_t all = num_heads + 2 * num_key_value_heads;
   TORCH_CHECK_VALUE(qkv.dim() == 2 && qkv.size(1) % all == 0, kOp, ": a row of qkv has shape ",
                     qkv.sizes(), ", which ", all, " heads do not divide");
@@ -53,10 +56,10 @@ void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, int64_t num_heads,
                               int64_t num_key_value_heads, double scale, int64_t window,
-                              const at::Tensor& grad_qkv, int64_t max_seqlen) {
+                              const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
   constexpr const char* kOp = "attention_backward";
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
-                  max_seqlen);
+                  max_seqlen, softcap);
   check_tensors(kOp, {{"qkv", qkv}, {"grad_out", grad_out}, {"grad_qkv", grad_qkv}});
   check_shape(kOp, {"grad_out", grad_out}, out.sizes());
   check_dtype(kOp, {"grad_out", grad_out}, qkv.scalar_type());
@@ -69,11 +72,12 @@ void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float "
-      "scale, int window, Tensor(a!) out, Tensor(b!) lse, int max_seqlen=0) -> ()");
+      "scale, int window, Tensor(a!) out, Tensor(b!) lse, int max_seqlen=0, float softcap=0.0) -> "
+      "()");
   m.def(
       "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, "
       "int num_heads, int num_key_value_heads, float scale, int window, Tensor(a!) grad_qkv, int "
-      "max_seqlen=0) -> ()");
+      "max_seqlen=0, float softcap=0.0) -> ()");
 }
 
 }  // namespace fastsft

@@ -50,8 +50,9 @@ template <int kDim, typename T>
 __device__ void grad_scores(const AttentionArgs& args, const Head<T>& head, int64_t query,
                             int64_t key, int64_t length, const float* tiles, float* p, float* ds) {
   using Tile = Tiling<kDim>;
-  typename Tile::Scores scores, grad_p;
+  typename Tile::Scores scores, slopes, grad_p;
   dot_tiles<kDim>(tiles, tiles + Tile::kTileFloats, scores);
+  scale_scores<kDim>(args, scores, slopes);
   dot_tiles<kDim>(tiles + 3 * Tile::kTileFloats, tiles + 2 * Tile::kTileFloats, grad_p);
 #pragma unroll
   for (int i = 0; i < Tile::kOwnRows; ++i) {
@@ -62,9 +63,9 @@ __device__ void grad_scores(const AttentionArgs& args, const Head<T>& head, int6
     for (int j = 0; j < Tile::kOwnColumns; ++j) {
       const int c = Tile::own_column(j);
       const bool seen = inside && visible(query + r, key + c, args.window);
-      const float probability = seen ? expf(scores[i][j] * args.scale - lse) : 0;
+      const float probability = seen ? expf(scores[i][j] - lse) : 0;
       if (p != nullptr) p[r * Tile::kScoreStride + c] = probability;
-      ds[r * Tile::kScoreStride + c] = probability * (grad_p[i][j] - delta) * args.scale;
+      ds[r * Tile::kScoreStride + c] = probability * (grad_p[i][j] - delta) * slopes[i][j];
     }
   }
 }

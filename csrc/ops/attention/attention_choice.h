@@ -8,13 +8,13 @@ namespace fastsft::cuda {
 
 enum class AttentionKernel {
   kFlash,  // FlashAttention-2, as it comes with libtorch
-  kTiled,  // our own: float32, head sizes and addresses that flash does not take
+  kTiled,  // our own: float32, soft caps, head sizes and addresses that flash does not take
 };
 
 // `alignment` is that of every row of qkv, in bytes; `capability` the device's major number.
 inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t alignment,
-                                        int capability) {
-  const bool flash = dtype != Dtype::kFloat && capability >= 8 && head_dim % 8 == 0 &&
+                                        int capability, bool capped = false) {
+  const bool flash = !capped && dtype != Dtype::kFloat && capability >= 8 && head_dim % 8 == 0 &&
                      head_dim <= 256 && alignment >= 16;
   return flash ? AttentionKernel::kFlash : AttentionKernel::kTiled;
 }

@@ -103,17 +103,19 @@ Heads heads_of(const at::Tensor& qkv, int64_t num_heads, int64_t num_key_value_h
   return {num_heads, num_key_value_heads, qkv.size(1) / (num_heads + 2 * num_key_value_heads)};
 }
 
-cpu::ScoreRule rule_of(double scale, int64_t window) { return {static_cast<float>(scale), window}; }
+cpu::ScoreRule rule_of(double scale, int64_t window, double softcap) {
+  return {static_cast<float>(scale), window, static_cast<float>(softcap)};
+}
 
 void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                    int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-                   const at::Tensor& lse, int64_t max_seqlen) {
+                   const at::Tensor& lse, int64_t max_seqlen, double softcap) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
-                  max_seqlen);
+                  max_seqlen, softcap);
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
   cpu::dispatch(qkv.scalar_type(), [&]<typename T>() {
     forward<T>(qkv, cu_seqlens, heads_of(qkv, num_heads, num_key_value_heads),
-               rule_of(scale, window), out, lse);
+               rule_of(scale, window, softcap), out, lse);
   });
 }
 
@@ -121,13 +123,13 @@ void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
                             const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& cu_seqlens, int64_t num_heads,
                             int64_t num_key_value_heads, double scale, int64_t window,
-                            const at::Tensor& grad_qkv, int64_t max_seqlen) {
+                            const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
-                           scale, window, grad_qkv, max_seqlen);
+                           scale, window, grad_qkv, max_seqlen, softcap);
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
   cpu::dispatch(qkv.scalar_type(), [&]<typename T>() {
     backward<T>(grad_out, qkv, out, lse, cu_seqlens, heads_of(qkv, num_heads, num_key_value_heads),
-                rule_of(scale, window), grad_qkv);
+                rule_of(scale, window, softcap), grad_qkv);
   });
 }
 

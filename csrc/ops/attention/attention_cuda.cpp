@@ -23,18 +23,18 @@ int64_t head_dim_of(const at::Tensor& qkv, int64_t num_heads, int64_t num_key_va
   return qkv.size(1) / (num_heads + 2 * num_key_value_heads);
 }
 
-bool use_flash(const at::Tensor& qkv, int64_t head_dim) {
+bool use_flash(const at::Tensor& qkv, int64_t head_dim, double softcap) {
   int capability = 0;
   C10_CUDA_CHECK(
       cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, qkv.device().index()));
-  const auto choice =
-      cuda::choose_attention(cuda::dtype_of(qkv), head_dim, cuda::alignment_of(qkv), capability);
+  const auto choice = cuda::choose_attention(cuda::dtype_of(qkv), head_dim, cuda::alignment_of(qkv),
+                                             capability, softcap > 0);
   return choice == cuda::AttentionKernel::kFlash;
 }
 
 cuda::AttentionArgs tiled_args(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
                                int64_t num_heads, int64_t num_key_value_heads, double scale,
-                               int64_t window, int64_t max_seqlen) {
+                               int64_t window, int64_t max_seqlen, double softcap) {
   const int64_t head_dim = head_dim_of(qkv, num_heads, num_key_value_heads);
   TORCH_CHECK_VALUE(head_dim <= cuda::kTiledMaxHeadDim, "attention: head_dim is ", head_dim,
                     ", the CUDA kernels take at most ", cuda::kTiledMaxHeadDim);
@@ -51,25 +51,27 @@ cuda::AttentionArgs tiled_args(const at::Tensor& qkv, const at::Tensor& cu_seqle
           .num_key_value_heads = static_cast<int>(num_key_value_heads),
           .head_dim = static_cast<int>(head_dim),
           .scale = static_cast<float>(scale),
-          .window = window};
+          .window = window,
+          .softcap = static_cast<float>(softcap)};
 }
 
 void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                     int64_t num_key_value_heads, double scale, int64_t window,
-                    const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen) {
+                    const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen,
+                    double softcap) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
-                  max_seqlen);
+                  max_seqlen, softcap);
   if (qkv.size(0) == 0) return;
   const c10::cuda::CUDAGuard guard(qkv.device());
-  if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads))) {
+  if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
     return cuda::flash_attention(
         qkv, cu_seqlens, {num_heads, num_key_value_heads, scale, window, longest(qkv, max_seqlen)},
         out, lse);
   }
-  cuda::launch_attention(
-      tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, max_seqlen),
-      out.data_ptr(), lse.data_ptr<float>(), cuda::dtype_of(qkv),
-      c10::cuda::getCurrentCUDAStream());
+  cuda::launch_attention(tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window,
+                                    max_seqlen, softcap),
+                         out.data_ptr(), lse.data_ptr<float>(), cuda::dtype_of(qkv),
+                         c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -77,20 +79,20 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
                              const at::Tensor& out, const at::Tensor& lse,
                              const at::Tensor& cu_seqlens, int64_t num_heads,
                              int64_t num_key_value_heads, double scale, int64_t window,
-                             const at::Tensor& grad_qkv, int64_t max_seqlen) {
+                             const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
-                           scale, window, grad_qkv, max_seqlen);
+                           scale, window, grad_qkv, max_seqlen, softcap);
   if (qkv.size(0) == 0) return;
   const c10::cuda::CUDAGuard guard(qkv.device());
-  if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads))) {
+  if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
     return cuda::flash_attention_backward(
         grad_out, qkv, out, lse, cu_seqlens,
         {num_heads, num_key_value_heads, scale, window, longest(qkv, max_seqlen)}, grad_qkv);
   }
   const at::Tensor delta = at::empty(lse.sizes(), lse.options());
   cuda::launch_attention_backward(
-      {.forward =
-           tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, max_seqlen),
+      {.forward = tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window,
+                             max_seqlen, softcap),
        .grad_out = grad_out.data_ptr(),
        .out = out.data_ptr(),
        .lse = lse.data_ptr<float>(),

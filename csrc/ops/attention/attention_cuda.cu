@@ -34,6 +34,8 @@ __device__ void softmax_tile(const AttentionArgs& args, int64_t query, int64_t k
                              typename Tiling<kDim>::Scores& scores, Progress<kDim>& progress,
                              float* probabilities) {
   using Tile = Tiling<kDim>;
+  typename Tile::Scores slopes;
+  scale_scores<kDim>(args, scores, slopes);
 #pragma unroll
   for (int i = 0; i < Tile::kOwnRows; ++i) {
     const int r = Tile::own_row(i);
@@ -41,7 +43,7 @@ __device__ void softmax_tile(const AttentionArgs& args, int64_t query, int64_t k
 #pragma unroll
     for (int j = 0; j < Tile::kOwnColumns; ++j) {
       const bool seen = visible(query + r, key + Tile::own_column(j), args.window);
-      scores[i][j] = seen ? scores[i][j] * args.scale : -INFINITY;
+      scores[i][j] = seen ? scores[i][j] : -INFINITY;
       highest = fmaxf(highest, scores[i][j]);
     }
     highest = row_max(highest);

@@ -17,6 +17,7 @@ struct AttentionArgs {
   int conversations, num_heads, num_key_value_heads, head_dim;
   float scale;
   int64_t window;  // 0: all
+  float softcap;   // 0: none
 
   __host__ __device__ int64_t row() const {
     return static_cast<int64_t>(num_heads + 2 * num_key_value_heads) * head_dim;

@@ -79,6 +79,31 @@ __device__ void dot_tiles(const float* a, const float* b, typename Tiling<kDim>:
   }
 }
 
+// q k^T becomes the scores that the softmax takes; `slopes` the derivatives of that.
+template <int kDim>
+__device__ void scale_scores(const AttentionArgs& args, typename Tiling<kDim>::Scores& scores,
+                             typename Tiling<kDim>::Scores& slopes) {
+  using Tile = Tiling<kDim>;
+#pragma unroll
+  for (int i = 0; i < Tile::kOwnRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::kOwnColumns; ++j) {
+      scores[i][j] *= args.scale;
+      slopes[i][j] = args.scale;
+    }
+  }
+  if (args.softcap == 0) return;
+#pragma unroll
+  for (int i = 0; i < Tile::kOwnRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::kOwnColumns; ++j) {
+      const float t = tanhf(scores[i][j] / args.softcap);
+      scores[i][j] = args.softcap * t;
+      slopes[i][j] *= 1.0f - t * t;
+    }
+  }
+}
+
 // sums += scores x tile: own row i takes row own_row(i) of `scores`, or its column when
 // `transposed`.
 template <int kDim, bool transposed>

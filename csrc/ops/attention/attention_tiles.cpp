@@ -114,6 +114,14 @@ void clear_hidden(const Block& block, int64_t begin, int64_t end, float* row) {
   std::fill(row + end, row + block.end, 0.0f);
 }
 
+// Bounds a row of scores in place, and leaves in `slopes` the factors of its gradient. Returns what
+// is still to be multiplied by.
+float capped_scale(float* row, int64_t count, const ScoreRule& rule, float* slopes) {
+  if (rule.softcap == 0) return rule.scale;
+  cap_row(row, count, rule.scale, rule.softcap, slopes);
+  return 1.0f;
+}
+
 }  // namespace
 
 template <typename T>
@@ -141,7 +149,8 @@ void attention_head(HeadView<const T> queries, ScoreRule rule, HeadView<T> out, 
     for (int64_t i = 0; i < block.count; ++i) {
       float* row = s.scores.data() + i * ld;
       const int64_t begin = rule.first_visible(first + i), end = first + i + 1;
-      lse[first + i] = softmax_row(row + begin, end - begin, rule.scale);
+      const float scale = capped_scale(row + begin, end - begin, rule, nullptr);
+      lse[first + i] = softmax_row(row + begin, end - begin, scale);
       clear_hidden(block, begin, end, row);
     }
     weighted_rows(block, s.scores, ld, s.values, width, s.out_rows);
@@ -157,6 +166,7 @@ void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queri
   const int64_t ld = pad_columns(length), width = pad_columns(dim);
   s.scores.resize(static_cast<size_t>(kQueryRows * ld));
   s.grad_scores.resize(s.scores.size());
+  if (rule.softcap > 0) s.slopes.resize(static_cast<size_t>(ld));
   for (int64_t first = 0; first < length; first += kQueryRows) {
     const Block block = block_at(first, length, rule);
     load_rows(queries, first, block.count, s.queries);
@@ -170,8 +180,10 @@ void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queri
       float* grad = s.grad_scores.data() + i * ld;
       const float dot =
           dot_row(s.grad_rows.data() + i * width, s.out_rows.data() + i * width, width);
-      probabilities_row(p + begin, end - begin, rule.scale, lse[first + i]);
+      const float scale = capped_scale(p + begin, end - begin, rule, s.slopes.data());
+      probabilities_row(p + begin, end - begin, scale, lse[first + i]);
       softmax_backward_row(p + begin, grad + begin, end - begin, dot, rule.scale);
+      if (rule.softcap > 0) multiply_row(grad + begin, s.slopes.data(), end - begin);
       clear_hidden(block, begin, end, p);
       clear_hidden(block, begin, end, grad);
     }

@@ -14,10 +14,12 @@ struct HeadView {
   int64_t head_dim;
 };
 
-// Scores are multiplied by `scale`; token i sees the last `window` tokens up to itself, 0: all.
+// Scores are multiplied by `scale`, then bounded by `softcap`, 0: not; token i sees the last
+// `window` tokens up to itself, 0: all.
 struct ScoreRule {
   float scale;
   int64_t window;
+  float softcap;
 
   int64_t first_visible(int64_t i) const { return window > 0 && i >= window ? i - window + 1 : 0; }
 };
@@ -26,7 +28,7 @@ struct ScoreRule {
 struct AttentionScratch {
   std::vector<float> keys, keys_transposed, values, values_transposed;
   std::vector<float> queries, grad_rows, out_rows;
-  std::vector<float> scores, grad_scores, grad_queries, grad_keys, grad_values;
+  std::vector<float> scores, slopes, grad_scores, grad_queries, grad_keys, grad_values;
 };
 
 // Causal attention of one query head of one conversation; formulas in ops/attention/attention.h.

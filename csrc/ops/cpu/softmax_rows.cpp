@@ -38,6 +38,19 @@ FASTSFT_INLINE void scale_and_shift(float* row, int64_t count, float scale, floa
   for (int64_t i = 0; i < count; ++i) row[i] = row[i] * scale - shift;
 }
 
+FASTSFT_INLINE void cap(float* row, int64_t count, float scale, float bound) {
+  const float inner = scale / bound;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) row[i] = bound * tanh_approx(inner * row[i]);
+}
+
+FASTSFT_INLINE float sum_of_exponentials(const float* row, int64_t count, float shift) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += exp_approx(row[i] - shift);
+  return sum;
+}
+
 }  // namespace
 
 FASTSFT_CLONES double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
@@ -54,6 +67,46 @@ FASTSFT_CLONES double cross_entropy_row(float* logits, int64_t vocab, int64_t ta
   }
   const bool broken = std::isnan(mean);
   return broken ? std::numeric_limits<double>::quiet_NaN() : weight * loss;
+}
+
+FASTSFT_CLONES double capped_cross_entropy_row(float* logits, int64_t vocab, int64_t target,
+                                               float weight, float smoothing, float softcap,
+                                               bool gradient) {
+  cap(logits, vocab, 1.0f, softcap);
+  const float highest = maximum(logits, vocab), at_target = logits[target];
+  const float mean = plain_sum(logits, vocab) / static_cast<float>(vocab);
+  const float sum = sum_of_exponentials(logits, vocab, highest);
+  const double log_sum = static_cast<double>(highest) + std::log(static_cast<double>(sum));
+  const double loss = (1.0 - smoothing) * (log_sum - at_target) + smoothing * (log_sum - mean);
+  if (gradient) {
+    const float scale = weight / sum, shift = weight * smoothing / static_cast<float>(vocab);
+    const float inverse = 1.0f / softcap;
+#pragma omp simd
+    for (int64_t i = 0; i < vocab; ++i) {
+      const float t = logits[i] * inverse;
+      logits[i] = (scale * exp_approx(logits[i] - highest) - shift) * (1.0f - t * t);
+    }
+    const float t = at_target * inverse;
+    logits[target] -= weight * (1.0f - smoothing) * (1.0f - t * t);
+  }
+  const bool broken = std::isnan(mean);
+  return broken ? std::numeric_limits<double>::quiet_NaN() : weight * loss;
+}
+
+FASTSFT_CLONES void cap_row(float* row, int64_t count, float scale, float bound, float* slopes) {
+  cap(row, count, scale, bound);
+  if (slopes == nullptr) return;
+  const float inverse = 1.0f / bound;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float t = row[i] * inverse;
+    slopes[i] = 1.0f - t * t;
+  }
+}
+
+FASTSFT_CLONES void multiply_row(float* row, const float* by, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) row[i] *= by[i];
 }
 
 FASTSFT_CLONES float softmax_row(float* row, int64_t count, float scale) {

@@ -9,6 +9,14 @@ namespace fastsft::cpu {
 // lost.
 double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
                          float smoothing, bool gradient);
+// The same of softcap * tanh(logits / softcap); the gradient is that of the logits.
+double capped_cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
+                                float smoothing, float softcap, bool gradient);
+
+// row = cap * tanh(scale * row / cap). `slopes` gets d row / d (scale * row), or is null.
+void cap_row(float* row, int64_t count, float scale, float cap, float* slopes);
+// row *= by
+void multiply_row(float* row, const float* by, int64_t count);
 
 // Softmax of scale * row[0, count) in place; returns log(sum(exp(scale * row))).
 float softmax_row(float* row, int64_t count, float scale);

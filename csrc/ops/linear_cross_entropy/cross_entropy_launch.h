@@ -18,6 +18,7 @@ struct CrossEntropyArgs {
   void* grad;      // null: none; float32: may be the logits; bfloat16: rows of the same stride
   int64_t rows, vocab, stride;
   float smoothing;
+  float softcap;  // 0: none
 };
 void launch_cross_entropy(const CrossEntropyArgs& args, Dtype grad_dtype, cudaStream_t stream);
 

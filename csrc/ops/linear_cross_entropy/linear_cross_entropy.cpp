@@ -14,10 +14,10 @@ void linear_cross_entropy(
     double beta, const std::optional<at::Tensor>& workspace,
     const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
     const std::optional<at::Tensor>& grad_low_rank,
-    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta) {
+    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta, double softcap) {
   FASTSFT_DISPATCH(linear_cross_entropy, hidden, weight, targets, token_weights, label_smoothing,
                    loss, grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
-                   grad_low_rank, grad_low_rank_weight, low_rank_beta);
+                   grad_low_rank, grad_low_rank_weight, low_rank_beta, softcap);
 }
 
 namespace {
@@ -50,16 +50,14 @@ void check_low_rank(const char* op, const at::Tensor& hidden, const at::Tensor& 
 
 }  // namespace
 
-void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                const at::Tensor& targets, const at::Tensor& token_weights,
-                                double label_smoothing, const at::Tensor& loss,
-                                const std::optional<at::Tensor>& grad_hidden,
-                                const std::optional<at::Tensor>& grad_weight, double beta,
-                                const std::optional<at::Tensor>& workspace,
-                                const std::optional<at::Tensor>& low_rank,
-                                const std::optional<at::Tensor>& low_rank_weight,
-                                const std::optional<at::Tensor>& grad_low_rank,
-                                const std::optional<at::Tensor>& grad_low_rank_weight) {
+void check_linear_cross_entropy(
+    const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+    const at::Tensor& token_weights, double label_smoothing, const at::Tensor& loss,
+    const std::optional<at::Tensor>& grad_hidden, const std::optional<at::Tensor>& grad_weight,
+    double beta, const std::optional<at::Tensor>& workspace,
+    const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
+    const std::optional<at::Tensor>& grad_low_rank,
+    const std::optional<at::Tensor>& grad_low_rank_weight, double softcap) {
   constexpr const char* kOp = "linear_cross_entropy";
   check_tensors(kOp, {{"hidden", hidden},
                       {"weight", weight},
@@ -80,6 +78,8 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   check_dtype(kOp, {"loss", loss}, at::kDouble);
   TORCH_CHECK_VALUE(label_smoothing >= 0 && label_smoothing < 1, kOp, ": label_smoothing is ",
                     label_smoothing, ", expected [0, 1)");
+  TORCH_CHECK_VALUE(softcap >= 0, kOp, ": softcap is ", softcap,
+                    ", expected the bound of the logits, or 0 for none");
   TORCH_CHECK_VALUE(grad_hidden.has_value() || !grad_weight.has_value(), kOp,
                     ": grad_weight is not made without grad_hidden");
   check_low_rank(kOp, hidden, weight, low_rank, low_rank_weight, grad_low_rank,
@@ -105,7 +105,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
       "label_smoothing, Tensor(a!) loss, Tensor(b!)? grad_hidden, Tensor(c!)? grad_weight, float "
       "beta, Tensor(d!)? workspace=None, Tensor? low_rank=None, Tensor? low_rank_weight=None, "
       "Tensor(e!)? grad_low_rank=None, Tensor(f!)? grad_low_rank_weight=None, float "
-      "low_rank_beta=0.0) -> ()");
+      "low_rank_beta=0.0, float softcap=0.0) -> ()");
 }
 
 }  // namespace fastsft

@@ -14,17 +14,30 @@
 namespace fastsft {
 namespace {
 
+struct LossRule {
+  float smoothing, softcap;  // softcap 0: none
+  bool gradient;
+};
+
+double row_loss(float* logits, int64_t vocab, int64_t target, float weight, const LossRule& rule) {
+  if (rule.softcap == 0) {
+    return cpu::cross_entropy_row(logits, vocab, target, weight, rule.smoothing, rule.gradient);
+  }
+  return cpu::capped_cross_entropy_row(logits, vocab, target, weight, rule.smoothing, rule.softcap,
+                                       rule.gradient);
+}
+
 // Logits become their gradient in place. Rows add up in order: the same for any number of threads.
 double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
-                  float smoothing, bool gradient) {
+                  const LossRule& rule) {
   const int64_t rows = logits.size(0), vocab = logits.size(1);
   std::vector<double> losses(static_cast<size_t>(rows));
   at::parallel_for(0, rows, cpu::rows_per_task(vocab), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       TORCH_CHECK_VALUE(targets[i] >= 0 && targets[i] < vocab, "linear_cross_entropy: target ",
                         targets[i], " is not in a vocabulary of ", vocab);
-      losses[static_cast<size_t>(i)] = cpu::cross_entropy_row(
-          logits.data_ptr<float>() + i * vocab, vocab, targets[i], weights[i], smoothing, gradient);
+      losses[static_cast<size_t>(i)] =
+          row_loss(logits.data_ptr<float>() + i * vocab, vocab, targets[i], weights[i], rule);
     }
   });
   double sum = 0;
@@ -39,10 +52,10 @@ void linear_cross_entropy_cpu(
     double beta, const std::optional<at::Tensor>& workspace,
     const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
     const std::optional<at::Tensor>& grad_low_rank,
-    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta) {
+    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta, double softcap) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
                              grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
-                             grad_low_rank, grad_low_rank_weight);
+                             grad_low_rank, grad_low_rank_weight, softcap);
   const int64_t tokens = hidden.size(0), step = cpu::logit_chunk_rows(tokens, weight.size(0));
   if (tokens == 0) {  // no chunk will apply beta
     scale_gradient(grad_weight, beta);
@@ -59,9 +72,10 @@ void linear_cross_entropy_cpu(
     if (low_rank) {
       gemm(low_rank->narrow(0, begin, count), *low_rank_weight, logits, false, true, 1.0);
     }
-    *loss.data_ptr<double>() += row_losses(
-        logits, targets.data_ptr<int64_t>() + begin, token_weights.data_ptr<float>() + begin,
-        static_cast<float>(label_smoothing), grad_hidden.has_value());
+    *loss.data_ptr<double>() += row_losses(logits, targets.data_ptr<int64_t>() + begin,
+                                           token_weights.data_ptr<float>() + begin,
+                                           {static_cast<float>(label_smoothing),
+                                            static_cast<float>(softcap), grad_hidden.has_value()});
     if (!grad_hidden) continue;
     const at::Tensor grad_logits = buffers.grad_logits.narrow(0, 0, count);
     if (!buffers.grad_logits.is_same(buffers.logits)) grad_logits.copy_(logits);

@@ -27,10 +27,10 @@ void linear_cross_entropy_cuda(
     double beta, const std::optional<at::Tensor>& workspace,
     const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
     const std::optional<at::Tensor>& grad_low_rank,
-    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta) {
+    const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta, double softcap) {
   check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
                              grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
-                             grad_low_rank, grad_low_rank_weight);
+                             grad_low_rank, grad_low_rank_weight, softcap);
   const c10::cuda::CUDAGuard guard(hidden.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t tokens = hidden.size(0), vocab = weight.size(0);
@@ -59,7 +59,8 @@ void linear_cross_entropy_cuda(
                                 .rows = count,
                                 .vocab = vocab,
                                 .stride = plan.stride,
-                                .smoothing = static_cast<float>(label_smoothing)},
+                                .smoothing = static_cast<float>(label_smoothing),
+                                .softcap = static_cast<float>(softcap)},
                                cuda::dtype_of(grad_logits), stream);
     if (!grad_hidden) continue;
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);

@@ -60,12 +60,22 @@ struct RowSums {
   float plain = 0;  // sum of the logits, for label smoothing
 };
 
-__device__ RowSums row_sums(const float* row, int64_t vocab) {
+// softcap * tanh(x / softcap)
+template <bool kCapped>
+__device__ float capped(float x, float softcap) {
+  if constexpr (!kCapped) return x;
+  return softcap * tanhf(x / softcap);
+}
+
+template <bool kCapped>
+__device__ RowSums row_sums(const float* row, int64_t vocab, float softcap) {
   RowSums sums;
   const int64_t packed = vocab / 4 * 4;
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * 4; j < packed; j += kThreads * 4) {
     float x[4];
     load_pack<4>(row + j, x);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = capped<kCapped>(x[i], softcap);
     const float top = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
     if (top > sums.softmax.highest) {  // one correction for four elements
       sums.softmax.sum *= expf(sums.softmax.highest - top);
@@ -78,25 +88,32 @@ __device__ RowSums row_sums(const float* row, int64_t vocab) {
     }
   }
   if (packed + threadIdx.x < vocab) {
-    const float x = row[packed + threadIdx.x];
+    const float x = capped<kCapped>(row[packed + threadIdx.x], softcap);
     sums.softmax.add(x);
     sums.plain += x;
   }
   return sums;
 }
 
-// grad = scale * exp(x - highest) - shift, and less `at_target` at the target.
+// grad = scale * exp(x - highest) - shift, and less `at_target` at the target; of capped x times
+// the cap's slope.
+template <bool kCapped>
 struct Gradient {
-  float highest, scale, shift, at_target;
+  float highest, scale, shift, at_target, softcap;
   int64_t target;
 
-  __device__ float of(float x, int64_t column) const {
-    return scale * expf(x - highest) - shift - (column == target ? at_target : 0.0f);
+  __device__ float of(float logit, int64_t column) const {
+    const float x = capped<kCapped>(logit, softcap);
+    const float grad = scale * expf(x - highest) - shift - (column == target ? at_target : 0.0f);
+    if constexpr (!kCapped) return grad;
+    const float t = x / softcap;
+    return grad * (1.0f - t * t);
   }
 };
 
-template <typename Grad>
-__device__ void write_gradient(const float* row, Grad* grad, int64_t vocab, const Gradient& g) {
+template <bool kCapped, typename Grad>
+__device__ void write_gradient(const float* row, Grad* grad, int64_t vocab,
+                               const Gradient<kCapped>& g) {
   const int64_t packed = vocab / 4 * 4;
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * 4; j < packed; j += kThreads * 4) {
     float x[4];
@@ -110,13 +127,14 @@ __device__ void write_gradient(const float* row, Grad* grad, int64_t vocab, cons
 }
 
 // One block a row: one pass for maximum and sum, one for the gradient.
-template <typename Grad>
+template <typename Grad, bool kCapped>
 __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArgs args) {
   const float* row = args.logits + blockIdx.x * args.stride;
   const int64_t target = args.targets[blockIdx.x];
   if (target < 0 || target >= args.vocab) __trap();
-  const float at_target = row[target], weight = args.weights[blockIdx.x];
-  const RowSums sums = row_sums(row, args.vocab);
+  const float at_target = capped<kCapped>(row[target], args.softcap),
+              weight = args.weights[blockIdx.x];
+  const RowSums sums = row_sums<kCapped>(row, args.vocab, args.softcap);
   const float vocab = static_cast<float>(args.vocab);
   const float mean = block_sum(sums.plain) / vocab;
   const Softmax all = combine(sums.softmax);  // synchronises: nobody reads at_target after it
@@ -127,11 +145,12 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArg
   }
   if (args.grad == nullptr) return;
   write_gradient(row, static_cast<Grad*>(args.grad) + blockIdx.x * args.stride, args.vocab,
-                 Gradient{.highest = all.highest,
-                          .scale = weight / all.sum,
-                          .shift = weight * args.smoothing / vocab,
-                          .at_target = weight * (1.0f - args.smoothing),
-                          .target = target});
+                 Gradient<kCapped>{.highest = all.highest,
+                                   .scale = weight / all.sum,
+                                   .shift = weight * args.smoothing / vocab,
+                                   .at_target = weight * (1.0f - args.smoothing),
+                                   .softcap = args.softcap,
+                                   .target = target});
 }
 
 __global__ void __launch_bounds__(kSumThreads)
@@ -147,8 +166,12 @@ __global__ void __launch_bounds__(kSumThreads)
 void launch_cross_entropy(const CrossEntropyArgs& args, Dtype grad_dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
   const auto blocks = static_cast<unsigned>(args.rows);
-  dispatch(grad_dtype,
-           [&]<typename T>() { cross_entropy_kernel<T><<<blocks, kThreads, 0, stream>>>(args); });
+  dispatch(grad_dtype, [&]<typename T>() {
+    if (args.softcap > 0)
+      cross_entropy_kernel<T, true><<<blocks, kThreads, 0, stream>>>(args);
+    else
+      cross_entropy_kernel<T, false><<<blocks, kThreads, 0, stream>>>(args);
+  });
 }
 
 void launch_add_losses(const double* losses, int64_t count, double* total, cudaStream_t stream) {

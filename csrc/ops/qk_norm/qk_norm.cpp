@@ -33,27 +33,28 @@ void check_heads(const char* op, const at::Tensor& x, const Arg& other, const at
 }  // namespace
 
 void qk_norm(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
-             int64_t num_key_value_heads, double eps, const at::Tensor& out,
-             const at::Tensor& rstd) {
-  FASTSFT_DISPATCH(qk_norm, x, weight, num_heads, num_key_value_heads, eps, out, rstd);
+             int64_t num_key_value_heads, double eps, const at::Tensor& out, const at::Tensor& rstd,
+             double offset) {
+  FASTSFT_DISPATCH(qk_norm, x, weight, num_heads, num_key_value_heads, eps, out, rstd, offset);
 }
 
 void qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                      const std::optional<at::Tensor>& grad_weight, double beta) {
+                      const std::optional<at::Tensor>& grad_weight, double beta, double offset) {
   FASTSFT_DISPATCH(qk_norm_backward, grad, x, weight, rstd, num_heads, num_key_value_heads,
-                   grad_weight, beta);
+                   grad_weight, beta, offset);
 }
 
 void check_qk_norm(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
                    int64_t num_key_value_heads, double eps, const at::Tensor& out,
-                   const at::Tensor& rstd) {
+                   const at::Tensor& rstd, double /*offset*/) {
   check_heads("qk_norm", x, {"out", out}, weight, rstd, num_heads, num_key_value_heads);
 }
 
 void check_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                            const std::optional<at::Tensor>& grad_weight, double beta) {
+                            const std::optional<at::Tensor>& grad_weight, double beta,
+                            double /*offset*/) {
   constexpr const char* kOp = "qk_norm_backward";
   check_heads(kOp, x, {"grad", grad}, weight, rstd, num_heads, num_key_value_heads);
   if (!grad_weight) return;
@@ -66,10 +67,10 @@ void check_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const a
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "qk_norm(Tensor x, Tensor weight, int num_heads, int num_key_value_heads, float eps, "
-      "Tensor(a!) out, Tensor(b!) rstd) -> ()");
+      "Tensor(a!) out, Tensor(b!) rstd, float offset=0.0) -> ()");
   m.def(
       "qk_norm_backward(Tensor(a!) grad, Tensor x, Tensor weight, Tensor rstd, int num_heads, "
-      "int num_key_value_heads, Tensor(b!)? grad_weight, float beta) -> ()");
+      "int num_key_value_heads, Tensor(b!)? grad_weight, float beta, float offset=0.0) -> ()");
 }
 
 }  // namespace fastsft

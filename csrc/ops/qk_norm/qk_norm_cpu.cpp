@@ -15,50 +15,51 @@ namespace {
 
 template <bool kWeight, typename T>
 FASTSFT_INLINE void backward(T* grad, const T* x, const T* weight, const float* rstd,
-                             float* grad_weight, int64_t rows, int64_t dim) {
+                             float* grad_weight, int64_t rows, int64_t dim, float offset) {
   for (int64_t i = 0; i < rows; ++i, grad += dim, x += dim) {
     const float scale = rstd[i];
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (int64_t j = 0; j < dim; ++j) {
-      dot += to_float(grad[j]) * to_float(weight[j]) * to_float(x[j]);
+      dot += to_float(grad[j]) * (offset + to_float(weight[j])) * to_float(x[j]);
     }
     const float mean = dot * scale * scale / static_cast<float>(dim);
     for (int64_t j = 0; j < dim; ++j) {
       const float g = to_float(grad[j]), xj = to_float(x[j]);
       if constexpr (kWeight) grad_weight[j] += g * xj * scale;
-      store(&grad[j], scale * (g * to_float(weight[j]) - xj * mean));
+      store(&grad[j], scale * (g * (offset + to_float(weight[j])) - xj * mean));
     }
   }
 }
 
 template <typename T>
 FASTSFT_INLINE void backward(T* grad, const T* x, const T* weight, const float* rstd,
-                             float* grad_weight, int64_t rows, int64_t dim) {
+                             float* grad_weight, int64_t rows, int64_t dim, float offset) {
   if (grad_weight != nullptr)
-    backward<true>(grad, x, weight, rstd, grad_weight, rows, dim);
+    backward<true>(grad, x, weight, rstd, grad_weight, rows, dim, offset);
   else
-    backward<false>(grad, x, weight, rstd, grad_weight, rows, dim);
+    backward<false>(grad, x, weight, rstd, grad_weight, rows, dim, offset);
 }
 
 // The backward pass of rms_norm_rows in place, for `rows` heads of `dim` that are end to end on one
 // thread: grad becomes the gradient of x; `grad_weight` [dim] is added to, or null.
 FASTSFT_CLONES void head_norm_backward_rows(float* grad, const float* x, const float* weight,
                                             const float* rstd, float* grad_weight, int64_t rows,
-                                            int64_t dim) {
-  backward(grad, x, weight, rstd, grad_weight, rows, dim);
+                                            int64_t dim, float offset) {
+  backward(grad, x, weight, rstd, grad_weight, rows, dim, offset);
 }
 
 FASTSFT_CLONES void head_norm_backward_rows(bfloat16* grad, const bfloat16* x,
                                             const bfloat16* weight, const float* rstd,
-                                            float* grad_weight, int64_t rows, int64_t dim) {
-  backward(grad, x, weight, rstd, grad_weight, rows, dim);
+                                            float* grad_weight, int64_t rows, int64_t dim,
+                                            float offset) {
+  backward(grad, x, weight, rstd, grad_weight, rows, dim, offset);
 }
 
 FASTSFT_CLONES void head_norm_backward_rows(float16* grad, const float16* x, const float16* weight,
                                             const float* rstd, float* grad_weight, int64_t rows,
-                                            int64_t dim) {
-  backward(grad, x, weight, rstd, grad_weight, rows, dim);
+                                            int64_t dim, float offset) {
+  backward(grad, x, weight, rstd, grad_weight, rows, dim, offset);
 }
 
 }  // namespace
@@ -69,7 +70,8 @@ namespace {
 
 template <typename T>
 void run_qk_norm_forward(const at::Tensor& x, const at::Tensor& weight, int64_t queries,
-                         int64_t keys, float eps, const at::Tensor& out, const at::Tensor& rstd) {
+                         int64_t keys, float eps, const at::Tensor& out, const at::Tensor& rstd,
+                         float offset) {
   const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
   const T *from = x.data_ptr<T>(), *scale = weight.data_ptr<T>();
   T* to = out.data_ptr<T>();
@@ -78,9 +80,9 @@ void run_qk_norm_forward(const at::Tensor& x, const at::Tensor& weight, int64_t 
       const T* row = from + token * width;
       T* result = to + token * width;
       float* r = rstd.data_ptr<float>() + token * heads;
-      cpu::rms_norm_rows(row, nullptr, scale, eps, nullptr, result, r, queries, dim);
+      cpu::rms_norm_rows(row, nullptr, scale, eps, nullptr, result, r, queries, dim, offset);
       cpu::rms_norm_rows(row + queries * dim, nullptr, scale + dim, eps, nullptr,
-                         result + queries * dim, r + queries, keys, dim);
+                         result + queries * dim, r + queries, keys, dim, offset);
       if (result != row) std::copy(row + heads * dim, row + width, result + heads * dim);
     }
   });
@@ -89,7 +91,7 @@ void run_qk_norm_forward(const at::Tensor& x, const at::Tensor& weight, int64_t 
 template <typename T>
 void run_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& rstd, int64_t queries, int64_t keys,
-                          const std::optional<at::Tensor>& grad_weight, float beta) {
+                          const std::optional<at::Tensor>& grad_weight, float beta, float offset) {
   const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
   const T* scale = weight.data_ptr<T>();
   const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
@@ -97,9 +99,9 @@ void run_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at:
       T* g = grad.data_ptr<T>() + token * width;
       const T* row = x.data_ptr<T>() + token * width;
       const float* r = rstd.data_ptr<float>() + token * heads;
-      cpu::head_norm_backward_rows(g, row, scale, r, part, queries, dim);
+      cpu::head_norm_backward_rows(g, row, scale, r, part, queries, dim, offset);
       cpu::head_norm_backward_rows(g + queries * dim, row + queries * dim, scale + dim, r + queries,
-                                   part == nullptr ? nullptr : part + dim, keys, dim);
+                                   part == nullptr ? nullptr : part + dim, keys, dim, offset);
     }
   };
   if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, beta, add_rows);
@@ -109,21 +111,23 @@ void run_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at:
 
 void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
                  int64_t num_key_value_heads, double eps, const at::Tensor& out,
-                 const at::Tensor& rstd) {
-  check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd);
+                 const at::Tensor& rstd, double offset) {
+  check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd, offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
     run_qk_norm_forward<T>(x, weight, num_heads, num_key_value_heads, static_cast<float>(eps), out,
-                           rstd);
+                           rstd, static_cast<float>(offset));
   });
 }
 
 void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                          const std::optional<at::Tensor>& grad_weight, double beta) {
-  check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta);
+                          const std::optional<at::Tensor>& grad_weight, double beta,
+                          double offset) {
+  check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta,
+                         offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
     run_qk_norm_backward<T>(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight,
-                            static_cast<float>(beta));
+                            static_cast<float>(beta), static_cast<float>(offset));
   });
 }
 

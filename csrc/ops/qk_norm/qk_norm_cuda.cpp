@@ -16,7 +16,7 @@ namespace fastsft {
 namespace {
 
 cuda::QkNormArgs arguments(const at::Tensor& x, const at::Tensor& other, const at::Tensor& weight,
-                           const at::Tensor& rstd, int64_t queries, int64_t keys) {
+                           const at::Tensor& rstd, int64_t queries, int64_t keys, double offset) {
   const int64_t dim = weight.size(1);
   TORCH_CHECK_VALUE(dim <= cuda::kQkNormMaxDim, "qk_norm: head_dim is ", dim,
                     ", the CUDA kernels take at most ", cuda::kQkNormMaxDim);
@@ -30,15 +30,16 @@ cuda::QkNormArgs arguments(const at::Tensor& x, const at::Tensor& other, const a
           .queries = static_cast<int>(queries),
           .keys = static_cast<int>(keys),
           .dim = static_cast<int>(dim),
-          .access = whole ? access : 1};
+          .access = whole ? access : 1,
+          .offset = static_cast<float>(offset)};
 }
 
 void qk_norm_cuda(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
                   int64_t num_key_value_heads, double eps, const at::Tensor& out,
-                  const at::Tensor& rstd) {
-  check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd);
+                  const at::Tensor& rstd, double offset) {
+  check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd, offset);
   const c10::cuda::CUDAGuard guard(x.device());
-  cuda::launch_qk_norm(arguments(x, out, weight, rstd, num_heads, num_key_value_heads),
+  cuda::launch_qk_norm(arguments(x, out, weight, rstd, num_heads, num_key_value_heads, offset),
                        out.data_ptr(), static_cast<float>(eps), cuda::dtype_of(x),
                        c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -46,17 +47,19 @@ void qk_norm_cuda(const at::Tensor& x, const at::Tensor& weight, int64_t num_hea
 
 void qk_norm_backward_cuda(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                            const at::Tensor& rstd, int64_t num_heads, int64_t num_key_value_heads,
-                           const std::optional<at::Tensor>& grad_weight, double beta) {
-  check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta);
+                           const std::optional<at::Tensor>& grad_weight, double beta,
+                           double offset) {
+  check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta,
+                         offset);
   const c10::cuda::CUDAGuard guard(x.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t wanted = std::min(x.size(0), cuda::kQkNormMaxParts);
   const int64_t count = (wanted + cuda::kQkNormWarps - 1) / cuda::kQkNormWarps * cuda::kQkNormWarps;
   at::Tensor parts;
   if (grad_weight) parts = at::empty({count, grad_weight->numel()}, grad_weight->options());
-  cuda::launch_qk_norm_backward(arguments(x, grad, weight, rstd, num_heads, num_key_value_heads),
-                                grad.data_ptr(), grad_weight ? parts.data_ptr<float>() : nullptr,
-                                count, cuda::dtype_of(x), stream);
+  cuda::launch_qk_norm_backward(
+      arguments(x, grad, weight, rstd, num_heads, num_key_value_heads, offset), grad.data_ptr(),
+      grad_weight ? parts.data_ptr<float>() : nullptr, count, cuda::dtype_of(x), stream);
   if (grad_weight) {
     cuda::launch_column_sums(parts.data_ptr<float>(), count, grad_weight->numel(),
                              static_cast<float>(beta), grad_weight->data_ptr<float>(), stream);

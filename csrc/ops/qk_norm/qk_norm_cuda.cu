@@ -62,15 +62,15 @@ __global__ void __launch_bounds__(kWarps * 32) forward_kernel(QkNormArgs args, T
     float factors[kWidth];
     load_pack<kWidth>(weight + j, factors);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) values[p][i] *= scale * factors[i];
+    for (int i = 0; i < kWidth; ++i) values[p][i] *= scale * (args.offset + factors[i]);
     store_pack<kWidth>(to + head * args.dim + j, values[p]);
   }
 }
 
 // The gradient of one head in place; its weight gradient is added to `part`.
 template <typename T, int kWidth>
-__device__ void backward_head(const T* x, const T* weight, T* grad, float scale, int dim,
-                              float (&part)[kPacks<kWidth>][kWidth]) {
+__device__ void backward_head(const T* x, const T* weight, T* grad, float scale, float offset,
+                              int dim, float (&part)[kPacks<kWidth>][kWidth]) {
   float n[kPacks<kWidth>][kWidth], g[kPacks<kWidth>][kWidth], dot = 0;
 #pragma unroll
   for (int p = 0; p < kPacks<kWidth>; ++p) {
@@ -84,7 +84,7 @@ __device__ void backward_head(const T* x, const T* weight, T* grad, float scale,
     for (int i = 0; i < kWidth; ++i) {
       n[p][i] *= scale;
       part[p][i] += g[p][i] * n[p][i];
-      g[p][i] *= factors[i];
+      g[p][i] *= offset + factors[i];
       dot += g[p][i] * n[p][i];
     }
   }
@@ -111,7 +111,7 @@ __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int fi
       const int64_t at = token * args.width + static_cast<int64_t>(head) * args.dim;
       backward_head<T, kWidth>(static_cast<const T*>(args.x) + at,
                                static_cast<const T*>(args.weight) + kind * args.dim, grad + at,
-                               args.rstd[heads + head], args.dim, part);
+                               args.rstd[heads + head], args.offset, args.dim, part);
     }
   }
   if constexpr (!kSums) return;

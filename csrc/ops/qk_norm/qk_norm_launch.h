@@ -15,7 +15,8 @@ struct QkNormArgs {
   float* rstd;
   int64_t tokens, width;
   int queries, keys, dim;
-  int access;  // elements of one access; divides dim and width
+  int access;    // elements of one access; divides dim and width
+  float offset;  // of the weight
 };
 
 // The widest head that the kernels keep in registers.

@@ -8,20 +8,21 @@
 namespace fastsft {
 
 void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
-              double eps, const OptionalTensor& sum, const at::Tensor& out,
-              const at::Tensor& rstd) {
-  FASTSFT_DISPATCH(rms_norm, x, residual, weight, eps, sum, out, rstd);
+              double eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd,
+              double offset) {
+  FASTSFT_DISPATCH(rms_norm, x, residual, weight, eps, sum, out, rstd, offset);
 }
 
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const OptionalTensor& grad_weight, double beta, bool remake) {
-  FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake);
+                       const OptionalTensor& grad_weight, double beta, bool remake, double offset) {
+  FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake,
+                   offset);
 }
 
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                     double eps, const OptionalTensor& sum, const at::Tensor& out,
-                    const at::Tensor& rstd) {
+                    const at::Tensor& rstd, double /*offset*/) {
   constexpr const char* kOp = "rms_norm";
   check_tensors(kOp, {{"x", x}, {"weight", weight}, {"out", out}, {"rstd", rstd}});
   check_compute_dtype(kOp, {"x", x});
@@ -48,7 +49,7 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                             double beta, bool /*remake*/) {
+                             double beta, bool /*remake*/, double /*offset*/) {
   constexpr const char* kOp = "rms_norm_backward";
   check_tensors(
       kOp,
@@ -74,11 +75,11 @@ void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "rms_norm(Tensor x, Tensor? residual, Tensor weight, float eps, Tensor(a!)? sum, "
-      "Tensor(b!) out, Tensor(c!) rstd) -> ()");
+      "Tensor(b!) out, Tensor(c!) rstd, float offset=0.0) -> ()");
   m.def(
       "rms_norm_backward(Tensor(a!) grad_out, Tensor x, Tensor weight, Tensor rstd, Tensor(b!) "
       "grad_x, "
-      "Tensor(c!)? grad_weight, float beta, bool remake=False) -> ()");
+      "Tensor(c!)? grad_weight, float beta, bool remake=False, float offset=0.0) -> ()");
 }
 
 }  // namespace fastsft

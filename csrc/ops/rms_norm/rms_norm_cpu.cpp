@@ -17,7 +17,7 @@ T* data_or_null(const OptionalTensor& tensor) {
 template <typename T>
 void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
                           const at::Tensor& weight, float eps, const OptionalTensor& sum,
-                          const at::Tensor& out, const at::Tensor& rstd) {
+                          const at::Tensor& out, const at::Tensor& rstd, float offset) {
   const int64_t hidden = x.size(1);
   const T* r = data_or_null<T>(residual);
   T* s = data_or_null<T>(sum);
@@ -25,7 +25,7 @@ void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
     const int64_t at = begin * hidden;
     cpu::rms_norm_rows(x.data_ptr<T>() + at, r ? r + at : nullptr, weight.data_ptr<T>(), eps,
                        s ? s + at : nullptr, out.data_ptr<T>() + at, rstd.data_ptr<float>() + begin,
-                       end - begin, hidden);
+                       end - begin, hidden, offset);
   });
 }
 
@@ -33,13 +33,14 @@ template <typename T>
 void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, float beta,
-                           bool remake) {
+                           bool remake, float offset) {
   const int64_t hidden = x.size(1);
   const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
     const int64_t at = begin * hidden;
     cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
                                 weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
-                                grad_x.data_ptr<T>() + at, part, end - begin, hidden, remake);
+                                grad_x.data_ptr<T>() + at, part, end - begin, hidden, remake,
+                                offset);
   };
   if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, beta, add_rows);
   at::parallel_for(0, x.size(0), cpu::rows_per_task(hidden),
@@ -48,21 +49,22 @@ void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
 
 void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                   double eps, const OptionalTensor& sum, const at::Tensor& out,
-                  const at::Tensor& rstd) {
-  check_rms_norm(x, residual, weight, eps, sum, out, rstd);
+                  const at::Tensor& rstd, double offset) {
+  check_rms_norm(x, residual, weight, eps, sum, out, rstd, offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
-    run_rms_norm_forward<T>(x, residual, weight, static_cast<float>(eps), sum, out, rstd);
+    run_rms_norm_forward<T>(x, residual, weight, static_cast<float>(eps), sum, out, rstd,
+                            static_cast<float>(offset));
   });
 }
 
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta,
-                           bool remake) {
-  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake);
+                           bool remake, double offset) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake, offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
     run_rms_norm_backward<T>(grad_out, x, weight, rstd, grad_x, grad_weight,
-                             static_cast<float>(beta), remake);
+                             static_cast<float>(beta), remake, static_cast<float>(offset));
   });
 }
 

@@ -15,8 +15,8 @@ namespace {
 
 void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                    double eps, const OptionalTensor& sum, const at::Tensor& out,
-                   const at::Tensor& rstd) {
-  check_rms_norm(x, residual, weight, eps, sum, out, rstd);
+                   const at::Tensor& rstd, double offset) {
+  check_rms_norm(x, residual, weight, eps, sum, out, rstd, offset);
   const c10::cuda::CUDAGuard guard(x.device());
   const int width = cuda::access_width(
       x.size(1), {x, weight, out, residual.value_or(at::Tensor()), sum.value_or(at::Tensor())});
@@ -29,6 +29,7 @@ void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at
                          .rows = x.size(0),
                          .hidden = x.size(1),
                          .eps = static_cast<float>(eps),
+                         .offset = static_cast<float>(offset),
                          .width = width,
                          .plan = cuda::plan_row(x.size(1), width)},
                         cuda::dtype_of(x), c10::cuda::getCurrentCUDAStream());
@@ -38,8 +39,8 @@ void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at
 void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& rstd,
                             const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                            double beta, bool remake) {
-  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake);
+                            double beta, bool remake, double offset) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake, offset);
   const c10::cuda::CUDAGuard guard(x.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t rows = x.size(0), hidden = x.size(1);
@@ -60,6 +61,7 @@ void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
                                   .hidden = hidden,
                                   .blocks = blocks,
                                   .remake = remake,
+                                  .offset = static_cast<float>(offset),
                                   .width = width,
                                   .plan = plan},
                                  cuda::dtype_of(x), stream);

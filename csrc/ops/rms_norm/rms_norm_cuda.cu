@@ -41,7 +41,7 @@ __device__ void write_normed(const RmsNormArgs& args, int64_t row, int64_t colum
   float out[kWidth];
   load_pack<kWidth>(static_cast<const T*>(args.weight) + column, out);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) out[i] = values[i] * scale * out[i];
+  for (int i = 0; i < kWidth; ++i) out[i] = values[i] * scale * (args.offset + out[i]);
   store_pack<kWidth>(static_cast<T*>(args.out) + row * args.hidden + column, out);
 }
 
@@ -86,6 +86,13 @@ __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs 
   }
 }
 
+template <typename T, int kWidth>
+__device__ void load_weight(const RmsNormBackwardArgs& args, int64_t column, float* weight) {
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) weight[i] += args.offset;
+}
+
 // grad_x += scale * (g * weight - x * mean) of one access; part += g * x * scale. The access of
 // grad_out is overwritten last.
 template <bool kRemake, typename T, int kWidth>
@@ -93,7 +100,7 @@ __device__ void backward_access(const RmsNormBackwardArgs& args, int64_t at, int
                                 float scale, float mean, const Pack<T, kWidth>& x,
                                 const Pack<T, kWidth>& g, float* part) {
   float weight[kWidth], grad[kWidth];
-  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+  load_weight<T, kWidth>(args, column, weight);
   load_pack<kWidth>(static_cast<const T*>(args.grad_x) + at, grad);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -113,7 +120,7 @@ template <typename T, int kWidth>
 __device__ float weighted_dot(const RmsNormBackwardArgs& args, int64_t column,
                               const Pack<T, kWidth>& x, const Pack<T, kWidth>& g) {
   float weight[kWidth], dot = 0;
-  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
+  load_weight<T, kWidth>(args, column, weight);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) dot += to_float(g.at[i]) * weight[i] * to_float(x.at[i]);
   return dot;

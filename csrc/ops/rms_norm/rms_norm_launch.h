@@ -21,6 +21,7 @@ struct RmsNormArgs {
   float* rstd;
   int64_t rows, hidden;
   float eps;
+  float offset;  // of the weight
   int width;
   RowPlan plan;
 };
@@ -37,6 +38,7 @@ struct RmsNormBackwardArgs {
   int64_t rows, hidden;
   int64_t blocks;
   bool remake;  // grad_out is overwritten by what the forward pass wrote
+  float offset;
   int width;
   RowPlan plan;
 };

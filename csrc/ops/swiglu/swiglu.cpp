@@ -7,16 +7,16 @@
 
 namespace fastsft {
 
-void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
-  FASTSFT_DISPATCH(swiglu, gate_up, out);
+void swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
+  FASTSFT_DISPATCH(swiglu, gate_up, out, gelu);
 }
 
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                     const at::Tensor& grad_gate_up, bool remake) {
-  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up, remake);
+                     const at::Tensor& grad_gate_up, bool remake, bool gelu) {
+  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up, remake, gelu);
 }
 
-void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
+void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool /*gelu*/) {
   constexpr const char* kOp = "swiglu";
   check_tensors(kOp, {{"gate_up", gate_up}, {"out", out}});
   check_compute_dtype(kOp, {"gate_up", gate_up});
@@ -29,8 +29,8 @@ void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
 }
 
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                           const at::Tensor& grad_gate_up, bool /*remake*/) {
-  check_swiglu(gate_up, grad_out);
+                           const at::Tensor& grad_gate_up, bool /*remake*/, bool gelu) {
+  check_swiglu(gate_up, grad_out, gelu);
   check_tensors("swiglu_backward", {{"gate_up", gate_up}, {"grad_gate_up", grad_gate_up}});
   check_shape("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.sizes());
   check_dtype("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.scalar_type());
@@ -39,10 +39,10 @@ void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up
 }
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
-  m.def("swiglu(Tensor gate_up, Tensor(a!) out) -> ()");
+  m.def("swiglu(Tensor gate_up, Tensor(a!) out, bool gelu=False) -> ()");
   m.def(
       "swiglu_backward(Tensor(a!) grad_out, Tensor gate_up, Tensor(b!) grad_gate_up, "
-      "bool remake=False) -> ()");
+      "bool remake=False, bool gelu=False) -> ()");
 }
 
 }  // namespace fastsft

@@ -4,18 +4,19 @@
 
 namespace fastsft {
 
-// out = gate * sigmoid(gate) * up, with gate_up = [gate, up] along the row.
+// out = act(gate) * up, with gate_up = [gate, up] along the row. act is SiLU, x * sigmoid(x), or
+// with `gelu` (GeGLU) the tanh form of GELU, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 //   gate_up [tokens, 2 * width], out [tokens, width], float32, bfloat16 or float16; arithmetic in
 //   float32.
-void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
+void swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu = false);
 
 // grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With `remake`
 // grad_out is overwritten by what swiglu(gate_up) gives, to the bit.
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                     const at::Tensor& grad_gate_up, bool remake = false);
+                     const at::Tensor& grad_gate_up, bool remake = false, bool gelu = false);
 
-void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out);
+void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu);
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                           const at::Tensor& grad_gate_up, bool remake);
+                           const at::Tensor& grad_gate_up, bool remake, bool gelu);
 
 }  // namespace fastsft

@@ -9,69 +9,102 @@
 namespace fastsft::cpu {
 namespace {
 
-template <typename T>
+// act(x) = x * sigmoid(argument(x)); slope = d argument / d x.
+struct Silu {
+  static FASTSFT_INLINE float argument(float x) { return x; }
+  static FASTSFT_INLINE float slope(float) { return 1.0f; }
+};
+
+// 0.5 (1 + tanh(u)) = sigmoid(2u), without the cancellation where tanh is near -1.
+struct GeluTanh {
+  static constexpr float kLinear = 1.5957691216f;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = kLinear * 0.044715f;
+  static FASTSFT_INLINE float argument(float x) { return x * (kLinear + kCubic * x * x); }
+  static FASTSFT_INLINE float slope(float x) { return kLinear + 3.0f * kCubic * x * x; }
+};
+
+template <typename Gate, typename T>
 FASTSFT_INLINE void forward(const T* gate_up, T* out, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i, gate_up += 2 * width, out += width) {
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j) {
       const float gate = to_float(gate_up[j]);
-      store(&out[j], gate * sigmoid_approx(gate) * to_float(gate_up[width + j]));
+      store(&out[j], gate * sigmoid_approx(Gate::argument(gate)) * to_float(gate_up[width + j]));
     }
   }
 }
 
-template <bool kRemake, typename T>
+template <typename T>
+FASTSFT_INLINE void forward(const T* gate_up, T* out, int64_t rows, int64_t width, bool gelu) {
+  if (gelu)
+    forward<GeluTanh>(gate_up, out, rows, width);
+  else
+    forward<Silu>(gate_up, out, rows, width);
+}
+
+template <typename Gate, bool kRemake, typename T>
 FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i, gate_up += 2 * width, grad += 2 * width, grad_out += width) {
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j) {
       const float gate = to_float(gate_up[j]), up = to_float(gate_up[width + j]);
-      const float g = to_float(grad_out[j]), s = sigmoid_approx(gate);
-      store(&grad[j], g * up * s * (1.0f + gate * (1.0f - s)));
+      const float g = to_float(grad_out[j]), s = sigmoid_approx(Gate::argument(gate));
+      store(&grad[j], g * up * s * (1.0f + gate * (1.0f - s) * Gate::slope(gate)));
       store(&grad[width + j], g * gate * s);
       if constexpr (kRemake) store(&grad_out[j], gate * s * up);
     }
   }
 }
 
-// Rows of both directions on one thread.
-FASTSFT_CLONES void swiglu_rows(const float* gate_up, float* out, int64_t rows, int64_t width) {
-  forward(gate_up, out, rows, width);
-}
-
-FASTSFT_CLONES void swiglu_rows(const bfloat16* gate_up, bfloat16* out, int64_t rows,
-                                int64_t width) {
-  forward(gate_up, out, rows, width);
-}
-
-FASTSFT_CLONES void swiglu_rows(const float16* gate_up, float16* out, int64_t rows, int64_t width) {
-  forward(gate_up, out, rows, width);
+template <typename Gate, typename T>
+FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width,
+                             bool remake) {
+  if (remake)
+    backward<Gate, true>(grad_out, gate_up, grad, rows, width);
+  else
+    backward<Gate, false>(grad_out, gate_up, grad, rows, width);
 }
 
 template <typename T>
 FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width,
-                             bool remake) {
-  if (remake)
-    backward<true>(grad_out, gate_up, grad, rows, width);
+                             bool remake, bool gelu) {
+  if (gelu)
+    backward<GeluTanh>(grad_out, gate_up, grad, rows, width, remake);
   else
-    backward<false>(grad_out, gate_up, grad, rows, width);
+    backward<Silu>(grad_out, gate_up, grad, rows, width, remake);
+}
+
+// Rows of both directions on one thread.
+FASTSFT_CLONES void swiglu_rows(const float* gate_up, float* out, int64_t rows, int64_t width,
+                                bool gelu) {
+  forward(gate_up, out, rows, width, gelu);
+}
+
+FASTSFT_CLONES void swiglu_rows(const bfloat16* gate_up, bfloat16* out, int64_t rows, int64_t width,
+                                bool gelu) {
+  forward(gate_up, out, rows, width, gelu);
+}
+
+FASTSFT_CLONES void swiglu_rows(const float16* gate_up, float16* out, int64_t rows, int64_t width,
+                                bool gelu) {
+  forward(gate_up, out, rows, width, gelu);
 }
 
 FASTSFT_CLONES void swiglu_backward_rows(float* grad_out, const float* gate_up, float* grad_gate_up,
-                                         int64_t rows, int64_t width, bool remake) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
+                                         int64_t rows, int64_t width, bool remake, bool gelu) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, remake, gelu);
 }
 
 FASTSFT_CLONES void swiglu_backward_rows(bfloat16* grad_out, const bfloat16* gate_up,
                                          bfloat16* grad_gate_up, int64_t rows, int64_t width,
-                                         bool remake) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
+                                         bool remake, bool gelu) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, remake, gelu);
 }
 
 FASTSFT_CLONES void swiglu_backward_rows(float16* grad_out, const float16* gate_up,
                                          float16* grad_gate_up, int64_t rows, int64_t width,
-                                         bool remake) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width, remake);
+                                         bool remake, bool gelu) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, remake, gelu);
 }
 
 }  // namespace
@@ -81,35 +114,36 @@ namespace fastsft {
 namespace {
 
 template <typename T>
-void run_swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out) {
+void run_swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
   const int64_t width = out.size(1);
   at::parallel_for(0, out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
     cpu::swiglu_rows(gate_up.data_ptr<T>() + 2 * begin * width, out.data_ptr<T>() + begin * width,
-                     end - begin, width);
+                     end - begin, width, gelu);
   });
 }
 
 template <typename T>
 void run_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                         const at::Tensor& grad_gate_up, bool remake) {
+                         const at::Tensor& grad_gate_up, bool remake, bool gelu) {
   const int64_t width = grad_out.size(1);
   at::parallel_for(0, grad_out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
     const int64_t at = 2 * begin * width;
     cpu::swiglu_backward_rows(grad_out.data_ptr<T>() + begin * width, gate_up.data_ptr<T>() + at,
-                              grad_gate_up.data_ptr<T>() + at, end - begin, width, remake);
+                              grad_gate_up.data_ptr<T>() + at, end - begin, width, remake, gelu);
   });
 }
 
-void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out) {
-  check_swiglu(gate_up, out);
-  cpu::dispatch(out.scalar_type(), [&]<typename T>() { run_swiglu_forward<T>(gate_up, out); });
+void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
+  check_swiglu(gate_up, out, gelu);
+  cpu::dispatch(out.scalar_type(),
+                [&]<typename T>() { run_swiglu_forward<T>(gate_up, out, gelu); });
 }
 
 void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                         const at::Tensor& grad_gate_up, bool remake) {
-  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake);
+                         const at::Tensor& grad_gate_up, bool remake, bool gelu) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake, gelu);
   cpu::dispatch(grad_out.scalar_type(), [&]<typename T>() {
-    run_swiglu_backward<T>(grad_out, gate_up, grad_gate_up, remake);
+    run_swiglu_backward<T>(grad_out, gate_up, grad_gate_up, remake, gelu);
   });
 }
 

@@ -13,13 +13,14 @@ namespace {
 
 // `out` is the activation, or with a grad_out the gradient of gate_up.
 void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Tensor& out,
-            bool remake) {
+            bool remake, bool gelu) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
   const int64_t width = gate_up.size(1) / 2;
   cuda::launch_swiglu({.gate_up = gate_up.data_ptr(),
                        .grad_out = grad_out.defined() ? grad_out.data_ptr() : nullptr,
                        .out = out.data_ptr(),
                        .remake = remake,
+                       .gelu = gelu,
                        .rows = gate_up.size(0),
                        .width = width,
                        .access = cuda::access_width(width, {gate_up, grad_out, out})},
@@ -27,15 +28,15 @@ void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Ten
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out) {
-  check_swiglu(gate_up, out);
-  launch(gate_up, at::Tensor(), out, false);
+void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
+  check_swiglu(gate_up, out, gelu);
+  launch(gate_up, at::Tensor(), out, false, gelu);
 }
 
 void swiglu_backward_cuda(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                          const at::Tensor& grad_gate_up, bool remake) {
-  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake);
-  launch(gate_up, grad_out, grad_gate_up, remake);
+                          const at::Tensor& grad_gate_up, bool remake, bool gelu) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake, gelu);
+  launch(gate_up, grad_out, grad_gate_up, remake, gelu);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct SwigluArgs {
   void* grad_out;  // null: forward
   void* out;       // forward: the activation; backward: the gradient of gate_up
   bool remake;     // backward: grad_out is overwritten by the activation
+  bool gelu;       // else SiLU
   int64_t rows, width;
   int access;
 };

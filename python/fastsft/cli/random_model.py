@@ -18,6 +18,8 @@ _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "qwen2": {"use_sliding_window": False},
     "phi3": {"sliding_window": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
     "qwen3": {"use_sliding_window": False, "attention_bias": False},
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096},
+    "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512},
 }
 
 

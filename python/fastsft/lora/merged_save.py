@@ -10,6 +10,7 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.sizes import parse_size
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.modules import HEAD
+from fastsft.model.family import ties_embeddings
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
@@ -28,7 +29,7 @@ def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model
             "another --output_dir"
         )
     adapted = [each.module for each in model.targets.adapters]
-    if model.config.get("tie_word_embeddings") and HEAD in adapted:
+    if ties_embeddings(model.config) and HEAD in adapted:
         raise ValueError(f"--save_merged: {HEAD} has an adapter and is tied to the embedding: leave it out")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
 from fastsft.lora.settings import LoraSettings
+from fastsft.model.family import ties_embeddings
 
 ALL_LINEAR = "all-linear"
 _DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has defaults of
@@ -174,7 +175,7 @@ def _whole_modules(
                 f"LoRA: modules_to_save match {module.name}, which {reason}; name single layers, such as "
                 "lm_head, embed_tokens or norm"
             )
-        if config.get("tie_word_embeddings") and module.name in (HEAD, EMBEDDING):
+        if ties_embeddings(config) and module.name in (HEAD, EMBEDDING):
             raise ValueError(
                 f"LoRA: modules_to_save name {module.name}, which is tied in this model (peft would train a "
                 "copy that no longer is); leave it out, or untie the model first"

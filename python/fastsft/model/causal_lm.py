@@ -11,8 +11,9 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
+from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed
 from fastsft.model.config import check_config_types, read_generation_config, source_dtype
-from fastsft.model.family import check_family
+from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.source import config_directory, model_directory
@@ -140,7 +141,7 @@ class CausalLM:
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
         # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
-        self._padding_idx = config.get("pad_token_id")
+        self._padding_idx = padding_row(config)
         self._training = False
         self._places: Places | None = None
         self.engine_leads = False  # while `train` runs, until the trained weights are given back
@@ -235,7 +236,7 @@ class CausalLM:
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""
-        return {**self.config, "pad_token_id": self._padding_idx}
+        return as_computed({**self.config, "pad_token_id": self._padding_idx}, DEFAULT_ATTENTION)
 
     def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.
@@ -369,7 +370,7 @@ class CausalLM:
 
     def tied_names(self) -> list[str]:
         """Tensors that are another one, by their names in files."""
-        return [HEAD] if self.config.get("tie_word_embeddings") else []
+        return [HEAD] if ties_embeddings(self.config) else []
 
     def positions_in_table(self) -> bool:
         """True for positions that are rows of an embedding."""
@@ -406,7 +407,7 @@ class CausalLM:
 
     def stored_form(self, stored: StoredWeights) -> Any:
         """Weight files next to this configuration."""
-        return StoredForm(self.parameter_shapes(), stored, ties=bool(self.config.get("tie_word_embeddings")))
+        return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
 
     def activation_sizes(self, dtype: str) -> Any:
         """None: the engine plans its own memory. Of a generic model: what Setting's `called` takes."""

@@ -18,6 +18,19 @@ _TOWERS = (
     "mm_vision_tower",
     "visual",
 )
+# Families whose configuration class ties the embedding and the head, and has a padding row, where
+# config.json says nothing.
+_GEMMA = ("gemma2", "gemma3_text")
+
+
+def ties_embeddings(config: Mapping[str, Any]) -> bool:
+    """True where embedding and head are one tensor, by config.json or, for a native family, its default."""
+    return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
+
+
+def padding_row(config: Mapping[str, Any]) -> Any:
+    """`pad_token_id`; where config.json does not name it, the default of the family."""
+    return config.get("pad_token_id", 0 if config.get("model_type") in _GEMMA else None)
 
 
 def is_native(config: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import torch
 
 from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
+from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
@@ -176,7 +177,10 @@ class ChatModel:
 def _native_reader(
     directory: str | Path, config: Path, dtype: str, device: str, change: Change | None
 ) -> Reader:
-    decoder = _C.TextDecoder(read_text(config), dtype=dtype, device=device)
+    text = read_text(config)
+    if '"gemma2"' in text:
+        text = json.dumps(as_computed(json.loads(text), DEFAULT_ATTENTION))
+    decoder = _C.TextDecoder(text, dtype=dtype, device=device)
     for note in _fill(decoder, directory, change):
         warn_once(note)
     return decoder

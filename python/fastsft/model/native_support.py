@@ -9,7 +9,9 @@ from typing import Any
 _ROPE = ("rope_scaling", "rope_parameters")
 _NATIVE_ROPE = ("default", "linear", "llama3", "yarn", "dynamic", "longrope")
 _ORIGINAL = "original_max_position_embeddings"
-_BUILT_FOR = "silu"  # hidden_act of the native families
+_OF_GEMMA3 = ("attn_logit_softcapping", "use_bidirectional_attention")
+_BUILT_FOR = ("hidden_act", "silu")  # of the native families, unless below
+_ACTIVATIONS = dict.fromkeys(("gemma2", "gemma3_text"), ("hidden_activation", "gelu_pytorch_tanh"))
 _DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}  # next to attention_dropout, which all have
 _ONE_WINDOW = ("mistral", "phi3")  # families that have sliding_window for all layers
 
@@ -50,9 +52,12 @@ def _is_taken(config: Mapping[str, Any]) -> bool:
 def _lacking(config: Mapping[str, Any]) -> dict[str, str]:
     """Fields with settings of transformers that the native families are not built for, and words for them."""
     found = {name: _of_rope(name, config) for name in _ROPE}
-    activation = config.get("hidden_act")
-    if isinstance(activation, str) and activation != _BUILT_FOR and activation in _library_names()[0]:
-        found["hidden_act"] = f"hidden_act {activation}, the native engine has {_BUILT_FOR}"
+    field, native = _ACTIVATIONS.get(str(config.get("model_type")), _BUILT_FOR)
+    activation = config.get(field)
+    if isinstance(activation, str) and activation != native and activation in _library_names()[0]:
+        found[field] = f"{field} {activation}, the native engine has {native}"
+    if config.get("model_type") == "gemma3_text":
+        found |= {name: f"{name}, which the native engine lacks" for name in _OF_GEMMA3 if config.get(name)}
     if config.get("model_type") in _ONE_WINDOW and config.get("layer_types") is not None:
         found["layer_types"] = (
             f"layer_types, which the native engine does not read for {config['model_type']}"

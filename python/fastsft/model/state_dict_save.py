@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.model.directory import ModelForm, install_file_set, open_file_set, write_small_files
+from fastsft.model.family import ties_embeddings
 
 _SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
@@ -36,7 +37,7 @@ def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[
 
 def _untied(state_dict: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Without the second name of tied weights, which files do not have."""
-    tied = config.get("tie_word_embeddings") and "model.embed_tokens.weight" in state_dict
+    tied = ties_embeddings(config) and "model.embed_tokens.weight" in state_dict
     return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
 
 

@@ -87,10 +87,11 @@ def _refuse_value(where: str, value: Any) -> None:
 
 
 def _of_family(model_type: str, prefix: str) -> Iterator[type]:
-    home = f"{_MODELS}.{model_type}"
+    family = model_type.removesuffix("_text")  # gemma3_text is the text model of gemma3
+    home, text = f"{_MODELS}.{family}", "" if family == model_type else "Text"
     for kind, module, name in (
-        ("config", f"{home}.configuration_{model_type}", f"{prefix}Config"),
-        ("model", f"{home}.modeling_{model_type}", f"{prefix}ForCausalLM"),
+        ("config", f"{home}.configuration_{family}", f"{prefix}{text}Config"),
+        ("model", f"{home}.modeling_{family}", f"{prefix}ForCausalLM"),
     ):
         yield from _imported([(module, name), (home, name)]) or _imported(_BASES[kind])
 

@@ -15,6 +15,7 @@ from fastsft.model.alterations.reach import Reach
 from fastsft.model.alterations.registries import follow_builders, follow_registries
 from fastsft.model.alterations.shared import shared_parameters
 from fastsft.model.alterations.tree import Tree
+from fastsft.model.alterations.wrappers import family_module
 from fastsft.originals.places import Places
 from fastsft.originals.unimported import imported_by, names_in
 from fastsft.runtime.messages import warn_once
@@ -67,7 +68,7 @@ def check_library(model_type: str, prefix: str, caller: str) -> Places:
     Returns what was looked at. ValueError that names the patched object.
     """
     reach = Reach(with_init=True)
-    home = f"transformers.models.{model_type}.modeling_{model_type}"
+    home = family_module(model_type)
     if f"{prefix}ForCausalLM" in vars(sys.modules.get(home, object)):
         reach.follow_name(home, f"{prefix}ForCausalLM")
     else:
@@ -79,7 +80,7 @@ def check_library(model_type: str, prefix: str, caller: str) -> Places:
     for name in ("Linear", "Embedding", "SiLU", "ModuleList"):
         reach.follow_class(getattr(sys.modules["torch.nn"], name))
     follow_registries(reach, _DEFAULT_ATTENTION)
-    follow_builders(reach)
+    follow_builders(reach, "gelu_pytorch_tanh" if prefix.startswith("Gemma") else "silu")
     refuse([_of_directory(found) for found in [*reach.found, *global_hooks()]], caller)
     for notice in observers():
         warn_once(notice)

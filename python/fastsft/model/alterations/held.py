@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastsft.model.alterations.finding import Alteration
+from fastsft.model.alterations.held_gemma import found_of_gemma
 from fastsft.model.alterations.held_rope import held_rope
 from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree
+from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed
 from fastsft.originals.places import Places
 
 _WAY_OUT = "set it back, or train with transformers' Trainer"
@@ -33,7 +35,11 @@ class HeldSettings:
         self.found: list[Alteration] = []
         self._tree, self._config = tree, config
         self._model = next(tree.of("ForCausalLM")).module
-        self._take("hidden_act", "silu")  # the tree has no other
+        self._gemma = str(config.get("model_type")).startswith("gemma")
+        if self._gemma:  # the tree has no other
+            self._take("hidden_activation", "gelu_pytorch_tanh", "gelu_pytorch_tanh")
+        else:
+            self._take("hidden_act", "silu")
         self._norms()
         self._attention()
         self._layers()
@@ -42,6 +48,9 @@ class HeldSettings:
         self.held["inv_freq"] = rotary.module.inv_freq.tolist()
         self.values |= rope
         self.found += [*found, *self._embedding(), *self._objects_of_config(), *self._loss()]
+        if self._gemma:
+            self.found += list(found_of_gemma(tree, config))
+            self._attention_cap()
 
     def notices(self) -> list[str]:
         """A line for each setting in which the modules differ from the configuration."""
@@ -49,7 +58,7 @@ class HeldSettings:
             f"model.config.{name} is {self._config.get(name)!r}, but the model was built with {value!r}: as "
             "in transformers the modules count, and the saved config.json has your value"
             for name, value in self.values.items()
-            if name != "pad_token_id"  # set for generation, by nearly every script
+            if name not in ("pad_token_id", CAP)  # set for generation, by nearly every script; told already
         ]
 
     def _take(self, name: str, value: Any, default: Any = None) -> None:
@@ -63,11 +72,12 @@ class HeldSettings:
         self.found.append(Alteration(where, f"is {value!r}", repr(native), way_out))
 
     def _norms(self) -> None:
-        held = [(node, vars(node.module).get("variance_epsilon")) for node in self._tree.of("RMSNorm")]
+        name = "eps" if self._gemma else "variance_epsilon"
+        held = [(node, vars(node.module).get(name)) for node in self._tree.of("RMSNorm")]
         eps = self._usual_eps([value for _, value in held])
         for node, value in held:
             if value != eps:
-                self._different(f"{node.path}.variance_epsilon", value, eps)
+                self._different(f"{node.path}.{name}", value, eps)
             if vars(node.module).get("offset"):  # a fused kernel's own setting
                 self._different(f"{node.path}.offset", node.module.offset, 0.0)
         self._take("rms_norm_eps", eps, 1e-6)
@@ -110,11 +120,24 @@ class HeldSettings:
         groups = attributes.get("num_key_value_groups", num_heads // max(num_kv, 1))
         if groups * num_kv != num_heads:
             self._different(f"{node.path}.num_key_value_groups", groups, num_heads // max(num_kv, 1))
-        scaling = attributes.get("scaling", head_dim**-0.5)
-        if not math.isclose(scaling, head_dim**-0.5, rel_tol=1e-6):
-            self._different(f"{node.path}.scaling", scaling, head_dim**-0.5)
+        expected = (self._config.get("query_pre_attn_scalar", 256) if self._gemma else head_dim) ** -0.5
+        scaling = attributes.get("scaling", expected)
+        if not math.isclose(scaling, expected, rel_tol=1e-6):
+            self._different(f"{node.path}.scaling", scaling, expected)
         if attributes.get("is_causal", True) is not True:
             self._different(f"{node.path}.is_causal", attributes["is_causal"], True)
+
+    def _attention_cap(self) -> None:
+        """Note the bound of scores that the modules hold, unless their attention leaves it out."""
+        attention = self._model.config._attn_implementation or DEFAULT_ATTENTION
+        held = {vars(node.module).get(CAP) for node in self._tree.of("Attention")}
+        if len(held) > 1:
+            self._different(f"model.model.layers[...].self_attn.{CAP}", held, "one bound for all layers")
+        elif self._config.get("model_type") == "gemma2":
+            computed = as_computed({**self._config, CAP: held.pop()}, attention)[CAP]
+            self.held[CAP] = computed
+            if computed != self._config.get(CAP):
+                self.values[CAP] = computed
 
     def dropout(self) -> Iterator[Alteration]:
         """Dropout that the modules would apply in training."""
@@ -181,7 +204,8 @@ class HeldSettings:
     def _objects_of_config(self) -> Iterator[Alteration]:
         """The parts of a model read one configuration; another object elsewhere would count there."""
         for node in self._tree.nodes:
-            if vars(node.module).get("config", self._model.config) is not self._model.config:
+            own = node.path.endswith("rotary_emb_local")  # transformers gives it a changed copy
+            if not own and vars(node.module).get("config", self._model.config) is not self._model.config:
                 yield Alteration(
                     f"{node.path}.config", "is another object than model.config", "model.config everywhere",
                     "change the fields of model.config, not the object",

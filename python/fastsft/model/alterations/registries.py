@@ -25,6 +25,7 @@ _MASKS = {
 }  # fmt: skip
 _NATIVE = "causal softmax attention inside each row"
 SILU_CLASSES = ("torch.nn.modules.activation.SiLU", "transformers.activations.SiLUActivation")
+GELU_CLASSES = ("transformers.activations.GELUTanh", "transformers.activations.PytorchGELUTanh")
 _TAKE_BACK = "take the change back, or train with transformers' Trainer"
 _WAY_OUT = 'load the model with attn_implementation="sdpa", or train with transformers\' Trainer'
 
@@ -34,15 +35,16 @@ def follow_registries(reach: Reach, implementation: str) -> None:
     reach.found += _attention(reach, implementation) + _mask(implementation) + _loss(reach, "ForCausalLM")
 
 
-def follow_builders(reach: Reach) -> None:
+def follow_builders(reach: Reach, activation: str = "silu") -> None:
     """Follow what a model that is still to be built takes from tables: its activation and its rotation."""
     table = _table("transformers.activations", "ACT2FN")
-    kind = dict.get(table, "silu") if isinstance(table, dict) else None
-    if isinstance(kind, type) and f"{kind.__module__}.{kind.__qualname__}" in SILU_CLASSES:
+    kind = dict.get(table, activation) if isinstance(table, dict) else None
+    expected, words = (SILU_CLASSES, "SiLU") if activation == "silu" else (GELU_CLASSES, "GELU's tanh form")
+    if isinstance(kind, type) and f"{kind.__module__}.{kind.__qualname__}" in expected:
         reach.follow_class(kind)
     elif kind is not None:
-        where = 'transformers.activations.ACT2FN["silu"]'
-        reach.found.append(Alteration(where, f"is replaced by {described(kind)}", "SiLU", _TAKE_BACK))
+        where = f'transformers.activations.ACT2FN["{activation}"]'
+        reach.found.append(Alteration(where, f"is replaced by {described(kind)}", words, _TAKE_BACK))
     units = "transformers.modeling_rope_utils"
     for name, value in (_table(units, "ROPE_INIT_FUNCTIONS") or {}).items():
         own = getattr(value, "__name__", "")

@@ -9,12 +9,12 @@ from typing import Any
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.model.alterations.known import equal_replacement
 from fastsft.model.alterations.reach import CONDENSED
-from fastsft.model.alterations.registries import SILU_CLASSES
+from fastsft.model.alterations.registries import GELU_CLASSES, SILU_CLASSES
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_written_in
 
 LINEAR, EMBEDDING = "torch.nn.modules.linear.Linear", "torch.nn.modules.sparse.Embedding"
-LIST, SILU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0]
+LIST, SILU, GELU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0], GELU_CLASSES[0]
 DROPOUT = "torch.nn.modules.dropout.Dropout"
 _CHILDREN = {
     "ForCausalLM": {"model": "Model", "lm_head": LINEAR},
@@ -26,9 +26,17 @@ _CHILDREN = {
     "Attention": dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), LINEAR),
     "MLP": {"gate_proj": LINEAR, "up_proj": LINEAR, "down_proj": LINEAR, "act_fn": SILU},
 }  # fmt: skip
+_NORMED_HEADS = {**_CHILDREN["Attention"], "q_norm": "RMSNorm", "k_norm": "RMSNorm"}
+_GEMMA = {
+    "DecoderLayer": {
+        **_CHILDREN["DecoderLayer"], "pre_feedforward_layernorm": "RMSNorm",
+        "post_feedforward_layernorm": "RMSNorm",
+    },
+    "MLP": {**_CHILDREN["MLP"], "act_fn": GELU},
+}  # fmt: skip
 # Of families, by the prefix of their classes: what a role has in place of the above.
-_OWN_CHILDREN = {
-    "Qwen3": {"Attention": {**_CHILDREN["Attention"], "q_norm": "RMSNorm", "k_norm": "RMSNorm"}},
+_OWN_CHILDREN: dict[str, dict[str, dict[str, str]]] = {
+    "Qwen3": {"Attention": _NORMED_HEADS},
     "Phi3": {
         "DecoderLayer": {
             **_CHILDREN["DecoderLayer"], "resid_attn_dropout": DROPOUT, "resid_mlp_dropout": DROPOUT,
@@ -36,7 +44,14 @@ _OWN_CHILDREN = {
         "Attention": {"qkv_proj": LINEAR, "o_proj": LINEAR},
         "MLP": {"gate_up_proj": LINEAR, "down_proj": LINEAR, "activation_fn": SILU},
     },
+    "Gemma2": _GEMMA,
+    "Gemma3": {
+        **_GEMMA, "Attention": _NORMED_HEADS,
+        "Model": {**_CHILDREN["Model"], "rotary_emb_local": "RotaryEmbedding"},
+    },
 }  # fmt: skip
+# Classes of a role under another name than the prefix and the role.
+_NAMES = {("Gemma3", "Model"): "TextModel", ("Gemma3", EMBEDDING): "TextScaledWordEmbedding"}
 _PARAMETERS = {LINEAR: ("weight", "bias"), EMBEDDING: ("weight",), "RMSNorm": ("weight",)}
 # Before transformers 4.48 the kind of attention was a class, and each attention held the rotary.
 _OLD_ATTENTION = ("SdpaAttention", "FlashAttention2")
@@ -93,9 +108,12 @@ class Tree:
 
     def _is_expected(self, path: str, role: str, module: Any) -> bool:
         name = f"{type(module).__module__}.{type(module).__qualname__}"
-        wanted = [role] if "." in role else [f"{self._home}.{self._prefix}{role}"]
+        other = _NAMES.get((self._prefix, role), role)
+        wanted = [other] if "." in other else [f"{self._home}.{self._prefix}{other}"]
         if role == SILU:
             wanted += SILU_CLASSES
+        if role == GELU:
+            wanted += GELU_CLASSES
         if role == "Attention":
             wanted += [f"{self._home}.{self._prefix}{old}" for old in _OLD_ATTENTION]
         if name in wanted:

@@ -16,6 +16,12 @@ _TAKE_OFF = {
 }
 
 
+def family_module(model_type: str) -> str:
+    """transformers' module with the classes of a native family."""
+    family = model_type.removesuffix("_text")  # gemma3_text is the text model of gemma3
+    return f"transformers.models.{family}.modeling_{family}"
+
+
 def check_class(model: Any, prefix: str | None, known: str) -> None:
     """ValueError unless `model` is transformers' own <prefix>ForCausalLM, by class and not by name alone."""
     kind = type(model)
@@ -24,7 +30,7 @@ def check_class(model: Any, prefix: str | None, known: str) -> None:
     if kind.__module__.split(".")[0] == "peft":
         way_out = "merge the adapters first: model = model.merge_and_unload()"
     if way_out is None and prefix is not None and kind.__name__ == f"{prefix}ForCausalLM":
-        home = f"transformers.models.{model.config.model_type}.modeling_{model.config.model_type}"
+        home = family_module(model.config.model_type)
         is_there = vars(sys.modules[home]).get(kind.__name__) is kind
         if kind.__module__ == home and (is_there or not foreign_methods(kind)):  # of before a reload
             return

@@ -72,6 +72,10 @@ class GenericParts(CausalLM):
         decays = {one.name: one.decays for unit in self._plain.units for one in unit.parameters}
         return [(name, decays[name]) for name, _ in self._plain.model.named_parameters()]
 
+    def engine_config(self) -> dict[str, Any]:
+        """As CausalLM's: the configuration as it is, of which transformers computes what it does."""
+        return {**self.config, "pad_token_id": self._padding_idx}
+
     def vocab_size(self) -> int:
         """Rows of the embedding, as the configuration of transformers says."""
         return int(self._plain.model.config.get_text_config().vocab_size)
