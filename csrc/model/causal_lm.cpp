@@ -32,12 +32,6 @@ std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradien
   return ref.view(gradient->flat());
 }
 
-// The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
-int64_t first_positions(int64_t longest) {
-  constexpr int64_t kMost = 4096;
-  return longest > 0 ? std::min(longest, kMost) : kMost;
-}
-
 double beta_of(const ParamRef& ref, UnitGradient* gradient) {
   return ref.trained ? gradient->beta(ref.offset) : 0.0;
 }

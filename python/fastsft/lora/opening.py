@@ -37,9 +37,9 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
     kind = adapted_kind(model)
     if lora.q_lora and model.engine_kind == "generic":
         raise ValueError(
-            "--q_lora True: expected a model of the native engine (Llama, Mistral, Phi-3, Qwen2, Qwen3, Gemma 2 "
-            f"and 3), got one of the generic engine ({getattr(model, 'engine_words', '')}); leave it out, add "
-            "--bf16 True"
+            "--q_lora True: expected a model of the native engine (Llama, Mistral, Phi-3, Qwen2, Qwen3, "
+            f"Gemma 2 and 3), got one of the generic engine ({getattr(model, 'engine_words', '')}); leave it "
+            "out, add --bf16 True"
         )
     if lora.lora_weight_path:
         adapter = AdapterDirectory(lora.lora_weight_path)
