@@ -169,6 +169,7 @@ __all__: list[str] = [
     "replace_file",
     "require_threads",
     "restore_replaced",
+    "rotary_frequencies",
     "rotate_checkpoints",
     "save_model",
     "save_training_state",
@@ -2061,6 +2062,11 @@ def remove_named(directory: str, names: collections.abc.Sequence[str]) -> list[s
 def replace_file(path: str, content: str) -> None: ...
 def require_threads(count: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
 def restore_replaced(parent: str) -> None: ...
+def rotary_frequencies(config_json: str) -> tuple[list[float], float, int]:
+    """
+    Of each pair of a head; the factor of cosine and sine; and up to how many positions they hold, 0: any number. ValueError as count_parameters.
+    """
+
 def rotate_checkpoints(
     output_directory: str,
     limit: typing.SupportsInt | typing.SupportsIndex,
