@@ -79,7 +79,7 @@ def test_a_random_model_opens_in_transformers(tmp_path: Path, family: str, tied:
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert count == sum(parameter.numel() for parameter in model.parameters())
-    deviation = model.model.layers[0].self_attn.q_proj.weight.std().item()
+    deviation = model.model.layers[0].self_attn.o_proj.weight.std().item()
     assert deviation == pytest.approx(0.02, rel=0.1)
     assert torch.equal(model.model.norm.weight, torch.ones(32))
 
