@@ -21,7 +21,8 @@ FLAGS: dict[str, Any] = {
     "use_cpu": True, "data_path": TRAINER / "data" / "first48.json", "model_max_length": 256,
     "learning_rate": 5e-3, "lr_scheduler_type": "constant", "logging_steps": 1, "num_train_epochs": 1,
     "gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 3, "report_to": "none",
-    "plot_loss": False, "lora": True, "lora_r": 4, "lora_dropout": 0.0, "lora_target_modules": "all-linear",
+    "plot_loss": False, "engine": "generic",
+    "lora": True, "lora_r": 4, "lora_dropout": 0.0, "lora_target_modules": "all-linear",
 }  # fmt: skip
 SPREAD = {"per_device_train_batch_size": 2, "fsdp": "full_shard"}
 
