@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastsft import _C
@@ -28,7 +29,7 @@ _DEFAULT_POSITIONS = 2048
 class Reader(Protocol):
     """The part of _C.TextDecoder that generation needs."""
 
-    def read(self, ids: Any) -> torch.Tensor:
+    def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
         """ids int64 [n] after those before -> logits of the next token, float32 [V]."""
 
     def truncate(self, length: int) -> None:
@@ -176,7 +177,7 @@ def _native_reader(
     return decoder
 
 
-def _fill(decoder: Any, directory: str | Path, change: Change | None) -> list[str]:
+def _fill(decoder: _C.TextDecoder, directory: str | Path, change: Change | None) -> list[str]:
     """The weights of `directory` into the decoder, one at a time; what a user should know."""
     if change is None:
         return list(decoder.load(str(directory)))

@@ -47,7 +47,7 @@ def _lacking(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _of_rope(name: str, settings: Any) -> str:
+def _of_rope(name: str, settings: object) -> str:
     if not isinstance(settings, Mapping):
         return ""
     kind = settings.get("rope_type", settings.get("type"))

@@ -20,7 +20,7 @@ class FsdpPlugin:
 
     state_dict_type = StateDictType.FULL_STATE_DICT
 
-    def set_state_dict_type(self, state_dict_type: Any = None) -> None:
+    def set_state_dict_type(self, state_dict_type: object = None) -> None:
         """FULL_STATE_DICT, by name or as torch's member. ValueError for another one."""
         name = getattr(state_dict_type, "name", state_dict_type)
         if name not in (None, StateDictType.FULL_STATE_DICT.name):
@@ -49,7 +49,7 @@ class Accelerator(_Place):
     uses_fsdp: whether --fsdp asks for sharding. ValueError for attributes that are set.
     """
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise ValueError(
             f"Trainer.accelerator.{name} was set by the script, and nothing reads it here: the step is the "
             "engine's; leave it out, and give max_grad_norm and the optimizer's values as arguments"
@@ -70,7 +70,7 @@ class Accelerator(_Place):
         """`model.state_dict()`: whole on every rank; collective for `trainer.model`."""
         return model.state_dict()
 
-    def print(self, *words: Any, **options: Any) -> None:
+    def print(self, *words: object, **options: Any) -> None:
         """Print on global rank 0."""
         if self.is_main_process:
             print(*words, **options)

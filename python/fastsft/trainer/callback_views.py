@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from fastsft import _C
@@ -19,7 +20,7 @@ class ReadOnly:
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{self._NAME} has no {name} here; {self._INSTEAD}")
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise ValueError(f"{self._NAME}.{name} cannot be set by a callback; {self._INSTEAD}")
 
     def __delattr__(self, name: str) -> NoReturn:
@@ -41,7 +42,7 @@ class ScheduleView(ReadOnly):
         rate = float(trainer.schedule.rate(trainer.state.global_step - trainer.loss_scale.schedule_lag))
         return [rate, rate]
 
-    def step(self, *_: Any, **__: Any) -> NoReturn:
+    def step(self, *_: object, **__: object) -> NoReturn:
         """ValueError: the engine takes the rates itself."""
         raise ValueError(f"lr_scheduler.step cannot be called by a callback; {self._INSTEAD}")
 
@@ -68,8 +69,8 @@ class OptimizerView(ReadOnly):
         return Group(own, lr=rate, weight_decay=decay), Group(own, lr=other, weight_decay=0.0)
 
 
-def _refuse_call(name: str) -> Any:
-    def refuse(self: OptimizerView, *_: Any, **__: Any) -> NoReturn:
+def _refuse_call(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: OptimizerView, *_: object, **__: object) -> NoReturn:
         raise ValueError(f"optimizer.{name} cannot be called by a callback; {self._INSTEAD}")
 
     return refuse
@@ -85,11 +86,11 @@ class Group(dict[str, Any]):
     def __missing__(self, name: str) -> NoReturn:
         raise KeyError(f"param_groups of the optimizer have no {name} here; {OptimizerView._INSTEAD}")
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> object:
         """As of a dict. KeyError for the parameters, which no group has here."""
         return self[name] if name in self or name == "params" else default
 
-    def _refuse(self, *given: Any, **_: Any) -> NoReturn:
+    def _refuse(self, *given: object, **_: object) -> NoReturn:
         name = repr(given[0]) if given and isinstance(given[0], str) else "..."
         raise ValueError(
             f"optimizer.param_groups[...][{name}] cannot be set by a callback; {OptimizerView._INSTEAD}"
@@ -108,7 +109,7 @@ class EvaluationLoaderView(ReadOnly):
     )
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> object:
         """The data that is evaluated."""
         return self._trainer.evaluated_rows.source
 
@@ -132,7 +133,7 @@ class LoaderView(ReadOnly):
     )
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> object:
         """The trainer's train_dataset."""
         return self._trainer.train_dataset
 

@@ -10,6 +10,10 @@ from fastsft.arguments import TrainingArguments
 from fastsft.model.card import write_model_card
 from fastsft.trainer.callback_views import OptimizerView, ReadOnly, ScheduleView
 
+if TYPE_CHECKING:
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.model.causal_lm import CausalLM
+
 _STEP = "the step is the engine's; loss, optimizer and schedule are chosen by the arguments"
 _INSTEAD = {
     "hyperparameter_search": "start a run for each setting",
@@ -41,19 +45,22 @@ class TrainerNames:
     """No optimizer and no scheduler but views of them, no DeepSpeed engine; a part of Trainer."""
 
     args: TrainingArguments
+    state: TrainerState
+    model: CausalLM
+    train_dataset: object
     is_world_process_zero: Callable[[], bool]
     optimizer: Any = _View(OptimizerView)
     lr_scheduler: Any = _View(ScheduleView)
-    model_init: Any = None
-    compute_loss_func: Any = None
-    optimizer_cls_and_kwargs: Any = None
+    model_init: None = None
+    compute_loss_func: None = None
+    optimizer_cls_and_kwargs: None = None
 
     @property
-    def deepspeed(self) -> Any:
+    def deepspeed(self) -> bool | None:
         """True with --deepspeed, where scripts then call `save_model()`; else None."""
         return True if self.args.deepspeed_plan is not None else None
 
-    def create_model_card(self, *_: Any, **__: Any) -> None:
+    def create_model_card(self, *_: object, **__: object) -> None:
         """Write README.md into `output_dir`, on rank 0, unless there is one; arguments have no effect."""
         if self.is_world_process_zero():
             write_model_card(self, Path(self.args.output_dir or "."))

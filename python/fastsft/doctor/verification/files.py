@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
@@ -17,6 +17,9 @@ from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
 from fastsft.runtime.written_files import digest_of_file, written_in
+
+if TYPE_CHECKING:
+    import torch
 
 _BROKEN_OFF = re.compile(r"\.fastsft-(tmp|new|old)-")
 _OPTIMIZER = "optimizer-rank-*.safetensors"
@@ -106,7 +109,7 @@ def _faults(path: Path) -> Iterator[str]:
     reader = _C.SafetensorsReader(str(path))
     for entry in reader.tensors:
         if entry.dtype in DTYPES:
-            bad, _ = extremes(as_tensor(reader.bytes(entry.name), entry.dtype).split(BLOCK))
+            bad, _ = extremes(torch.split(as_tensor(reader.bytes(entry.name), entry.dtype), BLOCK))
             if bad:
                 yield f"{path.name}: {entry.name}: {bad:,} values are not finite"
 

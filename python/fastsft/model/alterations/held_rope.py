@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.reach import CONDENSED
-from fastsft.model.alterations.tree import Node
+from fastsft.model.alterations.tree import Node, tensor_of
 from fastsft.originals.functions import is_defined_there
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 # Frequencies are built by pow in float32 on whatever device; a changed base or factor differs by far more.
 _ROUNDING = 2e-6
@@ -24,7 +28,8 @@ def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[s
     one linear factor, whichever gives exactly the held ones.
     """
     module, where = node.module, node.path
-    held = module.inv_freq.detach().float().cpu()
+    inv_freq = tensor_of(module, "inv_freq")
+    held = inv_freq.detach().float().cpu()
     scale = float(getattr(module, "attention_scaling", 1.0))
     kind = getattr(module, "rope_type", "default")
     if kind == _kind(config) and kind not in _KNOWN:  # the engine refuses it by the configuration's words
@@ -33,7 +38,7 @@ def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[s
         return {}, [Alteration(f"{where}.attention_scaling", f"is {scale}", "1.0", CONDENSED)]
     if "dynamic" in kind or kind == "longrope":  # of another number for each length
         return {}, [Alteration(f"{where}.rope_type", f"is {kind!r}", f"{_kind(config)!r}", CONDENSED)]
-    bits = module.inv_freq.dtype
+    bits = inv_freq.dtype
     if any(_same(frequencies, held, bits) for frequencies in _of_config(module, config, head_dim)):
         return {}, []
     for theta in (_theta(config), _base_of(held, head_dim)):
@@ -51,14 +56,14 @@ def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[s
     ]  # fmt: skip
 
 
-def original_frequencies(theta: float, head_dim: int) -> Any:
+def original_frequencies(theta: float, head_dim: int) -> torch.Tensor:
     """float32 [head_dim / 2]: theta ** (-2i / head_dim)."""
     import torch
 
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
 
 
-def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> Iterator[Any]:
+def _of_config(module: nn.Module, config: dict[str, Any], head_dim: int) -> Iterator[torch.Tensor]:
     """The frequencies that the configuration gives now, by transformers' own function or by ours."""
     kind = _kind(config)
     if kind == "default":
@@ -72,7 +77,7 @@ def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> Iterator[A
             yield function(module.config, "cpu")[0].float().cpu()
 
 
-def _same(expected: Any, held: Any, dtype: Any) -> bool:
+def _same(expected: torch.Tensor, held: torch.Tensor, dtype: torch.dtype) -> bool:
     """True if these are the held frequencies, rounded to the type that the module holds them in."""
     import torch
 
@@ -82,10 +87,10 @@ def _same(expected: Any, held: Any, dtype: Any) -> bool:
 
 def is_rounded(node: Node) -> bool:
     """True if model.to() has cast the frequencies to a type of fewer bits."""
-    return bool(node.module.inv_freq.element_size() < 4)
+    return tensor_of(node.module, "inv_freq").element_size() < 4
 
 
-def _base_of(held: Any, head_dim: int) -> float | None:
+def _base_of(held: torch.Tensor, head_dim: int) -> float | None:
     """The base of unscaled frequencies, as a script would write it; None where they are none."""
     if len(held) < 2 or not 0 < float(held[1]) < 1:
         return None
