@@ -298,6 +298,10 @@ class CausalLM:
         """None: the whole model is trained."""
         return None
 
+    def initial_digest(self) -> str:
+        """Empty: there are no adapters that begin with values of their own."""
+        return ""
+
     def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
         """None: `state_dict` is a model's."""
         return None
