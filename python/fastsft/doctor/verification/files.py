@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
@@ -41,7 +41,7 @@ def check_files(subject: Subject) -> str:
     return _against_record(folder)
 
 
-def _step(subject: Subject, manifest: Any) -> str:
+def _step(subject: Subject, manifest: _C.Manifest) -> str:
     return f" of step {manifest.step}" if subject.is_checkpoint else ""
 
 
