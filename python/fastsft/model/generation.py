@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,15 @@ class Continuation:
         return shared
 
 
+class StreamOptions(TypedDict, total=False):
+    """How `ChatModel.stream` answers."""
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+
+
 class ChatModel:
     """A model directory, or a checkpoint, that answers questions: natively, or by transformers' own forward.
 
@@ -125,7 +134,7 @@ class ChatModel:
         self._continuation = Continuation(reader)
         self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
 
-    def reply(self, message: str, **options: Any) -> str:
+    def reply(self, message: str, **options: Unpack[StreamOptions]) -> str:
         """The answer to one message; `options` are those of `stream`."""
         return "".join(self.stream([{"role": "user", "content": message}], **options)).strip()
 

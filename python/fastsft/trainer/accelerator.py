@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.arguments.distributed_state import DistributedState
+
+if TYPE_CHECKING:
+    import torch
+
+
+class HasWeights(Protocol):
+    """A model."""
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """Its tensors by name."""
 
 
 class StateDictType(Enum):
@@ -61,12 +72,12 @@ class Accelerator(_Place):
         return AcceleratorState(FsdpPlugin() if self.uses_fsdp else None)
 
     def unwrap_model(
-        self, model: Any, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+        self, model: object, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
     ) -> Any:
         """`model`: nothing is wrapped around it. Of a model of transformers, the caller's object."""
         return getattr(model, "module", model)
 
-    def get_state_dict(self, model: Any, unwrap: bool = True) -> Any:
+    def get_state_dict(self, model: HasWeights, unwrap: bool = True) -> Mapping[str, torch.Tensor]:
         """`model.state_dict()`: whole on every rank; collective for `trainer.model`."""
         return model.state_dict()
 

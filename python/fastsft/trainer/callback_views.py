@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from fastsft import _C
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.planning.run_plan import RunPlan
+    from fastsft.trainer.fixed_arguments import FixedArguments
+    from fastsft.trainer.loss_scale import LossScale
+    from fastsft.trainer.schedule import Schedule
+
+
+class ViewedTrainer(Protocol):
+    """The Trainer that views read from."""
+
+    schedule: Schedule | None
+    state: TrainerState
+    evaluated_rows: TokenRows | None
+
+    @property
+    def args(self) -> TrainingArguments:
+        """As they are now."""
+
+    @property
+    def fixed_arguments(self) -> FixedArguments:
+        """Those that stay."""
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """Of float16."""
+
+    @property
+    def plan(self) -> RunPlan:
+        """Steps and epochs."""
+
+    @property
+    def train_dataset(self) -> object:
+        """As it was given."""
 
 
 class ReadOnly:
@@ -13,8 +50,9 @@ class ReadOnly:
 
     _NAME = ""
     _INSTEAD = ""
+    _trainer: ViewedTrainer
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: ViewedTrainer) -> None:
         object.__setattr__(self, "_trainer", trainer)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -38,7 +76,8 @@ class ScheduleView(ReadOnly):
 
     def get_last_lr(self) -> list[float]:
         """The rate of the next step, of weights with and without weight decay."""
-        trainer: Any = self._trainer
+        trainer = self._trainer
+        assert trainer.schedule is not None  # there is a view from `train` on
         rate = float(trainer.schedule.rate(trainer.state.global_step - trainer.loss_scale.schedule_lag))
         return [rate, rate]
 
@@ -60,7 +99,7 @@ class OptimizerView(ReadOnly):
     @property
     def param_groups(self) -> tuple[Group, ...]:
         """As they are for the next step; each time another object."""
-        trainer: Any = self._trainer
+        trainer = self._trainer
         args = trainer.fixed_arguments.over(trainer.args)
         own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         if args.lr_scheduler_type != "reduce_lr_on_plateau":
@@ -111,11 +150,13 @@ class EvaluationLoaderView(ReadOnly):
     @property
     def dataset(self) -> object:
         """The data that is evaluated."""
+        assert self._trainer.evaluated_rows is not None  # there is a view during an evaluation
         return self._trainer.evaluated_rows.source
 
     def __len__(self) -> int:
         """Batches of this rank."""
-        trainer: Any = self._trainer
+        trainer = self._trainer
+        assert trainer.evaluated_rows is not None  # there is a view during an evaluation
         count, args = trainer.evaluated_rows.num_samples, trainer.args
         return int(_C.micro_batch_count(count, args.eval_batch_size, args.world_size))
 

@@ -18,6 +18,9 @@ from fastsft.trainer.schedule import Schedule
 if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.model.causal_lm import CausalLM
+    from fastsft.planning.run_plan import RunPlan
+    from fastsft.trainer.fixed_arguments import FixedArguments
+    from fastsft.trainer.loss_scale import LossScale
 
 
 class TrainerCallbacks:
@@ -29,6 +32,10 @@ class TrainerCallbacks:
     tokenizer: object
     processing_class: object
     args: TrainingArguments
+    fixed_arguments: FixedArguments
+    loss_scale: LossScale
+    plan: RunPlan
+    train_dataset: object
     evaluated_rows: TokenRows | None = None  # of the running or last evaluation
     schedule: Schedule | None = None  # of the running or last train()
     event_checks: EventChecks | None = None  # of the running train()

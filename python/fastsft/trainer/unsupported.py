@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from fastsft.arguments import TrainingArguments
 from fastsft.model.card import write_model_card
-from fastsft.trainer.callback_views import OptimizerView, ReadOnly, ScheduleView
+from fastsft.trainer.callback_views import OptimizerView, ReadOnly, ScheduleView, ViewedTrainer
 
 if TYPE_CHECKING:
     from fastsft.callbacks.state import TrainerState
@@ -29,13 +29,16 @@ _INSTEAD = {
 }
 
 
-class _View:
+R = TypeVar("R", bound=ReadOnly)
+
+
+class _View(Generic[R]):
     """An attribute of a Trainer: None until the first `train`, then a view to read from; may be hidden."""
 
-    def __init__(self, kind: type[ReadOnly]) -> None:
+    def __init__(self, kind: type[R]) -> None:
         self._kind = kind
 
-    def __get__(self, trainer: Any, _: type) -> Any:
+    def __get__(self, trainer: ViewedTrainer | None, _: type) -> R | None:
         if trainer is None or trainer.schedule is None:
             return None
         return self._kind(trainer)
@@ -49,8 +52,8 @@ class TrainerNames:
     model: CausalLM
     train_dataset: object
     is_world_process_zero: Callable[[], bool]
-    optimizer: Any = _View(OptimizerView)
-    lr_scheduler: Any = _View(ScheduleView)
+    optimizer = _View(OptimizerView)
+    lr_scheduler = _View(ScheduleView)
     model_init: None = None
     compute_loss_func: None = None
     optimizer_cls_and_kwargs: None = None
@@ -67,7 +70,7 @@ class TrainerNames:
 
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             """AttributeError, with what there is instead."""
             instead = _INSTEAD.get(name, "docs/trainer.md lists what it has")
             raise AttributeError(f"fastsft's Trainer has no {name}; {instead}")

@@ -82,7 +82,7 @@ def _kept(buffer: torch.Tensor) -> torch.Tensor | int:
     return buffer.detach().clone() if buffer.device.type == "cpu" else version
 
 
-def _is_kept(buffer: Any, kept: torch.Tensor | int) -> bool:
+def _is_kept(buffer: torch.Tensor, kept: torch.Tensor | int) -> bool:
     import torch
 
     if isinstance(kept, int):
