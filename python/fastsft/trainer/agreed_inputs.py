@@ -20,6 +20,8 @@ from fastsft.runtime.place import launch
 from fastsft.sources.data_files import data_files
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from fastsft.arguments import DataArguments, TrainingArguments
     from fastsft.data.token_rows import TokenRows
     from fastsft.model.causal_lm import CausalLM
@@ -32,10 +34,10 @@ _told: set[tuple[str, str]] = set()  # data sets of which a line was said
 
 def meet_and_agree(
     args: TrainingArguments,
-    model_args: object,
-    data_args: object,
+    model_args: DataclassInstance,
+    data_args: DataclassInstance,
     files: DataArguments | None,
-    *others: object,
+    *others: DataclassInstance,
 ) -> None:
     """Meet the other ranks; arguments, and the files of the data, are those of all of them; collective.
 
@@ -71,7 +73,7 @@ def callback_facts(callbacks: Sequence[object]) -> Facts:
     return {"callbacks": ", ".join(names) or None}
 
 
-def agree_on_start(args: TrainingArguments, *others: object, **further: object) -> None:
+def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **further: object) -> None:
     """Versions, switches and all arguments are those of every other rank; collective.
 
     args: TrainingArguments; others: further argument classes; further: facts by name. ValueError as
