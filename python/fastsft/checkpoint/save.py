@@ -19,7 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Part(Protocol):
-    """What this rank writes of a checkpoint: a staged copy, or the state itself."""
+    """This rank's part of a checkpoint: a staged copy, or the state itself."""
 
     def write(
         self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool

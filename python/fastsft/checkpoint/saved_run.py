@@ -1,4 +1,4 @@
-"""What a checkpoint holds of its Trainer, and gives back to it."""
+"""A Trainer as checkpoints see it: the parts that they hold, and give back to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KeptArguments(Protocol):
 
 
 class SavedRun(TrainedRun, Protocol):
-    """A Trainer, as checkpoints see it."""
+    """The Trainer itself."""
 
     resumed_states: dict[str, Any] | None
 

@@ -80,7 +80,7 @@ class Continuation:
 
 
 class StreamOptions(TypedDict, total=False):
-    """How `ChatModel.stream` answers."""
+    """Arguments of `ChatModel.stream`."""
 
     max_new_tokens: int
     temperature: float

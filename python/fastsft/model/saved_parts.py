@@ -1,4 +1,4 @@
-"""What is saved next to the weights of a model, or in their place."""
+"""Parts that are saved next to the weights of a model, or in their place."""
 
 from __future__ import annotations
 

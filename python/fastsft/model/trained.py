@@ -1,4 +1,4 @@
-"""What a save of a model needs of its Trainer."""
+"""A Trainer as a save of its model sees it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TrainedRun(Protocol):
-    """A Trainer, as a save sees it. It may have a `tokenizer` and, while it trains, a `saver`."""
+    """The Trainer itself. It may have a `tokenizer` and, while it trains, a `saver`."""
 
     @property
     def args(self) -> TrainingArguments:

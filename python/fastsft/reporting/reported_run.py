@@ -40,7 +40,7 @@ class ReportedRun(TrainedRun, Protocol):
 
     @property
     def memory(self) -> Room:
-        """What there is."""
+        """Bytes that are there."""
 
     @property
     def memory_plan(self) -> MemoryPlan | None:

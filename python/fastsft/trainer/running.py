@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Judge(Protocol):
-    """Which evaluation is the best."""
+    """Knows the best evaluation."""
 
     def take(self, metrics: dict[str, float]) -> None:
         """Compare an evaluation."""

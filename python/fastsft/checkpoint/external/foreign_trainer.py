@@ -15,7 +15,7 @@ class ForeignArguments(Protocol):
 
     @property
     def output_dir(self) -> str:
-        """Where the model goes."""
+        """Directory that the model goes to."""
 
 
 class ForeignTrainer(Protocol):

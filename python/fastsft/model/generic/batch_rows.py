@@ -1,4 +1,4 @@
-"""What putting a micro-batch into rows reads of it."""
+"""A micro-batch as it is put into rows."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ class Rows(Protocol):
 
     @property
     def max_seqlen(self) -> int:
-        """the longest conversation"""
+        """Tokens of the longest conversation."""
