@@ -88,6 +88,7 @@ def _token_losses(
     find_packed: bool,
 ) -> float:
     """Their sum over `batch`."""
+    assert rows.native is not None  # read before they are evaluated
     mine = batch[rows.target_counts[batch] > 0]
     loss: float = engine.loss(
         rows.native,

@@ -50,6 +50,7 @@ class NativeEpoch:
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
         tokens = self.groups.input_tokens(step) if is_counted else 0
+        assert self._rows.native is not None  # else the epoch is a ReadEpoch
         return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
 
     def _read_by(self, step: int) -> list[int]:

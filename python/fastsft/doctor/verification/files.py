@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
@@ -17,9 +16,6 @@ from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
 from fastsft.runtime.written_files import digest_of_file, written_in
-
-if TYPE_CHECKING:
-    import torch
 
 _BROKEN_OFF = re.compile(r"\.fastsft-(tmp|new|old)-")
 _OPTIMIZER = "optimizer-rank-*.safetensors"
@@ -106,6 +102,8 @@ def check_state(subject: Subject) -> str:
 
 def _faults(path: Path) -> Iterator[str]:
     """Values of the optimizer that are not finite; a unit is in memory at a time."""
+    import torch
+
     reader = _C.SafetensorsReader(str(path))
     for entry in reader.tensors:
         if entry.dtype in DTYPES:
