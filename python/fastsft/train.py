@@ -96,7 +96,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *reexports.NAMES})
 
 
-def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: Any) -> TrainOutput | None:
+def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: object) -> TrainOutput | None:
     """Read the arguments, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
 
     arguments: words of a command line, or names and values, as `flags` are; by default the command line of
@@ -107,14 +107,16 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: A
 
 
 def train_with(
-    lora_class: Any, arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any]
+    lora_class: type[LoraArguments],
+    arguments: Sequence[str] | Mapping[str, Any] | None,
+    flags: Mapping[str, object],
 ) -> TrainOutput | None:
     """`train`, with the class of its arguments about LoRA."""
     global local_rank
     check_names(Trainer)
     parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments, lora_class))
     model_args, data_args, given, lora_args = read_arguments(parser, arguments, flags)
-    args: Any = as_arguments(given)
+    args = as_arguments(given)
     settings = data_settings(data_args)
     local_rank = args.local_rank
     files = None if is_rebound("make_supervised_data_module") else settings
@@ -159,7 +161,7 @@ def train_with(
 
         if data_module.get("eval_dataset") is None:
             leave_out_evaluation(args)
-        resume = args.resume_from_checkpoint
+        resume: bool | str | None = args.resume_from_checkpoint
         if resume in (None, True) and not args.no_resume:
             finished = finished_output(model, args, tokenizer, data_module["train_dataset"])
             if finished is not None:

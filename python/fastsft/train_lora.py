@@ -46,7 +46,7 @@ _OF_TRAIN = ("DataArguments", "ModelArguments", "Trainer", "TrainingArguments", 
 _OWN = {name: globals()[name] for name in __all__ if name in globals()}
 
 
-def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: Any) -> TrainOutput | None:
+def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: object) -> TrainOutput | None:
     """`fastsft.train.train` with adapters; the adapter alone is saved. Raises as that one.
 
     ValueError for names of this module that a script bound to something else: set those of fastsft.train.

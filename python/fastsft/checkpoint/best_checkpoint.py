@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.run_identity import holds_only_model
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
+
+if TYPE_CHECKING:
+    from fastsft.checkpoint.saved_run import SavedRun
 
 
 def checkpoint_exists(directory: str | Path) -> bool:
@@ -19,7 +22,7 @@ def checkpoint_exists(directory: str | Path) -> bool:
     return agreement.settle_first(found) == "yes"
 
 
-def load_trained_weights(trainer: Any, directory: str | Path) -> None:
+def load_trained_weights(trainer: SavedRun, directory: str | Path) -> None:
     """Weights and optimizer as saved in `directory`, bit by bit, and nothing else; collective.
 
     Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. ValueError

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.checkpoint.external.foreign_resume import check_foreign, is_foreign, load_foreign
@@ -18,6 +18,9 @@ from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.random_state import restore_random_state, saved_random_states
 from fastsft.runtime.standard_streams import say
 
+if TYPE_CHECKING:
+    from fastsft.checkpoint.saved_run import SavedRun
+
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
 _Identity = list[tuple[str, int, int, int, int]]
@@ -25,7 +28,7 @@ _Identity = list[tuple[str, int, int, int, int]]
 _verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
 
 
-def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
+def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     """Restore weights, optimizer, step count and random states of a checkpoint; collective.
 
     Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
@@ -46,7 +49,7 @@ def load_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
     return saved
 
 
-def check_checkpoint(trainer: Any, directory: str | Path) -> dict[str, Any]:
+def check_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     """Verify a checkpoint and that `trainer` continues it; collective. Returns fastsft_state.json.
 
     Rank 0 reads every byte, once: what it has verified before is not read again. The trainer keeps the
@@ -72,7 +75,7 @@ def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str 
     return agreement.settle_first(found) or None
 
 
-def _check(trainer: Any, directory: str | Path, verify: bool) -> dict[str, Any]:
+def _check(trainer: SavedRun, directory: str | Path, verify: bool) -> dict[str, Any]:
     if not Path(directory).is_dir():
         there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
         found = f"; next to it are {', '.join(there)}" if there else ""

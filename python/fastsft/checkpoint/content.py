@@ -9,15 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
 from fastsft.model.directory import ModelForm, small_texts, write_texts, write_tokenizer
 from fastsft.runtime.random_state import random_state_name, read_random_states
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.model.saved_parts import AdapterToSave, SavedTokenizer
 
-def source_checkpoint(model: Any, output_dir: str | Path) -> str:
+
+def source_checkpoint(model: object, output_dir: str | Path) -> str:
     """The name of the checkpoint in `output_dir` that holds the model's source directory; "" for others."""
     source = getattr(model, "source_directory", None)
     if source is None:
@@ -41,11 +46,11 @@ class CheckpointContent:
     with_state: bool
     texts: dict[str, Callable[[], str]]
     random_states: dict[str, Any] | None
-    tokenizer: Any
-    adapter: Any  # a SavedAdapter, written in place of the model; None: the model is written
+    tokenizer: SavedTokenizer | None
+    adapter: AdapterToSave | None  # a SavedAdapter, written in place of the model; None: the model is written
 
     @classmethod
-    def of(cls, trainer: Any) -> CheckpointContent:
+    def of(cls, trainer: SavedRun) -> CheckpointContent:
         """The state of `trainer` now; a few milliseconds. The texts are made when they are written.
 
         Adapters are gathered: collective where the model has them.
@@ -72,14 +77,16 @@ class CheckpointContent:
             adapter=trainer.model.adapter_to_save(),
         )
 
-    def write_run_files(self, directory: str) -> list[Any]:
+    def write_run_files(self, directory: str) -> list[_C.FileDigest]:
         """The files that one rank writes for all: configuration, tokenizer, states. Their digests."""
         digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
         if self.adapter is not None:
             digests += self.adapter.write(directory)
         return digests + write_tokenizer(self.tokenizer, directory)
 
-    def write_random_state(self, directory: str, rank: int, states: Any = None) -> list[Any]:
+    def write_random_state(
+        self, directory: str, rank: int, states: dict[str, Any] | None = None
+    ) -> list[_C.FileDigest]:
         """The random states of `rank`, its own when none are given. Their digest."""
         states = self.random_states if states is None else states
         if states is None:
@@ -87,7 +94,7 @@ class CheckpointContent:
         return write_texts({random_state_name(rank): json.dumps(states) + "\n"}, directory)
 
 
-def _random_states(trainer: Any) -> dict[str, Any]:
+def _random_states(trainer: SavedRun) -> dict[str, Any]:
     """The states as they are, and those from which rows are read again that are not trained on yet."""
     states, reads = read_random_states(), getattr(trainer, "epoch_reads", None)
     position = None if reads is None else reads.position()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
-from fastsft.checkpoint.json_shape import Count, ListOf, Number, misfit
+from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
 from fastsft.checkpoint.run_identity import describe_request
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
@@ -24,10 +25,15 @@ from fastsft.runtime.place import launch
 from fastsft.runtime.regular_files import read_json
 from fastsft.tokenizer.kept_files import TEMPLATES, is_tokenizer_file
 
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.model.causal_lm import CausalLM
+
 RECORD_NAME = "fastsft_finished.json"
 _VERSION = 1
 _OF_ADAPTERS = ("adapter_config.json", "adapter_model.safetensors")
-_RECORD = {
+_RECORD: Mapping[str, Shape] = {
     "format_version": Count,
     "step": Count,
     "training_loss": Number,
@@ -37,7 +43,9 @@ _RECORD = {
 }
 
 
-def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> TrainOutput | None:
+def finished_output(
+    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+) -> TrainOutput | None:
     """Result of the same run when it finished in `output_dir`, with a line that says so; collective.
 
     None unless the record of its end is there with a checkpoint, names this run (data, arguments that count
@@ -64,7 +72,9 @@ def finished_output(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -
     return TrainOutput(step, record["training_loss"], record["metrics"])
 
 
-def check_no_other_model(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> None:
+def check_no_other_model(
+    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+) -> None:
     """ValueError when `output_dir` holds the finished model of another run; collective.
 
     Asked by a run that has nothing to resume there, and would replace it at its end.
@@ -85,7 +95,7 @@ def check_no_other_model(model: Any, args: Any, tokenizer: Any, train_dataset: A
     )
 
 
-def record_end(trainer: Any, output: TrainOutput) -> None:
+def record_end(trainer: SavedRun, output: TrainOutput) -> None:
     """After the final save: note in `output_dir` that the run is over, and what it left; on rank 0."""
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
@@ -118,12 +128,12 @@ def forget_end(output_dir: str | Path) -> None:
         keep_aside(path)
 
 
-def _labelled_here(dataset: Any) -> bool:
+def _labelled_here(dataset: object) -> bool:
     return untouched_rows(dataset, label=False) is not None
 
 
 def _matching_record(
-    folder: Path, model: Any, args: Any, tokenizer: Any, train_dataset: Any
+    folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> dict[str, Any] | None:
     record = _read(folder / RECORD_NAME)
     if record is None and os.path.lexists(folder / RECORD_NAME):
@@ -139,7 +149,7 @@ def _matching_record(
 
 
 def _record_of_another(
-    folder: Path, model: Any, args: Any, tokenizer: Any, train_dataset: Any
+    folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> dict[str, Any] | None:
     """Of the run whose model is in `folder`; None when it is this one, or the model is not there any more."""
     record = _read(folder / RECORD_NAME)
@@ -153,7 +163,7 @@ def _record_of_another(
 
 
 def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:
-    files: dict[str, Any] = record["files"]
+    files: dict[str, object] = record["files"]
     return all(_stamp(folder / name) == stamp for name, stamp in files.items())
 
 
@@ -183,7 +193,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     return record if fits and all(misfit(value, Number, "") is None for value in metrics) else None
 
 
-def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[str, Any]:
+def _request(
+    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+) -> dict[str, Any]:
     rows = TokenRows.of(train_dataset, args.model_max_length)
     return {
         **describe_request(args, tokenizer, train_dataset, rows),
@@ -194,7 +206,7 @@ def _request(model: Any, args: Any, tokenizer: Any, train_dataset: Any) -> dict[
     }
 
 
-def _adapters(model: Any) -> dict[str, Any]:
+def _adapters(model: CausalLM) -> dict[str, Any]:
     facts = model.adapter_facts()
     return {} if facts is None else {"adapters": facts, "adapters_begin": model.initial_digest()}
 

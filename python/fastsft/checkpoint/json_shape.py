@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 _MOST = 2**53  # integers that every reader of JSON has alike
 
@@ -14,14 +14,14 @@ _MOST = 2**53  # integers that every reader of JSON has alike
 class ListOf:
     """A list whose items all have one shape."""
 
-    item: Any
+    item: Shape
 
 
 @dataclass(frozen=True)
 class Optional:
     """The key may be missing, or its value null."""
 
-    shape: Any
+    shape: Shape
 
 
 class Count:
@@ -32,7 +32,10 @@ class Number:
     """An integer or a finite number."""
 
 
-def misfit(value: Any, shape: Any, where: str) -> str | None:
+Shape: TypeAlias = "type | ListOf | Optional | Mapping[str, Shape]"
+
+
+def misfit(value: object, shape: Shape, where: str) -> str | None:
     """First place where `value` misses the `shape`, with the expected and the found value; None when it fits.
 
     shape: a class (`str`, `bool`, `dict`, Count, Number), ListOf, or a mapping of keys to shapes, whose keys
@@ -51,12 +54,17 @@ def misfit(value: Any, shape: Any, where: str) -> str | None:
         fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
         return None if fits else _sentence(where, "a whole number from 0 to 2^53", value)
     if shape is Number:
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST**4
-        return None if fits and math.isfinite(value) else _sentence(where, "a number", value)
+        fits = (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and abs(value) <= _MOST**4
+            and math.isfinite(value)
+        )
+        return None if fits else _sentence(where, "a number", value)
     return None if isinstance(value, shape) else _sentence(where, f"a {shape.__name__}", value)
 
 
-def _misfit_in_object(value: Any, shape: Mapping[str, Any], where: str) -> str | None:
+def _misfit_in_object(value: object, shape: Mapping[str, Shape], where: str) -> str | None:
     if not isinstance(value, dict):
         return _sentence(where, "an object", value)
     for key, inner in shape.items():
@@ -70,6 +78,6 @@ def _misfit_in_object(value: Any, shape: Mapping[str, Any], where: str) -> str |
     return None
 
 
-def _sentence(where: str, expected: str, value: Any) -> str:
+def _sentence(where: str, expected: str, value: object) -> str:
     text = repr(value)
     return f"{where}: expected {expected}, got {text if len(text) <= 40 else text[:40] + '...'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
@@ -12,6 +12,11 @@ from fastsft.data.chat.labelling import what_counts
 from fastsft.data.token_cache import tokenizer_digest
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.data.token_rows import TokenRows
 
 STATE_NAME = "fastsft_state.json"
 _VERSION = 2
@@ -33,7 +38,7 @@ _OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "a
 _KEPT_THERE = "; the new value is used, where transformers keeps the checkpoint's"
 
 
-def describe_run(trainer: Any) -> dict[str, Any]:
+def describe_run(trainer: SavedRun) -> dict[str, Any]:
     """The content of fastsft_state.json."""
     args, engine, state = trainer.args, trainer.engine, trainer.state
     return {
@@ -57,7 +62,9 @@ def describe_run(trainer: Any) -> dict[str, Any]:
     }
 
 
-def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -> dict[str, Any]:
+def describe_request(
+    args: TrainingArguments, tokenizer: object, train_dataset: object, rows: TokenRows
+) -> dict[str, Any]:
     """The computation that a run is asked for, by arguments and data, before there is an engine."""
     batch = _batch(args)
     return {
@@ -75,14 +82,14 @@ def describe_request(args: Any, tokenizer: Any, train_dataset: Any, rows: Any) -
     }
 
 
-def _sampling(args: Any) -> str:
+def _sampling(args: TrainingArguments) -> str:
     """Grouping by length sorts within the rows of a rank's accumulation group."""
     group = args.train_batch_size * args.gradient_accumulation_steps
     grouped = args.train_sampling_strategy == "group_by_length"
     return f"group_by_length of {group}" if grouped else str(args.train_sampling_strategy)
 
 
-def _batch(args: Any) -> dict[str, int]:
+def _batch(args: TrainingArguments) -> dict[str, int]:
     return {
         "per_device": args.train_batch_size,
         "accumulation": args.gradient_accumulation_steps,
@@ -90,7 +97,7 @@ def _batch(args: Any) -> dict[str, int]:
     }
 
 
-def run_position(trainer: Any, step: int) -> dict[str, int]:
+def run_position(trainer: SavedRun, step: int) -> dict[str, int]:
     """`data_position` of the run that `trainer` is set up for."""
     drop_last = trainer.args.dataloader_drop_last
     return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer.args))
@@ -108,12 +115,12 @@ def data_position(
     return {"epoch": epoch, "conversations": consumed}
 
 
-def data_hash(rows: Any) -> str | None:
+def data_hash(rows: TokenRows) -> str | None:
     """CRC-32C of all ids and learned spans: changes with data, tokenizer, template and masks.
 
     None for rows that are read in every epoch, and not known before.
     """
-    return rows.checksum()  # type: ignore[no-any-return]
+    return rows.checksum()
 
 
 def holds_only_model(directory: str | Path) -> bool:
@@ -139,7 +146,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
     return content
 
 
-def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:
+def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current = describe_run(trainer)
     for name in _FATAL:
@@ -157,13 +164,13 @@ def check_same_run(trainer: Any, saved: dict[str, Any], directory: str | Path) -
             warn_of_change(directory, name, saved[name], current[name])
 
 
-def warn_of_change(directory: str | Path, name: str, saved: Any, current: Any) -> None:
+def warn_of_change(directory: str | Path, name: str, saved: object, current: object) -> None:
     """An argument that the checkpoint was made with differs, and the run's counts from here on."""
     old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
     warn_once(f"{directory}: {name} was {saved}, now it is {current}{old}")
 
 
-def _keep_token_budget(trainer: Any, saved: dict[str, Any], directory: str | Path) -> None:
+def _keep_token_budget(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """The planned budget depends on free memory; with another one the resumed run would round differently."""
     if trainer.args.micro_batch_tokens is not None or "micro_batch_tokens" not in saved:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent
@@ -16,6 +16,15 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Part(Protocol):
+    """This rank's part of a checkpoint: a staged copy, or the state itself."""
+
+    def write(
+        self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
+    ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
+        """Write it. Digests of whole files, and of ranges of others."""
 
 
 class CheckpointSave:
@@ -30,13 +39,13 @@ class CheckpointSave:
         self,
         target: Path,
         path: str,
-        directory: Any,
+        directory: _C.AtomicDirectory | None,
         content: CheckpointContent,
-        part: Any,
+        part: Part,
         limit: int,
         needed: int,
         *,
-        streamed: list[Any] | None,
+        streamed: list[_C.FileDigest] | None,
     ) -> None:
         self.target, self._path, self._directory = target, path, directory
         self._content, self._part, self._limit, self._streamed = content, part, limit, streamed
@@ -104,7 +113,8 @@ class CheckpointSave:
             self.failure, self.verdict = error, Report()
             self.verdict.blame(error)
         finally:
-            self._directory.discard()
+            if self._directory is not None:
+                self._directory.discard()
 
     def _write(self, report: Report) -> None:
         form = self._content.form
@@ -147,9 +157,14 @@ def explain(error: Exception, path: str, needed: int) -> Exception:
 
 
 def commit_checkpoint(
-    directory: Any, target: Path, content: CheckpointContent, files: list[Any], limit: int
+    directory: _C.AtomicDirectory | None,
+    target: Path,
+    content: CheckpointContent,
+    files: list[_C.FileDigest],
+    limit: int,
 ) -> None:
     """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
+    assert directory is not None  # of the rank that commits
     manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
     check_still_held(target.parent)
     directory.commit(target.name, manifest)

@@ -11,10 +11,10 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from torch.distributed import DistError, DistNetworkError
 
+from fastsft.model.directory import FileReport, RangeReport
 from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.store import exchange_number, own_store
 from fastsft.ranks.timed_store import SilentStoreError
@@ -30,8 +30,8 @@ STORE_ERRORS = (DistError, SilentStoreError)
 class Report:
     """Outcome of one rank's part of a save. `user`: the failure is one that the user can fix."""
 
-    files: list[Any] = field(default_factory=list)
-    ranges: list[Any] = field(default_factory=list)
+    files: list[FileReport] = field(default_factory=list)
+    ranges: list[RangeReport] = field(default_factory=list)
     error: str | None = None
     user: bool = False
 

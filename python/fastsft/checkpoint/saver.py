@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save import CheckpointSave, commit_checkpoint, explain
+from fastsft.checkpoint.save import CheckpointSave, Part, commit_checkpoint, explain
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
@@ -17,6 +17,9 @@ from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    from fastsft.checkpoint.saved_run import SavedRun
 
 _STATE_BYTES = 12  # of a parameter: master and two moments in fp32
 _WORTH_SAYING = 1.0  # seconds that training waited for the save before
@@ -31,13 +34,13 @@ class CheckpointSaver:
     can fix). With `--on_save_error continue` they print one line instead, and training goes on.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: SavedRun) -> None:
         self._trainer = trainer
         self._save: CheckpointSave | None = None
         self._latest: Path | None = None
         self._way: Way | None = None  # chosen by the first save, for all
         self._behind = bool(trainer.args.async_save)
-        self._staging: Any = None
+        self._staging: _C.CheckpointStaging | None = None
 
     def save(self, directory: str | Path) -> None:
         """Save the state as it is now to `directory`; on return training may go on changing it."""
@@ -153,20 +156,20 @@ class CheckpointSaver:
         self,
         target: Path,
         path: str,
-        directory: Any,
+        directory: _C.AtomicDirectory | None,
         content: CheckpointContent | None,
         agreement: Agreement,
         *,
         streamed: bool,
     ) -> None:
         trainer = self._trainer
-        part: Any = _LivePart(trainer.engine)
+        part: Part | None = _LivePart(trainer.engine)
         if self._behind:
             part = agreement.attempt(self._stage)
         agreement.settle(None)
         assert content is not None and part is not None
         form = content.form
-        files: list[Any] | None = None if content.adapter is None else []
+        files: list[_C.FileDigest] | None = None if content.adapter is None else []
         if streamed and files is None:
             files = _C.save_model(trainer.engine, path, dtype=form.dtype, max_shard_size=form.max_shard_size)
         limit, needed = trainer.args.save_total_limit or 0, needed_bytes(trainer)
@@ -177,7 +180,7 @@ class CheckpointSaver:
             self._save.run_here()
             self._settle()
 
-    def _stage(self) -> Any:
+    def _stage(self) -> _C.CheckpointStaging:
         if self._staging is None:
             self._staging = _C.CheckpointStaging(self._trainer.engine)
         self._staging.stage()
@@ -207,13 +210,18 @@ class CheckpointSaver:
         return not short
 
     def _stream(
-        self, target: Path, path: str, directory: Any, content: CheckpointContent, agreement: Agreement
+        self,
+        target: Path,
+        path: str,
+        directory: _C.AtomicDirectory | None,
+        content: CheckpointContent,
+        agreement: Agreement,
     ) -> None:
         """The whole state through rank 0, or through the first rank of every node; training waits."""
         args, engine, form = self._trainer.args, self._trainer.engine, content.form
         here = writes_small_files(args)
         writes = here if args.save_on_each_node else None
-        files: list[Any] = []
+        files: list[_C.FileDigest] = []
         if content.adapter is None:
             options: dict[str, Any] = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
             files += _C.save_model(engine, path, **options, writes=writes)
@@ -241,16 +249,20 @@ class CheckpointSaver:
 class _LivePart:
     """This rank's part as it is in the engine, which must not change while it is written."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: _C.Engine) -> None:
         self._engine = engine
 
-    def write(self, directory: str, **options: Any) -> tuple[list[Any], list[Any]]:
+    def write(
+        self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
+    ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
         """As CheckpointStaging."""
-        files, ranges = _C.write_part(self._engine, directory, **options)
-        return files, ranges
+        return _C.write_part(
+            self._engine, directory, dtype=dtype, max_shard_size=max_shard_size, with_model=with_model,
+            with_state=with_state,
+        )  # fmt: skip
 
 
-def save_checkpoint(trainer: Any, directory: str | Path) -> None:
+def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
     """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver.
 
     What a script wrote into a given model is saved. ValueError for parameters that the engine does not have.
@@ -262,7 +274,7 @@ def save_checkpoint(trainer: Any, directory: str | Path) -> None:
     saver.wait()
 
 
-def _check_room(trainer: Any, folder: Path) -> int:
+def _check_room(trainer: SavedRun, folder: Path) -> int:
     """The bytes that a checkpoint in `folder` needs."""
     check_still_held(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -273,7 +285,7 @@ def _check_room(trainer: Any, folder: Path) -> int:
     return needed
 
 
-def _open_directory(trainer: Any, target: Path) -> Any:
+def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory:
     needed = _check_room(trainer, target.parent)
     try:
         return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))
@@ -281,11 +293,11 @@ def _open_directory(trainer: Any, target: Path) -> Any:
         raise explain(error, str(target.parent), needed) from None
 
 
-def needed_bytes(trainer: Any) -> int:
+def needed_bytes(trainer: SavedRun) -> int:
     """Of a checkpoint: model files, and the training state unless only the model is saved."""
     state = 0 if trainer.args.save_only_model else _num_trained(trainer) * _STATE_BYTES
     return ModelForm.of(trainer).bytes(trainer) + int(state)
 
 
-def _num_trained(trainer: Any) -> int:
+def _num_trained(trainer: SavedRun) -> int:
     return int(trainer.engine.num_trained_parameters)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.json_shape import Count, ListOf, Number, Optional, misfit
+from fastsft.checkpoint.json_shape import Count, ListOf, Number, Optional, Shape, misfit
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json
 
 # Long runs that log every step have long histories.
 MOST_STATE_BYTES = 4 * MOST_TOKENIZER_BYTES
-_CALLBACK = {"args": dict, "attributes": dict}
-_TRAINER_STATE = {
+_CALLBACK: Mapping[str, Shape] = {"args": dict, "attributes": dict}
+_TRAINER_STATE: Mapping[str, Shape] = {
     "epoch": Optional(Number),
     "global_step": Count,
     "max_steps": Optional(Number),
@@ -25,7 +26,14 @@ _TRAINER_STATE = {
     "best_model_checkpoint": Optional(str),
     "stateful_callbacks": Optional(dict),
 }
-_RUN_STATE = {
+_OF_DUE: Mapping[str, Shape] = {
+    "evaluate": Optional(bool),
+    "save": Optional(bool),
+    "epoch_end": Optional(bool),
+    "stop": Optional(bool),
+    "log_entries": Optional(Count),
+}
+_RUN_STATE: Mapping[str, Shape] = {
     "step": Count,
     "optimizer_step": Count,
     "position": {"epoch": Count, "conversations": Count},
@@ -47,15 +55,7 @@ _RUN_STATE = {
             "schedule_lag": Optional(Count),
         }
     ),
-    "due": Optional(
-        {
-            "evaluate": Optional(bool),
-            "save": Optional(bool),
-            "epoch_end": Optional(bool),
-            "stop": Optional(bool),
-            "log_entries": Optional(Count),
-        }
-    ),
+    "due": Optional(_OF_DUE),
     "losses": Optional(
         {
             "logged_step": Count,
@@ -67,7 +67,7 @@ _RUN_STATE = {
         }
     ),
 }
-_DUE = set(_RUN_STATE["due"].shape)  # type: ignore[attr-defined]
+_DUE = set(_OF_DUE)
 
 
 def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:

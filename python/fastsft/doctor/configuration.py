@@ -7,7 +7,7 @@ import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.near_flags import clearer
@@ -19,7 +19,11 @@ from fastsft.doctor.run import Run
 from fastsft.model.causal_lm import CausalLM
 from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
 
-CLASSES: tuple[Any, ...] = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+CLASSES: tuple[type, ...] = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
 _MOST_REFUSALS = 20
 
 
@@ -59,7 +63,7 @@ def check_configuration(run: Run) -> str:
     return f"{given} flag{'' if given == 1 else 's'} set, none refused"
 
 
-def _settled(kind: Any, values: dict[str, Any], refusals: list[str]) -> Any:
+def _settled(kind: type[T], values: dict[str, Any], refusals: list[str]) -> T | None:
     """An instance; None when no flag can be found to blame."""
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     own = {name: values[name] for name in fields}
@@ -77,11 +81,11 @@ def _settled(kind: Any, values: dict[str, Any], refusals: list[str]) -> Any:
 
 
 def _check_evaluation(run: Run, refusals: list[str]) -> None:
-    path = run.data_args.eval_data_path
+    path = run.settled_data_args.eval_data_path
     if path is None:
-        leave_out_evaluation(run.args)
+        leave_out_evaluation(run.settled_args)
     try:
-        check_before_training(CausalLM, run.args, path)
+        check_before_training(CausalLM, run.settled_args, path)
     except ValueError as error:
         refusals.append(str(error))
 

@@ -25,8 +25,8 @@ def check_data(run: Run) -> str:
     if path is None:
         raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
     labelled, is_all, text = _label(run, "data_path", path)
-    run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.args.model_max_length), is_all
-    run.rows.check_for(run.model, run.model.vocab_size())
+    run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.settled_args.model_max_length), is_all
+    run.rows.check_for(run.opened_model, run.opened_model.vocab_size())
     return text
 
 
@@ -36,12 +36,12 @@ def check_eval_data(run: Run) -> str:
     if path is None:
         return "none is named, none is needed"
     labelled, _, text = _label(run, "eval_data_path", path)
-    rows = TokenRows(labelled.dataset, run.args.model_max_length)
-    rows.check_for(run.model, run.model.vocab_size(), training=False)
+    rows = TokenRows(labelled.dataset, run.settled_args.model_max_length)
+    rows.check_for(run.opened_model, run.opened_model.vocab_size(), training=False)
     return text
 
 
-def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
+def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     """The labelled records, whether they are all, and what they came to."""
     try:
         files = data_files(path)
@@ -56,7 +56,7 @@ def _label(run: Run, flag: str, path: str) -> tuple[Any, bool, str]:
     is_all = len(heads) == len(files) and all(whole for _, whole in heads)
     text = _text(run, files, heads, labelled)
     try:
-        check_dropped(path, labelled.report, run.data_args.max_dropped)
+        check_dropped(path, labelled.report, run.settled_data_args.max_dropped)
     except DataError as error:
         if is_all:
             raise
@@ -71,14 +71,14 @@ def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
-            heads.append(head_of(file, run.records, run.data_args.data_format))
+            heads.append(head_of(file, run.records, run.settled_data_args.data_format))
         else:
             with open_regular(file.path, "a file of data") as opened:
                 opened.read(1)
     return heads
 
 
-def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: Any) -> str:
+def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: _C.LabelledData) -> str:
     kinds = ", ".join(dict.fromkeys(use.title for use in labelled.report.formats if use.title))
     count = f"{len(files)} file{'' if len(files) == 1 else 's'} of {kinds or 'no records'}"
     left = len(files) - len(heads)

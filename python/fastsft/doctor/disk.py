@@ -90,7 +90,7 @@ def check_checkpoints(run: Run) -> str:
     from fastsft import _C
 
     _place(run)
-    folder, args = run.output_dir, run.args
+    folder, args = run.output_dir, run.settled_args
     wanted = args.resume_from_checkpoint
     if isinstance(wanted, str):
         return f"resumes from {wanted}: {_named_usable(Path(wanted))}"
@@ -164,7 +164,7 @@ def _finished(folder: Path) -> str:
 
 def checkpoint_bytes(run: Run) -> tuple[int, int]:
     """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
-    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.args
+    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.settled_args
     if adapter is not None:
         state = 0 if args.save_only_model else adapter // 4 * (4 + 2 * _WIDTHS[args.optim_dtype])
         return adapter, adapter + state
@@ -182,7 +182,7 @@ def check_space(run: Run) -> str:
 
     weights, checkpoint = checkpoint_bytes(run)
     place = _place(run)
-    folder, args = run.output_dir, run.args
+    folder, args = run.output_dir, run.settled_args
     free = int(_C.available_bytes(str(place)))
     there = len(_C.list_checkpoints(str(folder))) if folder.is_dir() else 0
     saves = args.save_strategy != "no"

@@ -13,7 +13,7 @@ from fastsft.runtime.place import launch
 
 def check_memory(run: Run) -> str:
     """As the run plans it by the records looked at; whether rows of --model_max_length fit, too."""
-    model, args = run.need("model", "a readable model"), run.args
+    model, args = run.need("model", "a readable model"), run.settled_args
     setting, room = model.memory_setting(args), room_of(args)
     beside = f"{how_held(setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
     if run.rows is None or not len(run.rows):
@@ -42,7 +42,7 @@ def _makes_a_step(run: Run) -> bool:
     from fastsft.planning.run_plan import RunPlan
 
     try:
-        RunPlan.of(run.args, len(run.rows))
+        RunPlan.of(run.settled_args, len(run.rows or ()))
     except ValueError:
         return False
     return True
@@ -61,12 +61,12 @@ def room_of(args: object) -> Room:
 
 
 def _longest(run: Run, room: Room) -> MemoryPlan:
-    args = run.args
+    args = run.settled_args
     longest = args.model_max_length
     step = longest * args.train_batch_size * args.gradient_accumulation_steps
     wish = Wish(args.recompute_mode, args.micro_batch_tokens, longest, step)
     return choose_plan(
-        run.model.memory_setting(args),
+        run.opened_model.memory_setting(args),
         wish,
         lambda budget: Workload.full(max(budget, longest), longest),
         room,

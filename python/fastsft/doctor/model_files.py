@@ -72,8 +72,8 @@ def check_weights(run: Run) -> str:
     if not has_safetensors(folder):
         _refuse_pickled(run, folder)
     stored = StoredWeights(folder)
-    raise_weight_problems(stored, run.model)
-    run.weights_dtype = run.model.weights_dtype()
+    raise_weight_problems(stored, run.opened_model)
+    run.weights_dtype = run.opened_model.weights_dtype()
     return f"{weights_text(stored)}; headers and lengths checked, values not read"
 
 
@@ -99,7 +99,7 @@ def _refuse_pickled(run: Run, folder: Path) -> None:
     missing = [str(path) for path in files if not path.is_file()]
     if missing:
         raise ProblemError(f"missing: {', '.join(missing)}", "copy or download the weights again")
-    run.weights_dtype = run.model.weights_dtype()
+    run.weights_dtype = run.opened_model.weights_dtype()
     raise NotCheckedError(
         f"{folder}: {len(files)} pickled weight files are there; they cannot be looked into without loading "
         "them, safetensors can"
@@ -116,11 +116,12 @@ def check_tokenizer_files(run: Run) -> str:
     from fastsft.data.conversation_labels import check_tokenizer
     from fastsft.tokenizer.tokenizer import Tokenizer
 
-    model, args = run.need("model", "a readable model"), run.args
+    model, args = run.need("model", "a readable model"), run.settled_args
+    model_args = run.need("model_args", "the configuration")
     tokenizer = Tokenizer.from_pretrained(
         str(model.source_directory),
         model_max_length=args.model_max_length,
-        padding_side=run.model_args.padding_side,
+        padding_side=model_args.padding_side,
     )
     check_tokenizer(tokenizer, any_pad=True)
     run.tokenizer = tokenizer
@@ -142,12 +143,12 @@ def check_chat_template(run: Run) -> str:
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = settle_policy(LabelSettings.from_arguments(run.data_args), tokenizer)
+    settings = settle_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
     pad_for(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
         tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True
     )
     made = describe(run.labeller, settings.why)
-    note_stop_token(run.model, tokenizer, made)
+    note_stop_token(run.opened_model, tokenizer, made)
     return label_words(made)

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.doctor.result import NotCheckedError
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.model.causal_lm import CausalLM
 
 
 @dataclass
@@ -23,16 +29,16 @@ class Run:
     values: dict[str, Any]
     ranks: int = 1
     records: int = 200
-    model_args: Any = None
-    data_args: Any = None
-    args: Any = None
-    lora_args: Any = None
-    model: Any = None
+    model_args: ModelArguments | None = None
+    data_args: DataArguments | None = None
+    args: TrainingArguments | None = None
+    lora_args: LoraArguments | None = None
+    model: CausalLM | None = None
     shapes: list[tuple[str, list[int]]] = field(default_factory=list)
     weights_dtype: str | None = None
-    tokenizer: Any = None
-    labeller: Any = None
-    rows: Any = None  # TokenRows of the records that were looked at
+    tokenizer: object = None
+    labeller: _C.Labeller | None = None
+    rows: TokenRows | None = None  # TokenRows of the records that were looked at
     has_all_rows: bool = False
 
     def need(self, name: str, what: str) -> Any:
@@ -41,6 +47,24 @@ class Run:
         if value is None:
             raise NotCheckedError(f"needs {what}")
         return value
+
+    @property
+    def settled_args(self) -> TrainingArguments:
+        """`args`, for checks that come after one that needs them."""
+        assert self.args is not None
+        return self.args
+
+    @property
+    def settled_data_args(self) -> DataArguments:
+        """The same of `data_args`."""
+        assert self.data_args is not None
+        return self.data_args
+
+    @property
+    def opened_model(self) -> CausalLM:
+        """The same of `model`."""
+        assert self.model is not None
+        return self.model
 
     @property
     def output_dir(self) -> Path:

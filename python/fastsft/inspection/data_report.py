@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.data.chat.template_check import warn_of_stop
@@ -17,8 +17,15 @@ from fastsft.runtime.output_files import write_output
 from fastsft.runtime.place import launch
 from fastsft.tokenizer.native_tokenizer import native_of
 
+if TYPE_CHECKING:
+    from fastsft.arguments import DataArguments
+    from fastsft.model.causal_lm import CausalLM
+
 REPORT_NAME = "data_report.json"
 _BEGIN, _END = "\u27e6", "\u27e7"
+
+
+_STOP_TOKENS = "stop_token_ids"  # which model/config.py looks for
 
 
 def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Path:
@@ -37,10 +44,10 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
     return path
 
 
-def _described(dataset: Any) -> dict[str, Any]:
-    report: Any = getattr(dataset, "report", None)
-    if hasattr(report, "to_json"):
-        return {**dataset.labelling, **json.loads(report.to_json())}
+def _described(dataset: object) -> dict[str, Any]:
+    to_json = getattr(getattr(dataset, "report", None), "to_json", None)
+    if to_json is not None:
+        return {**(getattr(dataset, "labelling", None) or {}), **json.loads(to_json())}
     if isinstance(dataset, Mapping):
         return {str(name): _described(each) for name, each in dataset.items()}
     kind = type(dataset)
@@ -49,13 +56,13 @@ def _described(dataset: Any) -> dict[str, Any]:
 
 
 def show_data(
-    model: Any, tokenizer: Any, data_args: Any, directory: str, data_module: dict[str, Any]
+    model: CausalLM, tokenizer: object, data_args: DataArguments, directory: str, data_module: dict[str, Any]
 ) -> None:
     """Rank 0 writes data_report.json, prints `dump_masked` samples, and says when generation would not stop.
 
     The stop token is also added to the saved eos_token_id: docs/spec/fastchat_labels.md, section 4.4 (f).
     """
-    dataset = data_module.get("train_dataset")
+    dataset = data_module.get("train_dataset", ())
     note_stop_token(model, tokenizer, getattr(dataset, "labelling", None) or {})
     if launch().rank != 0:
         return
@@ -66,7 +73,7 @@ def show_data(
         tell(f"--check_data: the report is in {path}; no weights were loaded")
 
 
-def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> None:
+def note_stop_token(model: CausalLM, tokenizer: object, labelling: dict[str, str]) -> None:
     """Say when the stop token is not in the model's eos_token_id, and save it there."""
     native = getattr(tokenizer, "native", None)
     if native is None or "stop_token" not in labelling:
@@ -80,11 +87,11 @@ def note_stop_token(model: Any, tokenizer: Any, labelling: dict[str, str]) -> No
     message = warn_of_stop(stop, ids, labelling["stop_token"])
     if message is None:
         return
-    tokenizer.stop_token_ids = [stop]
+    setattr(tokenizer, _STOP_TOKENS, [stop])
     warn_once(f"{message}; the saved model has it")
 
 
-def masked_samples(dataset: Any, tokenizer: Any, count: int) -> Iterator[str]:
+def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, count: int) -> Iterator[str]:
     """The first `count` rows as text, learned parts between marks, control characters escaped.
 
     ValueError for a tokenizer of a script that has no native equal.
@@ -104,9 +111,9 @@ def masked_samples(dataset: Any, tokenizer: Any, count: int) -> Iterator[str]:
         yield f"--- row {row}: {len(ids)} tokens, {sum(edges[1::2]) - sum(edges[::2])} learned\n{marked}"
 
 
-def _native_rows(dataset: Any, count: int) -> Any:
+def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDataset:
     """The data set's own; of a script's data set, its first `count` items."""
-    native = getattr(dataset, "native", None)
+    native: _C.TokenDataset | None = getattr(dataset, "native", None)
     if native is not None:
         return native
     rows = _C.TokenDataset()
@@ -115,9 +122,9 @@ def _native_rows(dataset: Any, count: int) -> Any:
     return rows
 
 
-def _texts_between(native: Any, ids: list[int], edges: list[int]) -> Iterator[str]:
+def _texts_between(native: _C.Tokenizer, ids: list[int], edges: list[int]) -> Iterator[str]:
     """The text of each range of ids, read after a letter: alone it would lose its leading space."""
-    letter = native.encode(b"a")
+    letter = native.encode("a")
     before = native.decode(letter)
     for begin, end in pairwise(edges):
         text = native.decode([*letter, *ids[begin:end]])

@@ -52,8 +52,8 @@ class Inspection(InspectedData):
 
 
 def inspect(
-    model: str | Path | Any,
-    data: str | Path | Iterable[Any],
+    model: str | Path | Tokenizer,
+    data: str | Path | Iterable[object],
     *,
     model_max_length: int | None = None,
     n: int = 5,
@@ -94,16 +94,16 @@ class InspectionSetup:
     """A tokenizer and the labeller made for it, ready to look at data."""
 
     model: str
-    native: Any
-    labeller: Any
+    native: _C.Tokenizer
+    labeller: _C.Labeller
     width: int
     unit: str = "tokens"
     why: str = ""  # the policy was chosen
 
     def survey(
         self,
-        data: Any,
-        choice: Any,
+        data: str | Path | Iterable[object],
+        choice: _C.SurveyChoice,
         *,
         show_progress: bool = False,
         max_record_bytes: int = MAX_RECORD_BYTES,
@@ -118,7 +118,7 @@ class InspectionSetup:
         finally:
             progress.close()
         labelling = {**describe(self.labeller, self.why), "max_record_bytes": max_record_bytes}
-        stop = self.native.find_token(labelling["stop_token"])
+        stop = self.native.find_token(str(labelling["stop_token"]))
         return Inspection(
             data=name,
             model=self.model,
@@ -135,7 +135,9 @@ class InspectionSetup:
         )
 
 
-def prepare(model: Any, settings: LabelSettings, model_max_length: int | None = None) -> InspectionSetup:
+def prepare(
+    model: str | Path | Tokenizer, settings: LabelSettings, model_max_length: int | None = None
+) -> InspectionSetup:
     """The labeller that training with the same model and settings would use. ValueError as there."""
     tokenizer = _tokenizer(model, model_max_length)
     settings = settle_policy(settings, tokenizer)
@@ -167,7 +169,7 @@ def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
     return InspectionSetup("none", native, labeller, NO_LIMIT, "bytes")
 
 
-def _tokenizer(model: Any, model_max_length: int | None) -> Any:
+def _tokenizer(model: str | Path | Tokenizer, model_max_length: int | None) -> Tokenizer:
     if not isinstance(model, str | Path):
         own = copy.copy(model)  # its settings change here only
         if model_max_length is not None:
@@ -181,7 +183,9 @@ def _tokenizer(model: Any, model_max_length: int | None) -> Any:
     return Tokenizer.from_pretrained(model, model_max_length=length)
 
 
-def _inputs(data: Any, max_record_bytes: int, data_format: str) -> tuple[str, list[Any], int | None]:
+def _inputs(
+    data: str | Path | Iterable[object], max_record_bytes: int, data_format: str
+) -> tuple[str, list[_C.DataInput], int | None]:
     if not isinstance(data, str | Path):
         return "records", [_C.DataInput("records", JsonArray(data).read, data_format=data_format)], None
     files = data_files(str(data))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.inspection.inspected_record import InspectedRecord
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 
 @dataclass(frozen=True, repr=False)
@@ -18,8 +21,8 @@ class InspectedData:
     model: str
     width: int
     labelling: dict[str, Any]
-    report: Any
-    faults: list[Any]
+    report: _C.DataReport
+    faults: list[_C.DataFault]
     num_faults: int
     lengths: dict[int, int]
     learned: dict[int, int]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class InspectedRecord:
     messages: list[tuple[str, str]]
 
     @classmethod
-    def of(cls, surveyed: Any, native: Any, stop_id: int) -> InspectedRecord:
+    def of(cls, surveyed: _C.SurveyedRecord, native: _C.Tokenizer, stop_id: int) -> InspectedRecord:
         """From a native _C.SurveyedRecord."""
         seen = surveyed.explanation
         return cls(
@@ -115,17 +118,19 @@ def _kind(token: InspectedToken) -> str:
     return "end" if token.is_turn_end else "learned" if token.is_learned else "context"
 
 
-def _tokens(rows: list[Any], native: Any, stop_id: int) -> Iterator[InspectedToken]:
+def _tokens(
+    rows: list[tuple[int, int, int, bool]], native: _C.Tokenizer, stop_id: int
+) -> Iterator[InspectedToken]:
     for position, (token, begin, end, learned) in enumerate(rows):
         is_end = learned and token == stop_id
         yield InspectedToken(position, token, native.token_text(token), begin, end, learned, is_end)
 
 
-def _fault(fault: Any) -> Remark:
+def _fault(fault: _C.DataFault) -> Remark:
     return Remark(fault.remark, "stopped", -1, str(fault))
 
 
-def _finding(finding: Any) -> Remark:
+def _finding(finding: _C.Finding) -> Remark:
     return Remark(finding.remark, finding.action, finding.message, finding.reason)
 
 

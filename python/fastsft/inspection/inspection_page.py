@@ -201,7 +201,7 @@ def _kind(token: InspectedToken) -> int:
     return _KINDS["end" if token.is_turn_end else "learned" if token.is_learned else "context"]
 
 
-def _pieces(record: InspectedRecord) -> Iterator[Any]:
+def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
     """Each token's text; of one whose bytes are no text alone [hex, what is shown], as of one without bytes.
 
     The first token of a divided character shows all of it, the others a dot.

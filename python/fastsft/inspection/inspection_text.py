@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from fastsft.data.chat.labelling import label_words
 from fastsft.data.format_lines import calls_note, describe_use
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _RESET = "\x1b[0m"
 # Black on a light ground reads on dark and on light terminals alike.
 _STYLES = {"learned": "\x1b[30;42m", "end": "\x1b[30;43m", "cut": "\x1b[2;9m"}
+Paint = Callable[[str, str], str]  # a text in a style
 _TITLE, _DIM, _ALARM = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
 _BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
 _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
@@ -131,7 +132,7 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     )
 
 
-def _reasons(inspection: InspectedData, title: Any) -> Iterator[str]:
+def _reasons(inspection: InspectedData, title: Paint) -> Iterator[str]:
     entries = sorted(inspection.report.entries.items(), key=lambda item: -item[1].count)
     if entries:
         yield title("remarks", _TITLE)
@@ -142,7 +143,7 @@ def _reasons(inspection: InspectedData, title: Any) -> Iterator[str]:
         yield f"  {name:<22} {entry.count:>9,} {share:>7}  {actions}; first: {first}"
 
 
-def _histogram(name: str, counts: dict[int, int], title: Any) -> Iterator[str]:
+def _histogram(name: str, counts: dict[int, int], title: Paint) -> Iterator[str]:
     if counts:
         yield title(f"{name}, median {median(counts):,}, most {max(counts):,}", _TITLE)
         yield HEAD
@@ -180,7 +181,7 @@ def _marked(part: Part, colour: bool) -> str:
     return f"{_CUT}{text}{_CUT}" if part.kind == "cut" else f"{_BEGIN}{text}{_END}"
 
 
-def _token_lines(record: InspectedRecord, paint: Any) -> Iterator[str]:
+def _token_lines(record: InspectedRecord, paint: Paint) -> Iterator[str]:
     yield paint(f"  {'token':>6} {'id':>7}  label    {'bytes':>13}  piece", _TITLE)
     for token in record.tokens:
         label = "end" if token.is_turn_end else "learned" if token.is_learned else ""
@@ -200,7 +201,7 @@ def _legend(colour: bool) -> str:
     return " ".join(f"{_STYLES[kind]} {text} {_RESET}" for kind, text in words)
 
 
-def _painter(colour: bool) -> Any:
+def _painter(colour: bool) -> Paint:
     def paint(text: str, style: str) -> str:
         return f"{style}{text}{_RESET}" if colour else text
 

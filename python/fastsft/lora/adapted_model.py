@@ -95,6 +95,7 @@ class AdaptedModel(CausalLM):
 
     def adapter_to_save(self) -> SavedAdapter:
         """The trained tensors as they are now; collective, in the memory of every rank."""
+        assert self.engine is not None  # built before there is something to save
         return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters())
 
     def adapter_of(self, state_dict: Mapping[str, Any]) -> SavedAdapter:

@@ -134,6 +134,7 @@ class GivenPeftModel(AdaptedModel):
     def begin_training(self, *, has_moved: bool) -> None:
         """Reads of the module's parameters get the engine's from here on, until `end_training`."""
         sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
+        assert self.engine is not None  # built before training
         self._live = LiveWeights(self.module, self.engine, sharded=sharded, rename=engine_name)
         self._live.begin(self._weights, is_stale=has_moved)
 
@@ -169,6 +170,7 @@ class GivenPeftModel(AdaptedModel):
             warn_once(
                 f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no effect"
             )
+        assert self.engine is not None  # which has trained
         write_values(self.module, self.engine.trained_parameters())
         self._note_weights()
         self.engine_leads = False

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.data.chat.labelling import labels_of
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_text
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.model.causal_lm import CausalLM
 
 _SHOWN = (
     "learning_rate", "lr_scheduler_type", "num_train_epochs", "max_steps", "per_device_train_batch_size",
@@ -16,7 +21,27 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def write_model_card(trainer: Any, directory: Path) -> None:
+class CardRun(Protocol):
+    """A Trainer, as the card tells of it."""
+
+    @property
+    def args(self) -> TrainingArguments:
+        """Of the run."""
+
+    @property
+    def model(self) -> CausalLM:
+        """With its source."""
+
+    @property
+    def state(self) -> TrainerState:
+        """With the history."""
+
+    @property
+    def train_dataset(self) -> object:
+        """As it was given."""
+
+
+def write_model_card(trainer: CardRun, directory: Path) -> None:
     """Write README.md into the model directory, unless there is one that says something else."""
     from huggingface_hub import ModelCardData
 
@@ -37,7 +62,7 @@ def write_model_card(trainer: Any, directory: Path) -> None:
     replace_file(target, "\n".join(lines) + "\n")
 
 
-def _labels(trainer: Any) -> list[str]:
+def _labels(trainer: CardRun) -> list[str]:
     words = labels_of(trainer.train_dataset)
     return [] if words is None else [f"| labels | {words.replace('|', chr(92) + '|')} |"]
 
@@ -50,9 +75,8 @@ def _is_ours(path: Path, mark: str) -> bool:
         return False
 
 
-def _hub_name(trainer: Any) -> str | None:
+def _hub_name(trainer: CardRun) -> str | None:
     """The base model's name on the hub, where its snapshot is as huggingface_hub keeps it; else None."""
-    part: str
     for part in trainer.model.source_directory.parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")
@@ -70,5 +94,5 @@ def _results(history: list[dict[str, Any]]) -> list[str]:
     return ["| step | loss | evaluation loss |", "|---|---|---|", *table]
 
 
-def _number(value: Any) -> str:
+def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
@@ -17,7 +17,7 @@ from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
 from fastsft.model.source import config_directory, model_directory
-from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights
+from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
 from fastsft.originals.places import Places
 from fastsft.planning.gpus import gpu_of
@@ -27,6 +27,14 @@ from fastsft.ranks.process_group import Groups
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import threads_per_rank
 from fastsft.runtime.regular_files import file_inside, read_json_object
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fastsft import _C
+    from fastsft.model.generic.memory import ActivationSizes
+    from fastsft.model.saved_parts import AdapterToSave
 
 
 class ModelConfig(dict[str, Any]):
@@ -38,7 +46,7 @@ class ModelConfig(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"config.json has no key {name!r}") from None
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         self[name] = value
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,7 +142,7 @@ class CausalLM:
         path = Path(source_directory)
         self.source_directory = path.absolute() if path.is_dir() else path
         self.config = config
-        self.engine: Any = None
+        self.engine: _C.Engine | None = None
         self._options: dict[str, Any] = {}
         self.recompute = "selective"
         self._generation_settings: dict[str, Any] | None = None
@@ -227,7 +235,7 @@ class CausalLM:
         """None: see `take_changed_weights`."""
         return []
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         """TypeError: nothing but the engine computes with this model."""
         raise TypeError(
             "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; a "
@@ -238,7 +246,7 @@ class CausalLM:
         """The configuration that the engine computes by."""
         return as_computed({**self.config, "pad_token_id": self._padding_idx}, DEFAULT_ATTENTION)
 
-    def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> Any:
+    def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> _C.Engine:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.
 
         recompute: what the backward pass computes again when the arguments leave it open.
@@ -260,12 +268,12 @@ class CausalLM:
             self._put_weights(self.engine, trained)
         return self.engine
 
-    def _put_weights(self, engine: Any, weights: Mapping[str, Any]) -> None:
+    def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
         for name, value in weights.items():
             engine.set_parameter(name, value)
         engine.publish()
 
-    def _new_engine(self, options: dict[str, Any]) -> Any:
+    def _new_engine(self, options: dict[str, Any]) -> _C.Engine:
         from fastsft import _C
 
         return _C.Engine(json.dumps(self.engine_config()), **options)
@@ -273,15 +281,15 @@ class CausalLM:
     def _check_layer_class(self, named: str | None) -> None:
         warn_of_other_layer_class(str(self.config.get("model_type")), named)
 
-    def load_weights(self, engine: Any) -> None:
+    def load_weights(self, engine: _C.Engine) -> None:
         """Fill the engine with the weights that training starts from; collective."""
         load_weights(engine, str(self.source_directory))
 
-    def load_saved(self, engine: Any, directory: str) -> None:
+    def load_saved(self, engine: _C.Engine, directory: str) -> None:
         """Fill the engine with the model that a checkpoint holds; collective."""
         load_weights(engine, directory)
 
-    def trained_order(self, engine: Any) -> list[tuple[str, bool]]:
+    def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
         """(name, has weight decay) of what is trained, in the order of transformers' parameters."""
         from fastsft import _C
 
@@ -298,11 +306,15 @@ class CausalLM:
         """None: the whole model is trained."""
         return None
 
-    def adapter_of(self, state_dict: Mapping[str, Any]) -> Any:
+    def initial_digest(self) -> str:
+        """Empty: there are no adapters that begin with values of their own."""
+        return ""
+
+    def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
         """None: `state_dict` is a model's."""
         return None
 
-    def adapter_to_save(self) -> Any:
+    def adapter_to_save(self) -> AdapterToSave | None:
         """None: the model is saved. Of adapters that are saved in its place: fastsft.lora."""
         return None
 
@@ -322,7 +334,7 @@ class CausalLM:
             self._has_generation_settings = True
         return self._generation_settings
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """Every tensor by name, whole, in fp32 and in the memory of every rank; collective.
 
         `trainer.save_model()` needs none of that. ValueError before a Trainer has built the engine.
@@ -331,9 +343,9 @@ class CausalLM:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
         return dict(self.engine.named_parameters())
 
-    def children(self) -> Iterator[Any]:
+    def children(self) -> Iterator[nn.Module]:
         """None. torch's FSDP.state_dict_type looks for them, and finds its settings (fsdp_context.py)."""
-        has_settings_of_fsdp(self)
+        has_settings_of_fsdp(cast("nn.Module", self))  # torch's functions take any object
         return iter(())
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
@@ -358,7 +370,7 @@ class CausalLM:
 
         return list(_C.parameter_shapes(json.dumps(self.engine_config())))
 
-    def unit_layouts(self) -> list[Any]:
+    def unit_layouts(self) -> Sequence[UnitLayout]:
         """Of each unit name, digest (None: not known), elements, and tensors: name, shape, first element."""
         from fastsft import _C
 
@@ -376,7 +388,9 @@ class CausalLM:
         """True for positions that are rows of an embedding."""
         return False
 
-    def check_rows(self, native: Any, numbers: list[int] | None = None, *, training: bool = True) -> None:
+    def check_rows(
+        self, native: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
+    ) -> None:
         """ValueError for a row of the data set `native` that this model does not take.
 
         That is one beyond the positions at which its rotary frequencies change. numbers: of its rows, for
@@ -405,11 +419,11 @@ class CausalLM:
         """Python files by name that a saved model needs to be opened."""
         return {}
 
-    def stored_form(self, stored: StoredWeights) -> Any:
+    def stored_form(self, stored: StoredWeights) -> WeightForm:
         """Weight files next to this configuration."""
         return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
 
-    def activation_sizes(self, dtype: str) -> Any:
+    def activation_sizes(self, dtype: str) -> ActivationSizes | None:
         """None: the engine plans its own memory. Of a generic model: what Setting's `called` takes."""
         return None
 
@@ -436,7 +450,7 @@ class CausalLM:
         }
         return {"engine": engine, "config": {**self.engine_config(), "use_cache": None}}
 
-    def _take_weights(self) -> dict[str, Any] | None:
+    def _take_weights(self) -> dict[str, torch.Tensor] | None:
         """Copies of the weights of the engine, which is given up; None without one."""
         if self.engine is None:
             return None

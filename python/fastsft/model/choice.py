@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
@@ -15,6 +15,9 @@ from fastsft.model.native_support import why_not_native
 from fastsft.model.remote_code import check_model_code, has_model_code
 from fastsft.model.source import config_directory, model_directory
 from fastsft.runtime.messages import warn_once
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def open_model(
@@ -81,7 +84,7 @@ def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, run
     return f"{config.get('model_type')} has no native engine"
 
 
-def as_model(model: Any, engine: str = "auto") -> Any:
+def as_model(model: object, engine: str = "auto") -> CausalLM:
     """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers.
 
     engine: --engine, for the other two.
@@ -90,14 +93,14 @@ def as_model(model: Any, engine: str = "auto") -> Any:
         return open_model(str(model), engine=engine)
     if hasattr(model, "_orig_mod"):
         warn_once("torch.compile of the model has no effect: the engine is compiled")
-        refuse(list(hooks_of(model)), "Trainer")
+        refuse(list(hooks_of(cast("PreTrainedModel", model))), "Trainer")
         model = model._orig_mod
     if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
-        return _loaded(model, engine)
-    return model
+        return _loaded(cast("PreTrainedModel", model), engine)  # by its methods, whatever its class
+    return cast("CausalLM", model)  # what has `build`; the Trainer refuses the rest
 
 
-def _loaded(model: Any, engine: str) -> Any:
+def _loaded(model: PreTrainedModel, engine: str) -> LoadedModel:
     why = _why_generic_object(model, engine)
     if why is None:
         return LoadedModel(model)
@@ -108,7 +111,7 @@ def _loaded(model: Any, engine: str) -> Any:
     return made
 
 
-def _why_generic_object(model: Any, engine: str) -> str | None:
+def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
     """As `_why_generic`, of a model that transformers has loaded."""
     config = {"model_type": getattr(model.config, "model_type", None)}
     if not _is_of_directory(model):
@@ -122,6 +125,6 @@ def _why_generic_object(model: Any, engine: str) -> str | None:
     return f"{type(model).__name__} is not of transformers" if _is_of_directory(model) else None
 
 
-def _is_of_directory(model: Any) -> bool:
+def _is_of_directory(model: PreTrainedModel) -> bool:
     """True for a class that transformers has loaded from a model's directory, by trust_remote_code."""
     return type(model).__module__.split(".")[0] == "transformers_modules"

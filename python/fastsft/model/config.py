@@ -31,7 +31,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "typical_p")
 _SAFETENSORS_TO_TORCH = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """As transformers writes its JSON files: indent 2, sorted keys, newline."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
 
@@ -59,16 +59,8 @@ def has_safetensors(directory: str | Path) -> bool:
     )
 
 
-def resolve_save_dtype(trainer: Any) -> str:
-    """`--save_dtype`, where auto is the type of the source weights."""
-    chosen: str = trainer.args.save_dtype
-    if chosen == "auto":
-        return str(trainer.model.weights_dtype())
-    return chosen
-
-
 def config_to_save(
-    config: Mapping[str, Any], tokenizer: Any, save_dtype: str, class_name: str | None = None
+    config: Mapping[str, Any], tokenizer: object, save_dtype: str, class_name: str | None = None
 ) -> dict[str, Any]:
     """config.json of the saved model: the model's configuration with type, class and token ids as saved.
 
@@ -93,7 +85,7 @@ def config_to_save(
 
 
 def generation_config_to_save(
-    source: Mapping[str, Any] | None, config: Mapping[str, Any], tokenizer: Any
+    source: Mapping[str, Any] | None, config: Mapping[str, Any], tokenizer: object
 ) -> dict[str, Any]:
     """generation_config.json: `source` copied, or made from `config` when None, with the tokenizer's ids.
 
@@ -155,15 +147,15 @@ def check_config_types(config: Mapping[str, Any], path: Path) -> None:
     _check_types(config, _CONFIG_TYPES, f"{path}: ")
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return type(value) is int and -1 <= value < 1 << 31
 
 
-def _is_ids(value: Any) -> bool:
+def _is_ids(value: object) -> bool:
     return _is_id(value) or (isinstance(value, list) and all(map(_is_id, value)))
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 31
 
 
@@ -171,7 +163,7 @@ _ID = ("a token id", _is_id)
 _IDS = ("a token id or a list of them", _is_ids)
 _OBJECT = ("an object", lambda value: isinstance(value, dict))
 _TEXT = ("a text", lambda value: isinstance(value, str))
-Types = dict[str, tuple[str, Callable[[Any], bool]]]
+Types = dict[str, tuple[str, Callable[[object], bool]]]
 _GENERATION_TYPES: Types = {"eos_token_id": _IDS, "bos_token_id": _ID, "pad_token_id": _ID}
 _CONFIG_TYPES: Types = {
     "model_type": _TEXT,
@@ -198,7 +190,7 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"_from_model_config": True, **{name: config[name] for name in names if name in config}}
 
 
-def _align(saved: dict[str, Any], name: str, tokenizer: Any) -> None:
+def _align(saved: dict[str, Any], name: str, tokenizer: object) -> None:
     if hasattr(tokenizer, name) and saved.get(name) != getattr(tokenizer, name):
         saved[name] = getattr(tokenizer, name)
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
@@ -25,6 +25,11 @@ from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import file_inside, read_regular
 from fastsft.tokenizer.kept_files import KeptFiles
 
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
+
 _STORED = {name: stored for stored, name in DTYPES.items()}
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
 _COPIED = (
@@ -39,7 +44,7 @@ _COPIED = (
 )
 _ROOM_FOR_SMALL_FILES = 64 << 20
 
-Change = Callable[[str, Any], Any]
+Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ class _Values:
         if others and has_master_weights(weights.directory):
             self._masters = MasterWeights(weights.directory, model.unit_layouts())
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str) -> torch.Tensor:
         """ValueError where a checkpoint's model is not its float32 weights, rounded."""
         value, entry, dtype = self._weights.read(name), self._weights.tensors[name], self._stored[name]
         if self._change is not None:
@@ -172,7 +177,7 @@ class _Values:
 
 def _write_weights(
     path: str, values: _Values, kept: list[StoredTensor], stored: dict[str, str], max_shard_size: int
-) -> list[Any]:
+) -> list[_C.FileDigest]:
     """The digests of the files."""
     from fastsft import _C
 
@@ -189,7 +194,7 @@ def _write_weights(
         raise
 
 
-def _rounded(tensor: Any, dtype: str, name: str) -> Any:
+def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
     """To nearest even. ValueError for a finite value that becomes infinite."""
     import torch
 
@@ -204,7 +209,9 @@ def _rounded(tensor: Any, dtype: str, name: str) -> Any:
     return rounded
 
 
-def _write_small_files(folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path) -> list[Any]:
+def _write_small_files(
+    folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
+) -> list[_C.FileDigest]:
     """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
     names = []
     for name, content in _small_files(model, dtype):

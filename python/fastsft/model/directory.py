@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_size
-from fastsft.model.config import config_to_save, generation_config_to_save, json_text, resolve_save_dtype
+from fastsft.model.config import config_to_save, generation_config_to_save, json_text
 from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
@@ -19,6 +19,15 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
 from fastsft.runtime.written_files import is_written
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.arguments import TrainingArguments
+    from fastsft.model.saved_parts import SavedTokenizer
+    from fastsft.model.trained import TrainedRun
+
+FileReport = tuple[str, int, int]  # name, bytes, CRC-32C
+RangeReport = tuple[str, int, int, int]  # name, first byte, bytes, CRC-32C
+Report = tuple[list[FileReport], list[RangeReport]]  # what a rank has written
 _TEMPLATES = ("chat_template.jinja", "base_chat_template.jinja")
 
 
@@ -30,11 +39,11 @@ class ModelForm:
     max_shard_size: int
 
     @classmethod
-    def of(cls, trainer: Any) -> ModelForm:
+    def of(cls, trainer: TrainedRun) -> ModelForm:
         """By `--save_dtype` and `--max_shard_size`."""
-        return cls(resolve_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
+        return cls(_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
 
-    def bytes(self, trainer: Any) -> int:
+    def bytes(self, trainer: TrainedRun) -> int:
         """Of all weight files that a save of `trainer` writes."""
         from fastsft import _C
 
@@ -43,7 +52,15 @@ class ModelForm:
         return int(_C.model_bytes(trainer.engine, self.dtype, self.max_shard_size))
 
 
-def save_model_directory(trainer: Any, directory: str | Path, caller: str = "save_model_directory") -> None:
+def _save_dtype(trainer: TrainedRun) -> str:
+    """`--save_dtype`, where auto is the type of the source weights."""
+    chosen = trainer.args.save_dtype
+    return trainer.model.weights_dtype() if chosen == "auto" else chosen
+
+
+def save_model_directory(
+    trainer: TrainedRun, directory: str | Path, caller: str = "save_model_directory"
+) -> None:
     """Write weights, config, generation config, tokenizer and training_args.json; collective.
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
@@ -58,12 +75,12 @@ def save_model_directory(trainer: Any, directory: str | Path, caller: str = "sav
     form, adapter = ModelForm.of(trainer), trainer.model.adapter_to_save()
     agreement = Agreement(f"saving the model to {folder}")
     writes = writes_small_files(args)
-    staging: Any = agreement.attempt_if(writes, lambda: open_file_set(trainer, folder, form))
+    staging = agreement.attempt_if(writes, lambda: open_file_set(trainer, folder, form))
     try:
         path = agreement.settle_first(staging.path if staging is not None else None)
         path = staging.path if staging is not None else path
-        files: list[Any] = []
-        ranges: list[tuple[str, int, int, int]] = []
+        files: list[_C.FileDigest] = []
+        ranges: list[RangeReport] = []
         if adapter is not None:
             agreement.attempt_if(writes, lambda: files.extend(adapter.write(path)))
         else:
@@ -79,8 +96,8 @@ def save_model_directory(trainer: Any, directory: str | Path, caller: str = "sav
 
 
 def write_weights(
-    engine: Any, path: str, form: ModelForm, way: str, args: Any, agreement: Agreement
-) -> tuple[list[Any], list[tuple[str, int, int, int]]]:
+    engine: _C.Engine, path: str, form: ModelForm, way: str, args: TrainingArguments, agreement: Agreement
+) -> tuple[list[_C.FileDigest], list[RangeReport]]:
     """Write the weight files into the new directory `path` and read them back; collective.
 
     Returns the digests of whole files that this rank wrote, and of the ranges that it wrote of others.
@@ -99,22 +116,22 @@ def write_weights(
     return [], [range_tuple(item) for item in written[1]] if written else []
 
 
-def digest_tuple(digest: Any) -> tuple[str, int, int]:
+def digest_tuple(digest: _C.FileDigest) -> FileReport:
     """A FileDigest that can travel."""
     return digest.name, digest.size, digest.crc32c
 
 
-def range_tuple(digest: Any) -> tuple[str, int, int, int]:
+def range_tuple(digest: _C.RangeDigest) -> RangeReport:
     """A RangeDigest that can travel."""
     return digest.name, digest.offset, digest.size, digest.crc32c
 
 
-def joined_digests(reports: Iterable[tuple[Any, Any]]) -> list[Any]:
+def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
     """FileDigests of all files from the reports of all ranks. RuntimeError when bytes are missing."""
     from fastsft import _C
 
-    files: list[Any] = []
-    ranges: list[Any] = []
+    files: list[_C.FileDigest] = []
+    ranges: list[_C.RangeDigest] = []
     for own, parts in reports:
         files += [_C.FileDigest(*item) for item in own]
         ranges += [_C.RangeDigest(*item) for item in parts]
@@ -166,7 +183,7 @@ def check_free_space(directory: Path, needed: int) -> None:
         )
 
 
-def finish_save_in_flight(trainer: Any) -> None:
+def finish_save_in_flight(trainer: TrainedRun) -> None:
     """Wait for the checkpoint that `trainer` writes during its training; collective.
 
     What it has written so far would be taken for what a crash left. Raises when it fails, as the saver.
@@ -203,7 +220,7 @@ def finish_file_sets(directory: str | Path) -> None:
         tell(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
 
 
-def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
+def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
     """JSON files, and code, of a model directory as they are to be now; next to adapters the arguments."""
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
@@ -218,14 +235,14 @@ def small_texts(trainer: Any, save_dtype: str) -> dict[str, str]:
     }
 
 
-def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[Any]:
+def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[_C.FileDigest]:
     """Write small files into a new directory, durable on return. Their digests."""
     from fastsft import _C
 
     return [_C.write_file(str(Path(directory) / name), content) for name, content in texts.items()]
 
 
-def write_tokenizer(tokenizer: Any, directory: str | Path) -> list[Any]:
+def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> list[_C.FileDigest]:
     """Write the files of the tokenizer's save_pretrained, in folders too, into a new directory. The digests.
 
     The files are durable on return; folders are when the directory is committed.
@@ -249,7 +266,7 @@ def relative_files(directory: str | Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def digest_durably(directory: str | Path, name: str) -> Any:
+def digest_durably(directory: str | Path, name: str) -> _C.FileDigest:
     """Sync the file `name` of `directory`, which may be in a folder of it. Its digest."""
     from fastsft import _C
 
@@ -259,7 +276,7 @@ def digest_durably(directory: str | Path, name: str) -> Any:
     return _C.FileDigest(name, digest.size, digest.crc32c)
 
 
-def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
+def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.AtomicDirectory:
     """A staging directory in `folder`, on the rank that writes. RuntimeError when the disk is too small."""
     from fastsft import _C
 
@@ -271,15 +288,23 @@ def open_file_set(trainer: Any, folder: Path, form: ModelForm) -> Any:
     return _C.AtomicDirectory(str(folder), "model")
 
 
-def write_small_files(trainer: Any, path: str, form: ModelForm) -> list[Any]:
+def write_small_files(trainer: TrainedRun, path: str, form: ModelForm) -> list[_C.FileDigest]:
     """Configuration, tokenizer and arguments into a new directory, durable on return. Their digests."""
     digests = write_texts(small_texts(trainer, form.dtype), path)
     return digests + write_tokenizer(getattr(trainer, "tokenizer", None), path)
 
 
-def _install(trainer: Any, staging: Any, folder: Path, reports: list[Any], own: list[Any]) -> None:
-    """Commit the set and give its files their names; of each node by its own writer."""
+def _install(
+    trainer: TrainedRun,
+    staging: _C.AtomicDirectory | None,
+    folder: Path,
+    reports: list[Report],
+    own: list[_C.FileDigest],
+) -> None:
+    """Commit the set and give its files their names; of each node by its own writer, who has `staging`."""
     from fastsft import _C
+
+    assert staging is not None
 
     each = trainer.args.save_on_each_node
     files = own if each else joined_digests(reports)
@@ -290,7 +315,7 @@ def _install(trainer: Any, staging: Any, folder: Path, reports: list[Any], own: 
     install_file_set(folder, name)
 
 
-def _remove_old_templates(directory: Path, files: Mapping[str, Any]) -> None:
+def _remove_old_templates(directory: Path, files: Mapping[str, object]) -> None:
     """Chat templates of an earlier model, which would be read before those of the new one."""
     if "tokenizer_config.json" not in files:
         return

@@ -6,10 +6,13 @@ FastChat's scripts save inside of this context. Around a model without FSDP it f
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def has_settings_of_fsdp(model: Any) -> None:
+def has_settings_of_fsdp(model: nn.Module) -> None:
     """Let `model` hold the settings that the context sets and restores; they have no effect.
 
     RuntimeError, with the way out, where this torch keeps them otherwise.
@@ -19,8 +22,9 @@ def has_settings_of_fsdp(model: Any) -> None:
         from torch.distributed.fsdp._common_utils import _FSDPState, _get_module_fsdp_state
 
         if _get_module_fsdp_state(model) is None:
-            model.fsdp_settings = _FSDPState()  # torch refers to it weakly
-            _insert_module_state(model, model.fsdp_settings)
+            settings = _FSDPState()
+            vars(model)["fsdp_settings"] = settings  # torch refers to it weakly
+            _insert_module_state(model, settings)
     except (ImportError, AttributeError, TypeError, AssertionError) as error:
         raise RuntimeError(
             "torch's FSDP.state_dict_type cannot be used around a fastsft model with this torch "

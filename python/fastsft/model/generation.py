@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastsft import _C
@@ -31,7 +32,7 @@ _DEFAULT_POSITIONS = 2048
 class Reader(Protocol):
     """The part of _C.TextDecoder that generation needs."""
 
-    def read(self, ids: Any) -> torch.Tensor:
+    def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
         """ids int64 [n] after those before -> logits of the next token, float32 [V]."""
 
     def truncate(self, length: int) -> None:
@@ -81,6 +82,15 @@ class Continuation:
         return shared
 
 
+class StreamOptions(TypedDict, total=False):
+    """Arguments of `ChatModel.stream`."""
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+
+
 class ChatModel:
     """A model directory, or a checkpoint, that answers questions: natively, or by transformers' own forward.
 
@@ -117,7 +127,7 @@ class ChatModel:
         width = ("float32" if device == "cpu" else "bfloat16") if dtype == "auto" else dtype
         opened = open_model(str(directory), trust_remote_code=trust_remote_code)
         self.engine_kind = opened.engine_kind
-        reader: Any
+        reader: Reader
         known: int | None
         if self.engine_kind == "native":
             reader, known = _native_reader(directory, path, width, device, change), _same_frequencies(opened)
@@ -131,7 +141,7 @@ class ChatModel:
         self._continuation = Continuation(reader)
         self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
 
-    def reply(self, message: str, **options: Any) -> str:
+    def reply(self, message: str, **options: Unpack[StreamOptions]) -> str:
         """The answer to one message; `options` are those of `stream`."""
         return "".join(self.stream([{"role": "user", "content": message}], **options)).strip()
 
@@ -186,7 +196,7 @@ def _native_reader(
     return decoder
 
 
-def _fill(decoder: Any, directory: str | Path, change: Change | None) -> list[str]:
+def _fill(decoder: _C.TextDecoder, directory: str | Path, change: Change | None) -> list[str]:
     """The weights of `directory` into the decoder, one at a time; what a user should know."""
     if change is None:
         return list(decoder.load(str(directory)))

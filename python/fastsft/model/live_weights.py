@@ -8,11 +8,18 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
+
+    from torch import nn
+
+    from fastsft import _C
 
 # What a loop over the parameters holds of each: its variable and the argument of getrefcount.
 _OWN_REFERENCES = 2
@@ -20,7 +27,7 @@ _OWN_STORAGES = 2  # the parameter, and the object that is asked
 _INSTEAD = "change weights before train(), or at other events"
 
 
-def raw_parameters(module: Any) -> Iterator[tuple[str, Any]]:
+def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Each parameter once, by the name that it has without torch.compile around a part; reads none."""
     seen = set()
     for path, part in module.named_modules():
@@ -39,7 +46,12 @@ class LiveWeights:
     """
 
     def __init__(
-        self, module: Any, engine: Any, *, sharded: bool, rename: Callable[[str], str] | None = None
+        self,
+        module: nn.Module,
+        engine: _C.Engine,
+        *,
+        sharded: bool,
+        rename: Callable[[str], str] | None = None,
     ) -> None:
         self._module, self._engine, self._sharded = module, engine, sharded
         self._rename = rename
@@ -151,7 +163,7 @@ class LiveWeights:
                 parameter.copy_(trained[name])
         self._known.update(tensor_digests(written))
 
-    def _named(self) -> Iterator[tuple[str, Any]]:
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         for name, parameter in raw_parameters(self._module):
             yield (name if self._rename is None else self._rename(name)), parameter
 
@@ -162,7 +174,7 @@ class LiveWeights:
         own = Counter(
             id(parameter) for part in self._module.modules() for parameter in dict.values(part._parameters)
         )
-        use_count: Callable[[Any], int] = torch._C._storage_Use_Count
+        use_count: Callable[[int], int] = torch._C._storage_Use_Count
         found = []
         for path, part in self._module.named_modules():
             for name in dict.keys(part._parameters):
@@ -176,14 +188,14 @@ class LiveWeights:
         return found if self._rename is None else [self._rename(name) for name in found]
 
 
-class _Watched(dict[str, Any]):
+class _Watched(dict[str, "nn.Parameter | None"]):
     """`_parameters` of a module: `read` is told before one is handed out."""
 
-    def __init__(self, own: dict[str, Any], read: Callable[[], None]) -> None:
+    def __init__(self, own: dict[str, nn.Parameter | None], read: Callable[[], None]) -> None:
         super().__init__(own)
         self._read = read
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> nn.Parameter | None:
         self._read()
         return super().__getitem__(name)
 
@@ -192,19 +204,19 @@ class _Watched(dict[str, Any]):
         self._read()
         return super().get(name, default)
 
-    def items(self) -> Any:
+    def items(self) -> dict_items[str, nn.Parameter | None]:
         self._read()
         return super().items()
 
-    def values(self) -> Any:
+    def values(self) -> dict_values[str, nn.Parameter | None]:
         self._read()
         return super().values()
 
-    def copy(self) -> dict[str, Any]:
+    def copy(self) -> dict[str, nn.Parameter | None]:
         return dict(self.items())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+    def __deepcopy__(self, memo: dict[int, object]) -> dict[str, nn.Parameter | None]:
         return copy.deepcopy(dict(self.items()), memo)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type, tuple[dict[str, nn.Parameter | None]]]:
         return dict, (dict(self.items()),)

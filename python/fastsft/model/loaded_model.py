@@ -22,6 +22,12 @@ from fastsft.ranks.comparison import compare
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+    from fastsft import _C
+
 
 class LoadedModel(CausalLM):
     """`module`, a Llama-family model of transformers, wherever its parameters are.
@@ -32,24 +38,24 @@ class LoadedModel(CausalLM):
     frozen, quantised or not there (meta).
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: PreTrainedModel) -> None:
         self._check_module(module)
         self.module = module
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
-        self._held: dict[str, Any] = {}
+        self._held: dict[str, object] = {}
         self._weights: dict[
             str, str
         ] = {}  # digests of the parameters when they were last taken or given back
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._differing: dict[str, Any] = {}
+        self._differing: dict[str, object] = {}
         self._live: LiveWeights | None = None
         self._marks: Marks | None = None  # of the running train()
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
 
-    def _check_module(self, module: Any) -> None:
+    def _check_module(self, module: PreTrainedModel) -> None:
         _check(module)
 
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
@@ -118,7 +124,7 @@ class LoadedModel(CausalLM):
         """The configuration with what the modules hold, which counts where they differ."""
         return {**self.config, **self._differing}
 
-    def load_weights(self, engine: Any) -> None:
+    def load_weights(self, engine: _C.Engine) -> None:
         """The module's parameters into the engine's shards, tensor by tensor; collective."""
         from fastsft import _C
 
@@ -191,6 +197,7 @@ class LoadedModel(CausalLM):
         has_moved: the engine has others than the module.
         """
         sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
+        assert self.engine is not None  # built before training
         self._live = LiveWeights(self.module, self.engine, sharded=sharded)
         self._live.begin(self._weights, is_stale=has_moved)
         for _, parameter in _parameters(self.module):
@@ -224,12 +231,12 @@ class LoadedModel(CausalLM):
         if self._live is not None:
             self._live.check_unchanged(event)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """As CausalLM's, with what a script has changed; collective. ValueError as take_weights_to_save."""
         self.take_weights_to_save("model.state_dict")
         return super().state_dict()
 
-    def _fill(self, loader: Any, where: str) -> None:
+    def _fill(self, loader: _C.WeightLoader, where: str) -> None:
         for name, parameter in _parameters(self.module):
             loader.set(name, parameter.detach().cpu().contiguous(), where)
         ignored = loader.finish(where)
@@ -254,6 +261,7 @@ class LoadedModel(CausalLM):
                 f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no "
                 "effect: the engine trains its own copy; change weights before train()"
             )
+        assert self.engine is not None  # which has trained
         trained = self.engine.named_parameters()
         with torch.no_grad():
             for name, parameter in _parameters(self.module):
@@ -271,18 +279,18 @@ class LoadedModel(CausalLM):
         return None if own is None else dict(json.loads(own.to_json_string(use_diff=True)))
 
 
-def _config_of(module: Any) -> dict[str, Any]:
+def _config_of(module: PreTrainedModel) -> dict[str, Any]:
     """config.json as save_pretrained would write it."""
     return dict(json.loads(module.config.to_json_string(use_diff=True)))
 
 
-def _prefix(module: Any) -> str | None:
+def _prefix(module: PreTrainedModel) -> str | None:
     from fastsft import _C
 
     return _C.model_families().get(str(getattr(module.config, "model_type", None)))
 
 
-def _check(module: Any) -> None:
+def _check(module: PreTrainedModel) -> None:
     from fastsft import _C
 
     known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
@@ -297,7 +305,7 @@ def _check(module: Any) -> None:
     check_parameters_of(module)
 
 
-def check_parameters_of(module: Any) -> None:
+def check_parameters_of(module: PreTrainedModel) -> None:
     """ValueError for parameters that are frozen, quantised or not there."""
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:

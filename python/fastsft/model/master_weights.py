@@ -6,9 +6,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fastsft.model.stored_weights import as_tensor
+from fastsft.model.stored_weights import UnitLayout, as_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 _FILES = "optimizer-rank-*-of-*.safetensors"
 Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and the file that has them
@@ -26,7 +29,7 @@ class MasterWeights:
     state of this model.
     """
 
-    def __init__(self, directory: Path, layouts: Iterable[Any]) -> None:
+    def __init__(self, directory: Path, layouts: Iterable[UnitLayout]) -> None:
         self._parts: dict[str, list[Part]] = {}
         self._places: dict[str, tuple[str, int, list[int]]] = {}
         hashes: dict[str, str | None] = {}
@@ -42,9 +45,9 @@ class MasterWeights:
                 self._parts[unit].append((begin, end, path))
         for unit, size in sizes.items():
             _check_whole(directory, unit, self._parts[unit], size)
-        self._held: tuple[str, Any] | None = None
+        self._held: tuple[str, torch.Tensor] | None = None
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str) -> torch.Tensor:
         """The values of one tensor, float32."""
         unit, offset, shape = self._places[name]
         if self._held is None or self._held[0] != unit:
@@ -52,7 +55,7 @@ class MasterWeights:
             self._held = unit, self._read_unit(unit)
         return self._held[1][offset : offset + math.prod(shape)].reshape(shape)
 
-    def _read_unit(self, unit: str) -> Any:
+    def _read_unit(self, unit: str) -> torch.Tensor:
         import torch
 
         from fastsft import _C

@@ -35,7 +35,7 @@ def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) ->
             )
 
 
-def code_file(reference: Any) -> str | None:
+def code_file(reference: object) -> str | None:
     """`modeling_x.py` of "modeling_x.XForCausalLM"; None for what is no module of the directory."""
     parts = reference.split(".") if isinstance(reference, str) else []
     return f"{parts[0]}.py" if len(parts) == 2 and all(map(str.isidentifier, parts)) else None

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model.directory import ModelForm, install_file_set, open_file_set, write_small_files
 from fastsft.model.family import ties_embeddings
 
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
+    from fastsft.model.trained import TrainedRun
+
 _SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
-def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[str, Any]) -> None:
+def save_given_weights(
+    trainer: TrainedRun, directory: str | Path, state_dict: Mapping[str, torch.Tensor]
+) -> None:
     """Write a complete model directory with the tensors of `state_dict`; not collective.
 
     Types and split into files are those of `--save_dtype` and `--max_shard_size`. All files take their names
@@ -35,13 +43,13 @@ def save_given_weights(trainer: Any, directory: str | Path, state_dict: Mapping[
         staging.discard()
 
 
-def _untied(state_dict: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _untied(state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Without the second name of tied weights, which files do not have."""
     tied = ties_embeddings(config) and "model.embed_tokens.weight" in state_dict
     return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
 
 
-def _write_weights(path: str, tensors: Mapping[str, Any], form: ModelForm) -> list[Any]:
+def _write_weights(path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm) -> list[_C.FileDigest]:
     """The digests of the files."""
     import torch
 
@@ -53,7 +61,7 @@ def _write_weights(path: str, tensors: Mapping[str, Any], form: ModelForm) -> li
     try:
         for tensor in tensors.values():
             whole = tensor.detach().to("cpu", getattr(torch, form.dtype)).contiguous()
-            files.write(whole.reshape(-1).view(torch.uint8).numpy())
+            files.write(whole.reshape(-1).view(torch.uint8).numpy().data)
         return list(files.commit(sum(tensor.numel() for tensor in tensors.values())))
     except BaseException:
         files.discard()

@@ -6,16 +6,23 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.model.config import has_safetensors
 from fastsft.model.weights import pickled_files, pickled_tensors
 from fastsft.runtime.regular_files import open_regular
 
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
+
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # that are read
 BLOCK = 1 << 22  # elements that are looked at together
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}  # bytes of an element
+# Of a unit: name, digest (None: not known), elements, and tensors: name, shape, first element.
+UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 _OF_TORCH = {f"torch.{name}": stored for stored, name in DTYPES.items()}
 
 
@@ -56,7 +63,7 @@ class StoredWeights:
         self.files = [Path(path) for path in paths]
         self.tensors: dict[str, StoredTensor] = {}
         self.problems: list[str] = []
-        self._open: tuple[Path, Any] | None = None
+        self._open: tuple[Path, _C.SafetensorsReader | dict[str, torch.Tensor]] | None = None
         for file in self.files:
             self._list(file)
 
@@ -73,7 +80,7 @@ class StoredWeights:
 
     def _entries(self, file: Path) -> list[StoredTensor]:
         content = self._content(file)
-        if self.is_pickled:
+        if isinstance(content, dict):
             return [
                 StoredTensor(name, _OF_TORCH.get(str(each.dtype), str(each.dtype)), tuple(each.shape), file)
                 for name, each in content.items()
@@ -83,7 +90,7 @@ class StoredWeights:
             for each in content.tensors
         ]
 
-    def _content(self, file: Path) -> Any:
+    def _content(self, file: Path) -> _C.SafetensorsReader | dict[str, torch.Tensor]:
         """One file is open at a time: tensors of a file follow each other."""
         from fastsft import _C
 
@@ -93,7 +100,7 @@ class StoredWeights:
             self._open = file, content
         return self._open[1]
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str) -> torch.Tensor:
         """The values of one tensor, in memory of their own, with the type of the file.
 
         ValueError for a type that no weight has.
@@ -103,18 +110,20 @@ class StoredWeights:
         if entry.dtype not in DTYPES:
             raise ValueError(f"{entry.file}: {name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
         content = self._content(entry.file)
-        if self.is_pickled:
+        if isinstance(content, dict):
             return content[name].detach().contiguous()
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
 
-    def blocks(self, name: str) -> Iterator[Any]:
+    def blocks(self, name: str) -> Iterator[torch.Tensor]:
         """The values of one tensor, flat, in parts of at most BLOCK elements: memory does not depend on it.
 
         ValueError for a type that no weight has, and for a file that became shorter.
         """
+        import torch
+
         entry = self.tensors[name]
         if entry.dtype not in DTYPES or self.is_pickled:
-            yield from self.read(name).reshape(-1).split(BLOCK)
+            yield from torch.split(self.read(name).reshape(-1), BLOCK)
             return
         size = WIDTHS[entry.dtype]
         with open_regular(entry.file, "a file of weights") as file:
@@ -135,7 +144,7 @@ class StoredWeights:
         return all(bits_of(mine) == bits_of(yours) for mine, yours in pairs)
 
 
-def as_tensor(data: bytes, dtype: str) -> Any:
+def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
     """The flat tensor of the bytes of a safetensors file, without a copy; nobody writes to it."""
     import torch
 
@@ -146,14 +155,14 @@ def as_tensor(data: bytes, dtype: str) -> Any:
         return torch.frombuffer(data, dtype=getattr(torch, DTYPES[dtype]))
 
 
-def bits_of(tensor: Any) -> memoryview:
+def bits_of(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous tensor."""
     import torch
 
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
-def extremes(parts: Iterable[Any]) -> tuple[int, float]:
+def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
     """Values of the parts of a tensor that are not finite, and the largest magnitude of the others."""
     bad, most = 0, 0.0
     for part in parts:
@@ -183,13 +192,29 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
     return problems
 
 
+class WeightForm(Protocol):
+    """Weight files next to what a model expects of them. names: of its tensors, each with the one there."""
+
+    names: dict[str, str]
+
+    def problems(self) -> list[str]:
+        """A line for each tensor that is missing, of another shape or type, or has no place in the model."""
+
+    def second_copies(self) -> list[tuple[str, str]]:
+        """Names in the files of tied tensors: the one that is read, and another that is to be the same."""
+
+    def unneeded(self) -> list[str]:
+        """Tensors that the model computes itself."""
+
+
 class StoredForm:
-    """Weight files next to a native model. shapes: of its tensors; ties: head and embedding are one."""
+    """A WeightForm of a native model. shapes: of its tensors; ties: head and embedding are one."""
 
     def __init__(
         self, shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights, *, ties: bool
     ) -> None:
         self._shapes, self._stored, self._ties = list(shapes), stored, ties
+        self.names = {name: name for name, _ in self._shapes if name in stored.tensors}
 
     def problems(self) -> list[str]:
         """A line for each tensor that is missing, of another shape or type, or has no place in the model."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import torch
 
 _NAMES = ("grad", "_grad")
 _WAY_OUT = (
@@ -14,7 +17,7 @@ _WAY_OUT = (
 
 
 @contextmanager
-def unseen_gradients(named: list[tuple[str, Any]], event: str) -> Iterator[None]:
+def unseen_gradients(named: list[tuple[str, torch.Tensor]], event: str) -> Iterator[None]:
     """While it lasts, to read or write `grad` of a parameter is a ValueError that names `event`."""
     names = {id(parameter): name for name, parameter in named}
     kinds = {type(parameter): _guarded(type(parameter), names, event) for _, parameter in named}
@@ -28,12 +31,12 @@ def unseen_gradients(named: list[tuple[str, Any]], event: str) -> Iterator[None]
 
 
 def _guarded(kind: type, names: dict[int, str], event: str) -> type:
-    def refuse(parameter: Any, *_: Any) -> NoReturn:
+    def refuse(parameter: torch.Tensor, *_: object) -> NoReturn:
         where = names.get(id(parameter), "a parameter")
         raise ValueError(f"a callback's {event} asks for the gradient of {where} of the model: {_WAY_OUT}")
 
-    def copied(parameter: Any, memo: dict[int, Any]) -> Any:
-        made = kind.__deepcopy__(parameter, memo)  # type: ignore[attr-defined]
+    def copied(parameter: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
+        made: torch.Tensor = kind.__deepcopy__(parameter, memo)  # type: ignore[attr-defined]
         made.__class__ = kind
         return made
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.config import has_safetensors
 from fastsft.model.weights import pickled_files
 from fastsft.ranks.common_files import common_digests
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
-def place_of_weights(model: Any) -> str:
+    from fastsft.model.causal_lm import CausalLM
+
+
+_MODULE = "module"  # of models in memory
+
+
+def place_of_weights(model: CausalLM) -> str:
     """The place of the weights that training starts from: "an engine", "memory" or "a directory"."""
     if getattr(model, "engine", None) is not None:
         return "an engine"
-    return "a directory" if getattr(model, "module", None) is None else "memory"
+    return "a directory" if getattr(model, _MODULE, None) is None else "memory"
 
 
-def weight_digests(model: Any) -> dict[str, str]:
+def weight_digests(model: CausalLM) -> dict[str, str]:
     """Of a model in memory every tensor, of a directory its weight files, by name.
 
     Collective, on models whose weights are in the same place on all ranks. {} where engines hold the weights
@@ -26,7 +35,8 @@ def weight_digests(model: Any) -> dict[str, str]:
     """
     place = place_of_weights(model)
     if place == "memory":
-        return tensor_digests(model.module.named_parameters())
+        module: nn.Module = getattr(model, _MODULE)
+        return tensor_digests(module.named_parameters())
     if place == "an engine":
         return {}
     return common_digests("comparing weights", lambda: weight_files(model.source_directory))
@@ -41,7 +51,7 @@ def weight_files(directory: str | Path) -> list[Path]:
     return list(pickled_files(Path(directory)))
 
 
-def tensor_digests(named: Iterable[tuple[str, Any]]) -> dict[str, str]:
+def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
     """CRC-32C of every element of tensors, by name; named: pairs of name and tensor."""
     import torch
 

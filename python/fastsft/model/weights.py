@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.config import has_safetensors
 from fastsft.ranks.agreement import Agreement
@@ -13,12 +13,17 @@ from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.runtime.terminal_text import visible
 
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
+
 _PICKLED = "pytorch_model.bin"
 _PICKLED_INDEX = "pytorch_model.bin.index.json"
 _MOST_FILES = 10_000
 
 
-def load_weights(engine: Any, model_dir: str | Path) -> None:
+def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
     """Fill the engine's master weights from a model directory or hub name; collective.
 
     safetensors is preferred; `pytorch_model*.bin` is read with `torch.load(weights_only=True, mmap=True)` and
@@ -55,7 +60,7 @@ def _local_directory(name: str) -> Path:
     return Path(snapshot_download(name, allow_patterns=patterns))
 
 
-def _load_pickled(loader: Any, directory: Path) -> list[str]:
+def _load_pickled(loader: _C.WeightLoader, directory: Path) -> list[str]:
     files = list(pickled_files(directory))
     warnings.warn(
         f"{directory}: no safetensors, reading {_PICKLED} with weights_only; converting the model to "
@@ -93,7 +98,7 @@ def pickled_files(directory: Path) -> Iterator[Path]:
         yield Path(_C.path_inside(str(directory), name, str(index)))
 
 
-def pickled_tensors(path: Path) -> Iterator[tuple[str, Any]]:
+def pickled_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a file of pickled weights, mapped; no code runs. ValueError for anything else."""
     import torch
 

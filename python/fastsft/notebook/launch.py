@@ -26,7 +26,7 @@ def launch(
     script: str | Path | None = None,
     plot: bool = True,
     env: Mapping[str, str] | None = None,
-    **flags: Any,
+    **flags: object,
 ) -> TrainingResult:
     """Run `python -m fastsft.train`, or `script`, on `num_processes` ranks of this machine, and wait.
 

@@ -11,6 +11,7 @@ import runpy
 import signal
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastsft.program.main import run_script
@@ -28,7 +29,7 @@ def main() -> None:
         run_script(lambda: _run(job["script"], job["arguments"]))
 
 
-def _train(arguments: Any) -> None:
+def _train(arguments: Sequence[str] | Mapping[str, Any] | None) -> None:
     from fastsft.train import train
 
     train(arguments)

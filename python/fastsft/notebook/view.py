@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from html import escape
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.notebook.run_progress import Course
 from fastsft.reporting.loss_panels import drawing
 from fastsft.reporting.status import status_text
+
+if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
 
 _SECONDS_BETWEEN_DRAWINGS = 0.5
 _TEXT_WIDTH = 160
@@ -42,7 +45,7 @@ class NotebookView:
     is_silent = True
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._handle: DisplayHandle | None = None
         self._drawn_at = 0.0
 
     def show(self, course: Course) -> None:

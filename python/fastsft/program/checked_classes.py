@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from fastsft.model.alterations.known import equal_replacement
 from fastsft.originals.classes import Method, foreign_methods, is_class_of
@@ -72,14 +71,14 @@ def _counts(method: Method) -> bool:
     return counts and equal_replacement(method.value) is None
 
 
-def _refuse(where: str, value: Any) -> None:
+def _refuse(where: str, value: object) -> None:
     raise ValueError(
         f"{where} was replaced by {described(value)}, which FastChat's train() would use and fastsft's does "
         "not: take the change back, or load model and data yourself and call fastsft.Trainer"
     )
 
 
-def _refuse_value(where: str, value: Any) -> None:
+def _refuse_value(where: str, value: object) -> None:
     raise ValueError(
         f"{where} was set to {value!r}, which FastChat's train() would use and fastsft's does not: set it "
         "back, or load model and data yourself and call fastsft.Trainer"
@@ -127,7 +126,7 @@ def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
     return found
 
 
-def _registered(module: str, name: str, model_type: str) -> Any:
+def _registered(module: str, name: str, model_type: str) -> object:
     """The class that a script registered for the family; None without one."""
     table = vars(sys.modules.get(module, object)).get(name)
     for key, value in dict(getattr(table, "_extra_content", None) or {}).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.model.remote_code import refuse_remote_code
@@ -10,8 +10,11 @@ from fastsft.program.checked_classes import refuse_patched_classes
 from fastsft.script_names.patched_libraries import refuse_patches
 from fastsft.script_names.rebound import rebound_data_names, refuse_unused
 
+if TYPE_CHECKING:
+    from fastsft.model.causal_lm import CausalLM
 
-def check_names(trainer_class: Any) -> None:
+
+def check_names(trainer_class: type) -> None:
     """ValueError for names of the module that `train()` has no use for, and for a Trainer of transformers.
 
     trainer_class: what `fastsft.train.Trainer` means.
@@ -26,7 +29,7 @@ def check_names(trainer_class: Any) -> None:
         )
 
 
-def check_directory(model: Any, *, trusts_code: bool) -> None:
+def check_directory(model: CausalLM, *, trusts_code: bool) -> None:
     """ValueError for code that FastChat's train() would run for this directory, and fastsft's does not.
 
     model: a CausalLM. trusts_code: --trust_remote_code.

@@ -10,7 +10,6 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
 
 
 class Interrupts:
@@ -23,7 +22,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.count = 0
         self.at_second: Callable[[], None] = lambda: None
-        self._previous: Any = None
+        self._previous: Callable[[int, FrameType | None], object] | int | None = None
 
     def __enter__(self) -> Interrupts:
         is_main = threading.current_thread() is threading.main_thread()

@@ -165,7 +165,7 @@ class Ranks:
         self._listen(lambda: self._hear_lines(rank))
         return rank
 
-    def _listen(self, target: Any) -> None:
+    def _listen(self, target: Callable[[], None]) -> None:
         self._readers.append(threading.Thread(target=target, daemon=True))
         self._readers[-1].start()
 

@@ -6,12 +6,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.arguments.parsing.early_arguments import chooses_cpu
 from fastsft.runtime.place import launch
 from fastsft.runtime.search_path import child_environment
 from fastsft.runtime.standard_streams import say
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 
@@ -57,7 +60,7 @@ def start_ranks(count: int) -> None:
     os.execve(sys.executable, [*launcher, *program, *sys.argv[1:]], _rank_environment(module, count))
 
 
-def _rank_environment(module: Any, count: int) -> dict[str, str]:
+def _rank_environment(module: ModuleSpec | None, count: int) -> dict[str, str]:
     """Ranks share the cores, where OMP_NUM_THREADS says nothing else.
 
     A program of fastsft does not look into the working directory; one of the user as Python does.

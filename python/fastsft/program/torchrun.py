@@ -10,7 +10,10 @@ import contextlib
 import logging
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 _SIGNAL_BASE = 128
 
@@ -32,7 +35,7 @@ def main() -> None:
         raise SystemExit(f"error: the ranks cannot be started: {type(error).__name__}: {error}") from None
 
 
-def _status(error: Any) -> int:
+def _status(error: ChildFailedError) -> int:
     """Of the first failure; a line for a rank that was killed, which has said nothing."""
     rank, failure = error.get_first_failure()
     if failure.exitcode >= 0:

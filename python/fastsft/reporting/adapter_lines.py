@@ -5,26 +5,31 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from fastsft.lora.adapted_model import AdaptedModel
+    from fastsft.model.causal_lm import CausalLM
 
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
-def adapter_lines(model: Any) -> Iterator[str]:
+def adapter_lines(model: CausalLM) -> Iterator[str]:
     """`r 8, alpha 16 on q_proj v_proj: 1.2 M trained of 6.7 B parameters`; nothing without adapters."""
     if model.adapter_facts() is None:
         return
-    settings, targets = model.settings, model.targets
+    adapted = cast("AdaptedModel", model)  # which alone has facts
+    settings, targets = adapted.settings, adapted.targets
     ranks = sorted({each.rank for each in targets.adapters})
     rank = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
-    trained, total = model.num_trained_parameters(), model.num_parameters()
+    trained, total = adapted.num_trained_parameters(), model.num_parameters()
     words = [f"r {rank}", f"alpha {settings.lora_alpha:g}{' by sqrt(r)' if settings.use_rslora else ''}"]
     if settings.lora_dropout:
         words.append(f"dropout {settings.lora_dropout:g}")
     modules = " ".join(targets.modules)
     more = f" and {len(targets.trained)} tensors of the model" if targets.trained else ""
     counts = f"{count_text(trained)} trained of {count_text(total)} parameters"
-    base = ", base model in 4 bits (NF4)" if model.four_bits else ""
+    base = ", base model in 4 bits (NF4)" if adapted.four_bits else ""
     yield f"{', '.join(words)} on {modules}{more}: {counts}{base}"
 
 

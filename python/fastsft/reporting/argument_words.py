@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.support import default_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # Set by the run itself, or shown elsewhere on the start page.
 _LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_pin_memory")
 
 
-def changed_arguments(*instances: Any) -> dict[str, Any]:
+def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
     """Name -> value of the fields that are not what a fresh instance of their class has."""
     changed = {}
     for instance in instances:
@@ -41,7 +44,7 @@ def _usual(kind: type) -> dict[str, Any]:
     return {field.name: getattr(fresh, field.name) for field in dataclasses.fields(kind)}
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return " ".join(value)
     if isinstance(value, float) and value.is_integer():

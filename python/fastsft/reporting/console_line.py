@@ -24,7 +24,7 @@ def readable_line(logs: dict[str, Any], step: int, width: int) -> str:
     return textwrap.fill(line, max(width - 1, 20), subsequent_indent="    ", break_long_words=False)
 
 
-def _short(name: str, value: Any) -> str:
+def _short(name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
     if name == "epoch":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_panels import Panel, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _DOTS_PER_INCH = 110
 _WIDTH_INCHES = 9.0
@@ -37,7 +40,7 @@ def write_loss_picture(path: Path, history: LossHistory, title: str) -> None:
     figure.savefig(path, format="png")
 
 
-def _draw(axis: Any, panel: Panel, history: LossHistory) -> None:
+def _draw(axis: Axes, panel: Panel, history: LossHistory) -> None:
     for line in panel.lines:
         curve = line.curve.thinned(4000)
         marks = "o" if (line.has_marks and len(curve) <= 60) or len(curve) == 1 else None

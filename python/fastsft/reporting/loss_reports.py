@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.callbacks.callback import TrainerCallback
@@ -17,6 +17,11 @@ from fastsft.reporting.loss_picture import has_matplotlib, write_loss_picture
 from fastsft.reporting.talk_command import talk_command
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.output_files import write_output, write_with
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.callback import TrainerControl
+    from fastsft.callbacks.state import TrainerState
 
 FINISHED = "finished"
 PAGE_NAME, PICTURE_NAME = "loss.html", "loss.png"
@@ -35,26 +40,40 @@ class LossReports(TrainerCallback):
         self._title, self._model = title, model
         self._started = self._written_at = time.monotonic()
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         """The clock starts."""
         self._started = time.monotonic()
         self._written_at = -_SECONDS_BETWEEN
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         """Bring the curves up to date."""
         due = time.monotonic() - self._written_at >= _SECONDS_BETWEEN
         if due and state.global_step < state.max_steps:
             self._write(args, state, "running")
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         """The whole run."""
         self._write(args, state, FINISHED if state.global_step >= state.max_steps else "stopped")
 
-    def on_train_stopped(self, args: Any, state: Any, control: Any, *, reason: str = "", **_: Any) -> None:
+    def on_train_stopped(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        reason: str = "",
+        **_: object,
+    ) -> None:
         """As far as it came."""
         self._write(args, state, f"stopped: {reason}")
 
-    def _write(self, args: Any, state: Any, outcome: str) -> None:
+    def _write(self, args: TrainingArguments, state: TrainerState, outcome: str) -> None:
         if not state.is_world_process_zero or not args.plot_loss:
             return
         history = LossHistory.of(state.log_history)
@@ -64,7 +83,7 @@ class LossReports(TrainerCallback):
             check_still_held(args.output_dir or ".")
             seconds = time.monotonic() - self._started
             about = run_facts(args, self._model)
-            write_loss_files(Path(args.output_dir), state, self._title, outcome, seconds, about)
+            write_loss_files(Path(args.output_dir or "."), state, self._title, outcome, seconds, about)
         except (OSError, _C.FileError) as error:
             warn_once(f"the loss curves cannot be written: {error}")
         self._written_at = time.monotonic()
@@ -72,7 +91,7 @@ class LossReports(TrainerCallback):
 
 def write_loss_files(
     directory: Path,
-    state: Any,
+    state: TrainerState,
     title: str,
     outcome: str,
     seconds: float,
@@ -92,7 +111,7 @@ def write_loss_files(
         write_with(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
 
 
-def run_facts(args: Any, model: str) -> dict[str, str]:
+def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
     """Settings that a curve cannot be read without."""
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
@@ -104,7 +123,7 @@ def run_facts(args: Any, model: str) -> dict[str, str]:
     return {**({"model": Path(model).name} if model else {}), **about}
 
 
-def facts(state: Any, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
+def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
     """The text above the curves."""
     shown = {"run": outcome, "step": f"{state.global_step:,} of {state.max_steps:,}"}
     if state.epoch is not None:

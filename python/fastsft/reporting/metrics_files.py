@@ -41,9 +41,9 @@ def write_metrics(
         _write(path, {**_read(path), **metrics})
 
 
-def _readable(name: str, value: Any) -> Any:
+def _readable(name: str, value: float) -> float | str:
     if "_mem_" in name:
-        return f"{value >> 20}MB"
+        return f"{int(value) >> 20}MB"
     if "_runtime" in name:
         hundredths = int(abs(value - int(value)) * 100)
         return f"{datetime.timedelta(seconds=int(value))}.{hundredths:02d}"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.planning.gpus import gpu_of
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.model.causal_lm import CausalLM
 
 
 @dataclass(frozen=True)
@@ -29,15 +35,31 @@ def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
 
 
-def work_of(trainer: object) -> Work | None:
+class HasRows(Protocol):
+    """A trainer with data."""
+
+    @property
+    def args(self) -> TrainingArguments:
+        """Of the run."""
+
+    @property
+    def model(self) -> CausalLM:
+        """For the cost of a token."""
+
+    @property
+    def train_rows(self) -> TokenRows:
+        """The data."""
+
+
+def work_of(trainer: HasRows) -> Work | None:
     """The work of a trainer with data; None on a CPU, in float32, or on a GPU whose peak is not known."""
-    args, rows = trainer.args, trainer.train_rows  # type: ignore[attr-defined]
+    args, rows = trainer.args, trainer.train_rows
     if args.device.type == "cpu" or not (args.bf16 or args.fp16) or not rows.is_exact:
         return None
     gpu = gpu_of(args.device)
     if gpu is None:
         return None
     lengths = rows.lengths.astype(float)
-    cost = trainer.model.conversation_cost()  # type: ignore[attr-defined]
+    cost = trainer.model.conversation_cost()
     per_token = flops_per_token(cost, float(lengths.sum()), float((lengths**2).sum()))
     return Work(per_token, gpu.flops * args.world_size)

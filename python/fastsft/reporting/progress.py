@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
@@ -19,6 +19,9 @@ from fastsft.reporting.progress_events import CONSOLE_VARIABLE, ProgressEvents
 from fastsft.reporting.progress_lines import ProgressLines
 from fastsft.reporting.status import Run, Status
 from fastsft.reporting.throughput import Pace
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 _SECONDS_BETWEEN_SHOWS = 0.1
 
@@ -39,7 +42,9 @@ class Progress(TrainerCallback):
     stream: the terminal, standard error by default. work: for MFU, None where it is not known.
     """
 
-    def __init__(self, args: TrainingArguments, stream: Any = None, work: Work | None = None) -> None:
+    def __init__(
+        self, args: TrainingArguments, stream: TextIO | None = None, work: Work | None = None
+    ) -> None:
         self.args, self.work = args, work
         self.pace, self.status = Pace(), Status()
         self._surfaces = surfaces(args, stream or sys.stderr) if args.process_index == 0 else []
@@ -47,7 +52,7 @@ class Progress(TrainerCallback):
         self._begun = False
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """Begin at the step that the run resumes from."""
         self.pace.restart(state.global_step)
@@ -64,7 +69,7 @@ class Progress(TrainerCallback):
         *,
         step_tokens: int = 0,
         step_logs: dict[str, float] | None = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         """Count the step and, ten times a second at most, show it."""
         self.pace.step_done(state.global_step, step_tokens)
@@ -83,7 +88,7 @@ class Progress(TrainerCallback):
         control: TrainerControl,
         *,
         logs: dict[str, Any] | None = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         """Show a log; that of the whole run ends its time."""
         if logs is not None and "train_runtime" in logs:
@@ -95,13 +100,13 @@ class Progress(TrainerCallback):
         self._on_surfaces(lambda surface: surface.log(logs, self.status))
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """The last step is done."""
         self._end()
 
     def on_train_stopped(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """The run ended early; what is printed next is below the bar."""
         self._end()
@@ -154,7 +159,7 @@ class Progress(TrainerCallback):
                 act(surface)
 
 
-def surfaces(args: TrainingArguments, stream: Any) -> list[Surface]:
+def surfaces(args: TrainingArguments, stream: TextIO | None) -> list[Surface]:
     """Events if a parent process asks for them; a bar on a terminal that can move its cursor, else lines."""
     shown: list[Surface] = []
     events = ProgressEvents.of(os.environ)
@@ -163,7 +168,9 @@ def surfaces(args: TrainingArguments, stream: Any) -> list[Surface]:
     if os.environ.get(CONSOLE_VARIABLE) == "none":
         return shown
     is_terminal = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-    return [*shown, ProgressBar(stream) if is_terminal and not args.disable_tqdm else ProgressLines()]
+    if stream is not None and is_terminal and not args.disable_tqdm:
+        return [*shown, ProgressBar(stream)]
+    return [*shown, ProgressLines()]
 
 
 def phases_left(args: TrainingArguments, state: TrainerState) -> dict[str, int]:

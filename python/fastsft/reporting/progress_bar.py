@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from fastsft.reporting.console_line import console_line, readable_line
 from fastsft.reporting.status import Run, Status, status_text
 from fastsft.runtime.terminal_text import has_colour
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 _FALLBACK_WIDTH = 80
 _NARROW = 34  # columns below which there is no bar, only its text
@@ -20,7 +23,7 @@ _LEAST_BAR = 12
 class ProgressBar:
     """Draws a Status on `stream`, a terminal."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: tqdm[Any] | None = None
 
@@ -62,7 +65,7 @@ class ProgressBar:
             self._bar = None
 
 
-def terminal_width(stream: Any) -> int:
+def terminal_width(stream: TextIO) -> int:
     """Columns of the terminal of `stream`."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns

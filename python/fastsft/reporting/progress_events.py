@@ -49,7 +49,7 @@ class ProgressEvents:
         """The run has ended, well or not."""
         self.send("end")
 
-    def send(self, event: str, **values: Any) -> None:
+    def send(self, event: str, **values: object) -> None:
         """One object; NaN and infinity are words that Python's JSON reads."""
         if self._fd is None:
             return

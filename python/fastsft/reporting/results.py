@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.callbacks.state import TrainOutput
 
+if TYPE_CHECKING:
+    from fastsft.reporting.reported_run import ReportedRun
 
-def save_results(trainer: Any, output: TrainOutput) -> None:
+
+def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
     """train_results.json, eval_results.json if there was an evaluation, all_results.json; on rank 0.
 
     A resumed run that had nothing left to do keeps the files of the run that did it.

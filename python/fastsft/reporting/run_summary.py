@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.data.chat.labelling import labels_of
 from fastsft.planning.device_memory import peak_memory, size_text
@@ -17,15 +17,24 @@ from fastsft.reporting.loss_picture import has_matplotlib
 from fastsft.reporting.memory_table import how_held, memory_table
 from fastsft.reporting.talk_command import talk_command
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.reporting.reported_run import ReportedRun
+
 _NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
 
 
-def start_page(trainer: Any, *others: Any) -> str:
+def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
     """The coming run: model, data, sharding, batches, steps, memory, reports, changed arguments.
 
     others: further argument classes, whose changes are shown, too.
     """
     args = trainer.args
+    assert trainer.memory_plan is not None  # of a run that trains
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         *[("LoRA", line) for line in adapter_lines(trainer.model)],
@@ -48,31 +57,32 @@ def start_page(trainer: Any, *others: Any) -> str:
     return columns(rows)
 
 
-def data_line(trainer: Any) -> str:
+def data_line(trainer: ReportedRun) -> str:
     """Conversations and tokens, to train on and to evaluate on."""
     text = _data_text(trainer.train_rows)
     if trainer.eval_dataset is None:
         return text
     evaluated = trainer.eval_rows
-    sets = list(evaluated.values()) if isinstance(evaluated, dict) else [evaluated]
+    one = [] if evaluated is None or isinstance(evaluated, dict) else [evaluated]
+    sets = list(evaluated.values()) if isinstance(evaluated, dict) else one
     tokens = sum(int(item.lengths.sum()) for item in sets if item.is_exact)
     known = f" with {tokens:,} tokens" if all(item.is_exact for item in sets) else ", read each time"
     return f"{text}; to evaluate {sum(map(len, sets)):,}{known}"
 
 
-def labels_row(trainer: Any) -> list[tuple[str, str]]:
+def labels_row(trainer: ReportedRun) -> list[tuple[str, str]]:
     """Policy, template and why; nothing where a script made the labels."""
     words = labels_of(trainer.train_dataset)
     return [] if words is None else [("labels", words)]
 
 
-def engine_row(trainer: Any) -> list[tuple[str, str]]:
+def engine_row(trainer: ReportedRun) -> list[tuple[str, str]]:
     """The engine, where it is not the native one."""
     words = getattr(trainer.model, "engine_words", "")
     return [("engine", words)] if words else []
 
 
-def _data_text(rows: Any) -> str:
+def _data_text(rows: TokenRows) -> str:
     if not rows.is_exact:
         return (
             f"{len(rows):,} rows of {type(rows.source).__name__}, read in every epoch; memory is planned for "
@@ -85,16 +95,17 @@ def _data_text(rows: Any) -> str:
     return f"{counted}, read in every epoch" if rows.is_read else counted
 
 
-def compute_line(trainer: Any) -> str:
+def compute_line(trainer: ReportedRun) -> str:
     """Ranks, sharding, precision, device."""
     device = trainer.args.device
+    assert trainer.memory_plan is not None  # of a run that trains
     return (
         f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
         f"recompute {trainer.model.recompute}"
     )
 
 
-def batch_line(trainer: Any) -> str:
+def batch_line(trainer: ReportedRun) -> str:
     """Conversations of a step, and tokens of a micro-batch."""
     args = trainer.args
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
@@ -104,7 +115,7 @@ def batch_line(trainer: Any) -> str:
     )
 
 
-def batch_warning(trainer: Any) -> Iterator[str]:
+def batch_warning(trainer: ReportedRun) -> Iterator[str]:
     """A line where one step takes more conversations than there are."""
     args, there = trainer.args, len(trainer.train_rows)
     wanted = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -112,7 +123,7 @@ def batch_warning(trainer: Any) -> Iterator[str]:
         yield f"a step takes {wanted:,} conversations, and {there:,} are there: each step is a whole epoch"
 
 
-def process_line(args: Any) -> list[str]:
+def process_line(args: TrainingArguments) -> list[str]:
     """On a CPU: what the process holds next to the plan, so that the bar's peak is no surprise."""
     if args.device.type != "cpu":
         return []
@@ -120,7 +131,7 @@ def process_line(args: Any) -> list[str]:
     return [f"{'the process so far':<26}{held:>12}, libraries included"]
 
 
-def steps_line(trainer: Any) -> str:
+def steps_line(trainer: ReportedRun) -> str:
     """Length and schedule."""
     args, plan = trainer.args, trainer.plan
     warmup = args.get_warmup_steps(plan.max_steps)
@@ -130,7 +141,7 @@ def steps_line(trainer: Any) -> str:
     )
 
 
-def packing_line(trainer: Any) -> str:
+def packing_line(trainer: ReportedRun) -> str:
     """Micro-batches, their size, how evenly ranks work, and what padding would have added."""
     packed, rows = trainer.packing(), trainer.train_rows
     if not rows.is_exact:
@@ -145,10 +156,10 @@ def packing_line(trainer: Any) -> str:
     )
 
 
-def reports_line(args: Any, max_steps: int) -> str:
+def reports_line(args: TrainingArguments, max_steps: int) -> str:
     """Other places where the course of the run of `max_steps` can be seen."""
     shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
-    if "tensorboard" in args.report_to:
+    if "tensorboard" in (args.report_to or ()):
         shown.append(f"tensorboard --logdir {args.logging_dir}")
     by_steps = args.logging_strategy == "steps" and not args.logging_first_step
     is_silent = by_steps and args.logging_steps > max_steps
@@ -162,9 +173,9 @@ def reports_line(args: Any, max_steps: int) -> str:
     return ", ".join(shown)
 
 
-def end_page(trainer: Any) -> str:
+def end_page(trainer: ReportedRun) -> str:
     """The result of the run, what was written where, and how to open it."""
-    directory = Path(trainer.args.output_dir)
+    directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
     code = [("talk", talk_command(directory))]
@@ -178,7 +189,7 @@ def end_page(trainer: Any) -> str:
     return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
 
 
-def _totals(trainer: Any) -> Iterator[str]:
+def _totals(trainer: ReportedRun) -> Iterator[str]:
     pace, state = trainer.progress.pace, trainer.state
     steps = state.global_step - pace.first_step
     if not steps:
@@ -188,7 +199,7 @@ def _totals(trainer: Any) -> Iterator[str]:
     yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(state)}"
 
 
-def _best(state: Any) -> str:
+def _best(state: TrainerState) -> str:
     history = LossHistory.of(state.log_history)
     for name, curve in [*history.evaluations.items(), ("train", history.train)]:
         best = curve.best()

@@ -59,7 +59,7 @@ def status_text(status: Status, width: int) -> str:
     return ", ".join(text for name, text in texts.items() if name in kept)
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: float | None) -> str:
     if value is None or (name == "tokens_per_second" and not value):
         return ""
     match name:
@@ -76,5 +76,5 @@ def _text(name: str, value: Any) -> str:
         case "utilization":
             return f"MFU {value:.1%}"
         case "peak_memory":
-            return size_text(value)
+            return size_text(int(value))
     return f"{duration_text(value)} left"

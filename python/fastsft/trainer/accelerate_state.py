@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.rules.precision import formats_asked_for
@@ -50,7 +49,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
 
 def _precision() -> tuple[str, str]:
     """Whose wish counts, and the number format: that of an Accelerator, else of the environment."""
-    state: Any = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
+    state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     shared = getattr(state, "_shared_state", None) or {}
     if "_mixed_precision" in shared:
         return "accelerate's AcceleratorState().mixed_precision", str(shared["_mixed_precision"])

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.arguments.distributed_state import DistributedState
+
+if TYPE_CHECKING:
+    import torch
+
+
+class HasWeights(Protocol):
+    """A model."""
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """Its tensors by name."""
 
 
 class StateDictType(Enum):
@@ -20,7 +31,7 @@ class FsdpPlugin:
 
     state_dict_type = StateDictType.FULL_STATE_DICT
 
-    def set_state_dict_type(self, state_dict_type: Any = None) -> None:
+    def set_state_dict_type(self, state_dict_type: object = None) -> None:
         """FULL_STATE_DICT, by name or as torch's member. ValueError for another one."""
         name = getattr(state_dict_type, "name", state_dict_type)
         if name not in (None, StateDictType.FULL_STATE_DICT.name):
@@ -49,7 +60,7 @@ class Accelerator(_Place):
     uses_fsdp: whether --fsdp asks for sharding. ValueError for attributes that are set.
     """
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise ValueError(
             f"Trainer.accelerator.{name} was set by the script, and nothing reads it here: the step is the "
             "engine's; leave it out, and give max_grad_norm and the optimizer's values as arguments"
@@ -61,16 +72,16 @@ class Accelerator(_Place):
         return AcceleratorState(FsdpPlugin() if self.uses_fsdp else None)
 
     def unwrap_model(
-        self, model: Any, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+        self, model: object, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
     ) -> Any:
         """`model`: nothing is wrapped around it. Of a model of transformers, the caller's object."""
         return getattr(model, "module", model)
 
-    def get_state_dict(self, model: Any, unwrap: bool = True) -> Any:
+    def get_state_dict(self, model: HasWeights, unwrap: bool = True) -> Mapping[str, torch.Tensor]:
         """`model.state_dict()`: whole on every rank; collective for `trainer.model`."""
         return model.state_dict()
 
-    def print(self, *words: Any, **options: Any) -> None:
+    def print(self, *words: object, **options: Any) -> None:
         """Print on global rank 0."""
         if self.is_main_process:
             print(*words, **options)

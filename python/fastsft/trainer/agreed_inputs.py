@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.data.cache_directory import cache_directory
 from fastsft.data.item_digest import digest_of_items, fingerprint_of
@@ -19,11 +19,26 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 from fastsft.sources.data_files import data_files
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from fastsft.arguments import DataArguments, TrainingArguments
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.model.causal_lm import CausalLM
+    from fastsft.planning.memory_plan import MemoryPlan
+    from fastsft.planning.run_plan import RunPlan
+
 _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
 _told: set[tuple[str, str]] = set()  # data sets of which a line was said
 
 
-def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any, *others: Any) -> None:
+def meet_and_agree(
+    args: TrainingArguments,
+    model_args: DataclassInstance,
+    data_args: DataclassInstance,
+    files: DataArguments | None,
+    *others: DataclassInstance,
+) -> None:
     """Meet the other ranks; arguments, and the files of the data, are those of all of them; collective.
 
     files: fastsft's DataArguments, or None where a script reads the data. others: further argument classes.
@@ -34,7 +49,7 @@ def meet_and_agree(args: Any, model_args: Any, data_args: Any, files: Any, *othe
         agree_on_files(files)
 
 
-def meet_for_trainer(args: Any, callbacks: Sequence[Any], **given: Any) -> None:
+def meet_for_trainer(args: TrainingArguments, callbacks: Sequence[object], **given: object) -> None:
     """Meet the other ranks; the arguments, and those of Trainer, are alike where they must be; collective.
 
     callbacks: their classes count. given: data sets and functions: whether they are there, and the names of
@@ -45,20 +60,20 @@ def meet_for_trainer(args: Any, callbacks: Sequence[Any], **given: Any) -> None:
     agree_on_start(args, **facts, **callback_facts(callbacks))
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: object) -> list[str] | str | None:
     if isinstance(value, Mapping):
         return sorted(map(str, value))
     return None if value is None else "given"
 
 
-def callback_facts(callbacks: Sequence[Any]) -> Facts:
+def callback_facts(callbacks: Sequence[object]) -> Facts:
     """The classes of callbacks, but for fastsft's own: any of them may make a rank save, evaluate or stop."""
     kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
     names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
     return {"callbacks": ", ".join(names) or None}
 
 
-def agree_on_start(args: Any, *others: Any, **further: Any) -> None:
+def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **further: object) -> None:
     """Versions, switches and all arguments are those of every other rank; collective.
 
     args: TrainingArguments; others: further argument classes; further: facts by name. ValueError as
@@ -68,16 +83,16 @@ def agree_on_start(args: Any, *others: Any, **further: Any) -> None:
         compare("comparing arguments", lambda: {**start_facts(args, *others), **further})
 
 
-def agree_on_files(data_args: Any) -> None:
+def agree_on_files(data_args: DataArguments) -> None:
     """The files of --data_path and --eval_data_path, by content, and whether there is a token cache."""
     if launch().world_size > 1:
         compare("comparing the files of the data", lambda: file_facts(data_args))
 
 
-def file_facts(data_args: Any) -> Facts:
+def file_facts(data_args: DataArguments) -> Facts:
     """For `agree_on_files`."""
     cached = cache_directory(data_args.data_cache) is not None
-    facts: dict[str, Any] = {"a token cache (--data_cache)": cached}
+    facts: dict[str, object] = {"a token cache (--data_cache)": cached}
     for name in ("data_path", "eval_data_path"):
         path = getattr(data_args, name)
         files = data_files(str(path)) if path is not None else []
@@ -89,7 +104,7 @@ def file_facts(data_args: Any) -> Facts:
     return facts
 
 
-def agree_on_model(model: Any, tokenizer: Any = None) -> None:
+def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
     """Configuration, weights and tokenizer; collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
@@ -97,15 +112,15 @@ def agree_on_model(model: Any, tokenizer: Any = None) -> None:
         agree_on_weights(model)
 
 
-def agree_on_weights(model: Any) -> None:
+def agree_on_weights(model: CausalLM) -> None:
     """Every byte of the weights that training starts from; collective, after `model_facts` were compared."""
     agreement = Agreement("comparing weights")
-    digests: Any = agreement.attempt(lambda: weight_digests(model))
+    digests = agreement.attempt(lambda: weight_digests(model))
     agreement.settle(None)
     compare("comparing weights", lambda: {"weights": digests})
 
 
-def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
+def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
     """Labelled rows, and items of others' data sets where these can be compared; collective.
 
     Of data sets whose items somebody's code makes, the number alone, which a line says.
@@ -115,8 +130,9 @@ def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
     agreement = Agreement(f"comparing {what}")
     prints = agreement.settle(agreement.attempt(lambda: fingerprint_of(dataset)))
     is_told_alike = prints[0] is not None and len(set(prints)) == 1
-    facts: Any = agreement.attempt(lambda: row_facts(what, dataset, rows, digest=not is_told_alike))
+    facts = agreement.attempt(lambda: row_facts(what, dataset, rows, digest=not is_told_alike))
     agreement.settle(None)
+    assert facts is not None
     compare(f"comparing {what}", lambda: facts)
     kind = type(dataset).__qualname__
     if not is_told_alike and len(facts) == 1 and (what, kind) not in _told:
@@ -124,7 +140,16 @@ def agree_on_rows(what: str, dataset: Any, rows: Any) -> None:
         tell(f"{what} ({kind}): ranks have compared the number of rows, and cannot compare their content")
 
 
-def agree_on_plan(trainer: Any) -> None:
+class _Planned(Protocol):
+    plan: RunPlan
+    memory_plan: MemoryPlan | None
+    token_budget: int
+
+    @property
+    def train_dataset(self) -> object: ...
+
+
+def agree_on_plan(trainer: _Planned) -> None:
     """Agree on facts derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
     if launch().world_size == 1 or trainer.train_dataset is None:
         return
@@ -134,9 +159,9 @@ def agree_on_plan(trainer: Any) -> None:
     compare("comparing plans", lambda: facts)
 
 
-def row_facts(what: str, dataset: Any, rows: Any, *, digest: bool) -> Facts:
+def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> Facts:
     """For `agree_on_rows`. digest: of the items, where no rows are known before they are read."""
-    facts: dict[str, Any] = {f"rows of {what}": len(rows)}
+    facts: dict[str, object] = {f"rows of {what}": len(rows)}
     if rows.native is not None:
         facts[f"checksum of the rows of {what}"] = rows.checksum()
     elif digest and (found := digest_of_items(dataset)) is not None:
@@ -144,7 +169,7 @@ def row_facts(what: str, dataset: Any, rows: Any, *, digest: bool) -> Facts:
     return facts
 
 
-def tokenizer_facts(tokenizer: Any) -> Facts:
+def tokenizer_facts(tokenizer: object) -> Facts:
     """Its class, what decides its ids where that is known, and its special tokens."""
     if tokenizer is None:
         return {"tokenizer": None}
@@ -153,7 +178,7 @@ def tokenizer_facts(tokenizer: Any) -> Facts:
     return {"tokenizer": {"class": type(tokenizer).__name__, "files": digest, **known}}
 
 
-def model_facts(model: Any) -> Facts:
+def model_facts(model: CausalLM) -> Facts:
     """config.json as it is, and where the weights are that training starts from."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
     return {"config.json": config, "the model's weights are in": place_of_weights(model)}

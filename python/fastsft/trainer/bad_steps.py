@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.runtime.errors import NotFiniteError
 from fastsft.runtime.messages import tell
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.arguments import TrainingArguments
 
 _WINDOW = 32  # losses that a spike is measured against
 _LEAST = 8  # before so many there is nothing to measure by
@@ -28,7 +32,7 @@ class BadSteps:
     comes. `left_out`: numbers of steps whose groups are not computed, after a roll-back.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: TrainingArguments) -> None:
         self._args = args
         self.left_out: set[int] = set()
         self._count = 0
@@ -41,7 +45,7 @@ class BadSteps:
             return math.inf
         return float(self._args.loss_spike_factor * math.fsum(self._recent) / len(self._recent))
 
-    def judge(self, step: int, result: Any, limit: float) -> bool:
+    def judge(self, step: int, result: _C.StepResult, limit: float) -> bool:
         """True if `step`, begun under `limit`, counts; a line for one that is left out.
 
         NotFiniteError or RollBackError by --on_nonfinite.
@@ -81,7 +85,7 @@ class BadSteps:
         self._count += len(steps)
         self._spikes.clear()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """For fastsft_state.json: a resumed run judges as this one would."""
         return {
             "left_out": sorted(self.left_out),

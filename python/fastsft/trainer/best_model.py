@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
@@ -12,6 +12,9 @@ from fastsft.checkpoint.best_checkpoint import checkpoint_exists, keep_only, loa
 from fastsft.checkpoint.content import source_checkpoint
 from fastsft.runtime.messages import tell
 from fastsft.trainer.schedule import metric_key
+
+if TYPE_CHECKING:
+    from fastsft.trainer.running import Running
 
 
 def is_better(args: TrainingArguments, value: float, best: float) -> bool:
@@ -22,7 +25,7 @@ def is_better(args: TrainingArguments, value: float, best: float) -> bool:
 class BestModel:
     """Follows `metric_for_best_model` in the state of `trainer`, which names the best step and checkpoint."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Running) -> None:
         self._trainer = trainer
         self._saved_steps: set[int] = set()
         self._named: list[Path] = []  # the best checkpoints so far, in their order
@@ -108,11 +111,11 @@ class BestModel:
 
     @property
     def _args(self) -> TrainingArguments:
-        return self._trainer.args  # type: ignore[no-any-return]
+        return self._trainer.args
 
     @property
     def _state(self) -> TrainerState:
-        return self._trainer.state  # type: ignore[no-any-return]
+        return self._trainer.state
 
     @property
     def _directory(self) -> Path:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.errors import ReplayMismatchError, ReplicaMismatchError
 
+if TYPE_CHECKING:
+    from fastsft import _C
 
-def check_replay(engine: Any, step: int) -> None:
+
+def check_replay(engine: _C.Engine, step: int) -> None:
     """After a step with `replay`: the same bits twice, on every rank; collective.
 
     ReplayMismatchError names the ranks whose own gradients differed. The step has changed no weight then.
@@ -36,14 +39,14 @@ def check_replay(engine: Any, step: int) -> None:
     )
 
 
-def check_replicas(engine: Any, step: int) -> None:
+def check_replicas(engine: _C.Engine, step: int) -> None:
     """Ranks that hold the same part of the state hold the same bits; collective.
 
     ReplicaMismatchError names the ranks that differ from most others, and the units.
     """
     mine = [(item.unit, item.shard, item.state, item.parameters) for item in engine.state_digests()]
-    state: dict[Any, dict[int, int]] = defaultdict(dict)
-    parameters: dict[Any, dict[int, int]] = defaultdict(dict)
+    state: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    parameters: dict[str, dict[int, int]] = defaultdict(dict)
     for rank, digests in enumerate(gather_objects(mine)):
         for unit, shard, held, computed in digests:
             state[unit, shard][rank] = held

@@ -31,7 +31,7 @@ class DefaultFlow(TrainerCallback):
     """The steps at which to log, evaluate, save and stop (docs/spec/trainer_semantics.md, section 15)."""
 
     def on_step_end(
-        self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: object
     ) -> TrainerControl:
         """Cadences in steps; at `max_steps` the run stops, and saves when it saves by steps."""
         step = state.global_step
@@ -47,7 +47,7 @@ class DefaultFlow(TrainerCallback):
         return control
 
     def on_epoch_end(
-        self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: object
     ) -> TrainerControl:
         """Cadences in epochs."""
         control.should_log |= args.logging_strategy == "epoch"
@@ -61,18 +61,18 @@ class DefaultFlow(TrainerCallback):
 class CallbackHandler:
     """Calls every callback in turn and keeps the control they agree on."""
 
-    def __init__(self, callbacks: Iterable[Any], args: ArgumentFields) -> None:
+    def __init__(self, callbacks: Iterable[object], args: ArgumentFields) -> None:
         self.callbacks: list[Any] = []
         self.args = args
         self.control = TrainerControl()
         for callback in callbacks:
             self.add(callback)
 
-    def add(self, callback: Any) -> None:
+    def add(self, callback: object) -> None:
         """Add an instance, or one made of a class, after the others."""
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
-    def pop(self, callback: Any) -> Any:
+    def pop(self, callback: object) -> object:
         """Remove the first of a class, or this instance, and return it; None when there is none.
 
         ValueError for transformers' DefaultFlowCallback, which is first in its list.
@@ -92,9 +92,9 @@ class CallbackHandler:
         if not any(type(known) is DefaultFlow for known in self.callbacks):
             raise ValueError(_kept_flow("callback_handler.callbacks without DefaultFlow"))
 
-    def states(self) -> dict[str, Any]:
+    def states(self) -> dict[str, object]:
         """The part of trainer_state.json about callbacks with a `state`, by class; of several a list."""
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[object]] = {}
         for item in (*self._stateful(), self.control):
             found.setdefault(type(item).__name__, []).append(item.state())
         return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
@@ -111,7 +111,7 @@ class CallbackHandler:
     def _stateful(self) -> list[Any]:
         return [item for item in self.callbacks if callable(getattr(item, "state", None))]
 
-    def fire(self, event: str, state: TrainerState, **kwargs: Any) -> TrainerControl:
+    def fire(self, event: str, state: TrainerState, **kwargs: object) -> TrainerControl:
         """Call `event` of every callback; first clear the switches that the event resets."""
         self._clear(event)
         if event == "on_step_begin":

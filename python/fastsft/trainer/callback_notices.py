@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from fastsft.originals.classes import LIBRARIES
 from fastsft.originals.functions import is_written_in, plain
@@ -13,7 +12,7 @@ from fastsft.runtime.messages import tell
 WITH_GRADIENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 
 
-def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
+def tell_callbacks(model: object, callbacks: Iterable[object]) -> None:
     """A line when callbacks of a script may look for gradients, which the parameters do not have.
 
     model: where it was made of a model of transformers, its weights are there (model/live_weights.py).
@@ -30,7 +29,7 @@ def tell_callbacks(model: Any, callbacks: Iterable[Any]) -> None:
         )
 
 
-def is_own(callback: Any, event: str) -> bool:
+def is_own(callback: object, event: str) -> bool:
     """True if a script wrote what `callback` does at `event`."""
     method = plain(getattr(callback, event, None))
     return method is not None and not any(is_written_in(method, library) for library in LIBRARIES)

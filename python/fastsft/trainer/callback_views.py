@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from fastsft import _C
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.planning.run_plan import RunPlan
+    from fastsft.trainer.fixed_arguments import FixedArguments
+    from fastsft.trainer.loss_scale import LossScale
+    from fastsft.trainer.schedule import Schedule
+
+
+class ViewedTrainer(Protocol):
+    """The Trainer that views read from."""
+
+    schedule: Schedule | None
+    state: TrainerState
+    evaluated_rows: TokenRows | None
+
+    @property
+    def args(self) -> TrainingArguments:
+        """As they are now."""
+
+    @property
+    def fixed_arguments(self) -> FixedArguments:
+        """Those that stay."""
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """Of float16."""
+
+    @property
+    def plan(self) -> RunPlan:
+        """Steps and epochs."""
+
+    @property
+    def train_dataset(self) -> object:
+        """As it was given."""
 
 
 class ReadOnly:
@@ -12,14 +50,15 @@ class ReadOnly:
 
     _NAME = ""
     _INSTEAD = ""
+    _trainer: ViewedTrainer
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: ViewedTrainer) -> None:
         object.__setattr__(self, "_trainer", trainer)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{self._NAME} has no {name} here; {self._INSTEAD}")
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise ValueError(f"{self._NAME}.{name} cannot be set by a callback; {self._INSTEAD}")
 
     def __delattr__(self, name: str) -> NoReturn:
@@ -37,11 +76,12 @@ class ScheduleView(ReadOnly):
 
     def get_last_lr(self) -> list[float]:
         """The rate of the next step, of weights with and without weight decay."""
-        trainer: Any = self._trainer
+        trainer = self._trainer
+        assert trainer.schedule is not None  # there is a view from `train` on
         rate = float(trainer.schedule.rate(trainer.state.global_step - trainer.loss_scale.schedule_lag))
         return [rate, rate]
 
-    def step(self, *_: Any, **__: Any) -> NoReturn:
+    def step(self, *_: object, **__: object) -> NoReturn:
         """ValueError: the engine takes the rates itself."""
         raise ValueError(f"lr_scheduler.step cannot be called by a callback; {self._INSTEAD}")
 
@@ -59,7 +99,7 @@ class OptimizerView(ReadOnly):
     @property
     def param_groups(self) -> tuple[Group, ...]:
         """As they are for the next step; each time another object."""
-        trainer: Any = self._trainer
+        trainer = self._trainer
         args = trainer.fixed_arguments.over(trainer.args)
         own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         if args.lr_scheduler_type != "reduce_lr_on_plateau":
@@ -68,8 +108,8 @@ class OptimizerView(ReadOnly):
         return Group(own, lr=rate, weight_decay=decay), Group(own, lr=other, weight_decay=0.0)
 
 
-def _refuse_call(name: str) -> Any:
-    def refuse(self: OptimizerView, *_: Any, **__: Any) -> NoReturn:
+def _refuse_call(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: OptimizerView, *_: object, **__: object) -> NoReturn:
         raise ValueError(f"optimizer.{name} cannot be called by a callback; {self._INSTEAD}")
 
     return refuse
@@ -85,11 +125,11 @@ class Group(dict[str, Any]):
     def __missing__(self, name: str) -> NoReturn:
         raise KeyError(f"param_groups of the optimizer have no {name} here; {OptimizerView._INSTEAD}")
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> object:
         """As of a dict. KeyError for the parameters, which no group has here."""
         return self[name] if name in self or name == "params" else default
 
-    def _refuse(self, *given: Any, **_: Any) -> NoReturn:
+    def _refuse(self, *given: object, **_: object) -> NoReturn:
         name = repr(given[0]) if given and isinstance(given[0], str) else "..."
         raise ValueError(
             f"optimizer.param_groups[...][{name}] cannot be set by a callback; {OptimizerView._INSTEAD}"
@@ -108,13 +148,15 @@ class EvaluationLoaderView(ReadOnly):
     )
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> object:
         """The data that is evaluated."""
+        assert self._trainer.evaluated_rows is not None  # there is a view during an evaluation
         return self._trainer.evaluated_rows.source
 
     def __len__(self) -> int:
         """Batches of this rank."""
-        trainer: Any = self._trainer
+        trainer = self._trainer
+        assert trainer.evaluated_rows is not None  # there is a view during an evaluation
         count, args = trainer.evaluated_rows.num_samples, trainer.args
         return int(_C.micro_batch_count(count, args.eval_batch_size, args.world_size))
 
@@ -132,7 +174,7 @@ class LoaderView(ReadOnly):
     )
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> object:
         """The trainer's train_dataset."""
         return self._trainer.train_dataset
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
@@ -27,7 +25,7 @@ class EarlyStoppingCallback(TrainerCallback):
         self.early_stopping_patience_counter = 0
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """Check the arguments."""
         if args.metric_for_best_model is None:
@@ -45,7 +43,7 @@ class EarlyStoppingCallback(TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         metrics: dict[str, float] | None = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         """Count evaluations that are no better; the best one so far is in `state.best_metric`."""
         name = metric_key(args.metric_for_best_model or "loss")
@@ -67,7 +65,7 @@ class EarlyStoppingCallback(TrainerCallback):
                 f"{self.early_stopping_patience_counter} in a row that is not better than {best}: stopping"
             )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """As it is in trainer_state.json under `stateful_callbacks`."""
         return {
             "args": {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from fastsft.ranks import process_group as launcher
 
 
 def evaluation_loss(
-    engine: Any,
+    engine: _C.Engine,
     rows: TokenRows,
     args: TrainingArguments,
     batch_done: Callable[[int, int], None] = lambda done, total: None,
@@ -43,7 +42,7 @@ def evaluation_loss(
 
 
 def exact_loss(
-    engine: Any,
+    engine: _C.Engine,
     rows: TokenRows,
     args: TrainingArguments,
     batch_done: Callable[[int, int], None] = lambda done, total: None,
@@ -68,7 +67,7 @@ def exact_loss(
 
 
 def no_loss(
-    engine: Any,
+    engine: _C.Engine,
     rows: TokenRows,
     args: TrainingArguments,
     batch_done: Callable[[int, int], None] = lambda done, total: None,
@@ -82,9 +81,14 @@ def no_loss(
 
 
 def _token_losses(
-    engine: Any, rows: TokenRows, batch: npt.NDArray[np.int64], args: TrainingArguments, find_packed: bool
+    engine: _C.Engine,
+    rows: TokenRows,
+    batch: npt.NDArray[np.int64],
+    args: TrainingArguments,
+    find_packed: bool,
 ) -> float:
     """Their sum over `batch`."""
+    assert rows.native is not None  # read before they are evaluated
     mine = batch[rows.target_counts[batch] > 0]
     loss: float = engine.loss(
         rows.native,

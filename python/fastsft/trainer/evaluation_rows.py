@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,17 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.ranks.agreement import Agreement
 from fastsft.trainer.step_rows import gather_batches
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.model.causal_lm import CausalLM
+
 
 class EvaluationRows(TokenRows):
     """Rows in the order of batches, micro-batch by micro-batch, rank by rank; the last ones are filled up."""
 
-    def __init__(self, native: Any, rows: TokenRows, num_samples: int, own: list[ReadBatch]) -> None:
+    def __init__(
+        self, native: _C.TokenDataset, rows: TokenRows, num_samples: int, own: list[ReadBatch]
+    ) -> None:
         super().__init__(native, rows.padded_length, rules=rows.rules)
         self._num_samples, self._own = num_samples, own
 
@@ -56,7 +62,7 @@ class StoredRows:
 
 
 def read_evaluation(
-    args: TrainingArguments, reader: BatchReader, rows: TokenRows, model: Any
+    args: TrainingArguments, reader: BatchReader, rows: TokenRows, model: CausalLM
 ) -> EvaluationRows:
     """All rows as they are read now, on every rank; collective. ValueError names a row that is faulty."""
     agreement = Agreement("reading the data")  # the first batch is read here
@@ -68,6 +74,7 @@ def read_evaluation(
     if not args.dataloader_persistent_workers:
         reads.close()
     native, numbers = join_batches(batches, rules, args.eval_batch_size)
+    assert model.engine is not None  # which computes the rows
     check_ids(native, numbers, model.engine.vocab_size)
     model.check_rows(native, numbers, training=False)
     own = [ranks[args.process_index] for ranks in batches]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.originals.patched_functions import places_of
 from fastsft.originals.places import Places
 from fastsft.trainer.preflight import check_again, has_own_names, names_of_classes
+
+if TYPE_CHECKING:
+    from fastsft.callbacks.callback import TrainerControl
+    from fastsft.trainer.running import Running
 
 # The rows of a running train() are cut and ordered by these.
 _OF_THE_ROWS = (
@@ -27,7 +31,7 @@ _STOPS = ("should_training_stop", "should_epoch_stop")
 class EventChecks:
     """Those of one train(); made when it begins."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Running) -> None:
         self._trainer = trainer
         self._classes = names_of_classes(trainer)
         self._places = self._looked_at()
@@ -70,7 +74,7 @@ class EventChecks:
                 )
 
 
-def _check_stops(control: Any) -> None:
+def _check_stops(control: TrainerControl) -> None:
     for name in _STOPS:
         if getattr(control, name):
             raise ValueError(

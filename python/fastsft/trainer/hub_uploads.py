@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.card import write_model_card
 from fastsft.ranks.agreement import Agreement
@@ -15,6 +15,12 @@ from fastsft.ranks.progress_wait import while_first_works
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 from fastsft.runtime.timeouts import deadline
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo, HfApi
+
+    from fastsft.arguments import TrainingArguments
+    from fastsft.trainer.running import Running
 
 _LINKED = ".upload-"
 _MARK = ".fastsft-owner"  # in directories that fastsft made for itself
@@ -30,11 +36,11 @@ class HubUploads:
     start when the repository can neither be found nor made; collective.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Running) -> None:
         self._trainer = trainer
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
-        self._pending: list[Future[Any]] = []
+        self._pending: list[Future[None]] = []
         agreement = Agreement("--push_to_hub")
         agreement.attempt_on_first(self._open)
         agreement.settle(None)
@@ -57,7 +63,7 @@ class HubUploads:
         self.repo_id = made.repo_id
 
     @property
-    def _args(self) -> Any:
+    def _args(self) -> TrainingArguments:
         return self._trainer.args
 
     def checkpoint(self, directory: Path) -> None:
@@ -76,7 +82,7 @@ class HubUploads:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def model(self, directory: str, message: str) -> Any:
+    def model(self, directory: str, message: str) -> CommitInfo | None:
         """Upload the model directory, after the checkpoints under way; on rank 0, collective.
 
         The others wait as long as rank 0 lives, however long it takes. Returns huggingface_hub's CommitInfo
@@ -88,7 +94,7 @@ class HubUploads:
             agreement.settle(None)
         return done
 
-    def _upload_last(self, directory: str, message: str) -> Any:
+    def _upload_last(self, directory: str, message: str) -> CommitInfo:
         self.wait()
         write_model_card(self._trainer, Path(directory))
         try:
@@ -105,13 +111,13 @@ class HubUploads:
             pending.result()
         self._pending.clear()
 
-    def _upload(self, directory: Path, message: str) -> Any:
+    def _upload(self, directory: Path, message: str) -> CommitInfo:
         return self._api().upload_folder(
             repo_id=self.repo_id, folder_path=str(directory), commit_message=message,
             revision=self._args.hub_revision, ignore_patterns=list(_NOT_THE_MODEL),
         )  # fmt: skip
 
-    def _api(self) -> Any:
+    def _api(self) -> HfApi:
         from huggingface_hub import HfApi
 
         return HfApi(token=self._args.hub_token)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
+from fastsft.planning.run_plan import EpochGroups
 from fastsft.runtime.errors import NotFiniteError
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
@@ -23,11 +23,14 @@ from fastsft.trainer.signals import EXIT_BASE, SignalGuard
 from fastsft.trainer.step_results import LateResults
 from fastsft.trainer.step_rows import StepRows
 
+if TYPE_CHECKING:
+    from fastsft.trainer.running import Running
+
 
 class TrainingLoop:
     """Runs the steps of `trainer` from the step of its state. guard: notes signals while it runs."""
 
-    def __init__(self, trainer: Any, guard: SignalGuard) -> None:
+    def __init__(self, trainer: Running, guard: SignalGuard) -> None:
         self.trainer, self.guard = trainer, guard
         self.args, self.plan = trainer.args, trainer.plan
         self.fixed = trainer.fixed_arguments.over(trainer.args)
@@ -41,17 +44,19 @@ class TrainingLoop:
     @property
     def state(self) -> TrainerState:
         """The trainer's."""
-        return self.trainer.state  # type: ignore[no-any-return]
+        return self.trainer.state
 
     @property
     def losses(self) -> LossMeter:
         """The trainer's."""
-        return self.trainer.losses  # type: ignore[no-any-return]
+        return self.trainer.losses
 
     @property
     def schedule(self) -> Schedule:
         """The trainer's."""
-        return self.trainer.schedule  # type: ignore[no-any-return]
+        schedule = self.trainer.schedule
+        assert schedule is not None  # made with the loop
+        return schedule
 
     def run(self) -> None:
         """To the last step, or until a callback stops the run.
@@ -115,7 +120,7 @@ class TrainingLoop:
 
     def _do_what_is_due(self) -> bool:
         """Do what the checkpoint of the start left undone (pending_work.py); True if the run ends."""
-        due: Due = self.trainer.due
+        due = self.trainer.due
         stop = due.stop
         if due.evaluate:
             self.trainer.control.should_evaluate, self.trainer.control.should_save = True, due.save
@@ -131,7 +136,7 @@ class TrainingLoop:
     def _phase(self) -> str:
         return "first_step" if self.state.global_step + 1 == self.first_step else "step"
 
-    def _step(self, groups: Any, rows: StepRows, epoch: int, step: int) -> None:
+    def _step(self, groups: EpochGroups, rows: StepRows, epoch: int, step: int) -> None:
         """One optimizer step on one accumulation group of all ranks, or none when it is left out."""
         trainer, number = self.trainer, self.state.global_step + 1
         tokens = 0
@@ -263,7 +268,7 @@ class TrainingLoop:
         self.take_results(all=True)
         if self.state.global_step:
             self._note_stop(number)
-            path: Path = self.trainer.save_checkpoint()
+            path = self.trainer.save_checkpoint()
             with deadline(self.args, "save"):
                 self.trainer.saver.wait()
             done = self.trainer.saver.has(path)

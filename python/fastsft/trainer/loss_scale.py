@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.runtime.errors import NotFiniteError
 from fastsft.runtime.messages import tell
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.arguments import TrainingArguments
 
 _GROWTH, _BACKOFF = 2.0, 0.5
 _MOST = 2.0**127  # of the powers of two of float32
@@ -21,7 +25,7 @@ class LossScale:
     out itself, and accelerate does not see it.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: TrainingArguments) -> None:
         self.enabled = bool(args.fp16)
         self.value = float(args.initial_loss_scale) if self.enabled else 1.0
         self.schedule_lag = 0
@@ -29,7 +33,7 @@ class LossScale:
         self._window = int(args.loss_scale_window)
         self._good_steps = 0  # since the scale last changed
 
-    def absorbs(self, step: int, result: Any, limit: float) -> bool:
+    def absorbs(self, step: int, result: _C.StepResult, limit: float) -> bool:
         """Take the result of `step` in; True if it is an overflow, which a smaller scale answers.
 
         NotFiniteError when the scale has become so small that something else is wrong.
@@ -66,7 +70,7 @@ class LossScale:
         if self.value * _GROWTH <= _MOST:
             self.value *= _GROWTH
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """For fastsft_state.json; empty without --fp16."""
         if not self.enabled:
             return {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 from fastsft.originals.classes import is_class_of
 from fastsft.originals.described import described
@@ -22,7 +22,7 @@ def check_modes() -> None:
     from torch import overrides
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-    function_modes: Any = overrides._get_current_function_mode_stack
+    function_modes: Callable[[], list[object]] = overrides._get_current_function_mode_stack
     for mode in (*function_modes(), *_get_current_dispatch_mode_stack()):
         if not _is_torchs(type(mode)):
             raise ValueError(
@@ -47,7 +47,7 @@ def check_saved_tensors() -> None:
             )
 
 
-def _is_torchs(kind: Any) -> bool:
+def _is_torchs(kind: type) -> bool:
     asked = [getattr(kind, name, None) for name in ("__torch_function__", "__torch_dispatch__")]
     written = [plain(method) for method in asked if isinstance(plain(method), FunctionType)]
     return is_class_of(kind, "torch") and all(is_written_in(method, "torch") for method in written)

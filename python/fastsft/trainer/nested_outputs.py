@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,21 @@ import torch
 
 PADDING = -100
 Array = npt.NDArray[Any]
+Nested: TypeAlias = "Array | tuple[Nested, ...] | list[Nested] | Mapping[str, Nested]"
+# What a hook keeps of a batch, before its tensors are arrays.
+Kept: TypeAlias = "torch.Tensor | tuple[Kept, ...] | list[Kept] | Mapping[str, Kept]"
 
 
-def to_host(kept: Any, batch: int) -> Any:
+def to_host(kept: Kept, batch: int) -> Nested:
     """`kept` of a batch of as many rows with arrays for tensors; bfloat16 becomes float32.
 
     kept: a tensor, or a tuple, list or mapping of such. ValueError unless each has a row for each of the
     batch.
     """
     if isinstance(kept, tuple | list):
-        return type(kept)(to_host(part, batch) for part in kept)
+        kind: type = type(kept)
+        made: Nested = kind(to_host(part, batch) for part in kept)
+        return made
     if isinstance(kept, Mapping):
         return {name: to_host(part, batch) for name, part in kept.items()}
     if not isinstance(kept, torch.Tensor) or kept.dim() == 0 or len(kept) != batch:
@@ -33,12 +38,12 @@ def to_host(kept: Any, batch: int) -> Any:
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
 
 
-def row_bytes(arrays: Any) -> int:
+def row_bytes(arrays: Nested) -> int:
     """Of a row of the batch `arrays`."""
     return sum(array.nbytes // max(len(array), 1) for array in leaves(arrays))
 
 
-def leaves(arrays: Any) -> list[Array]:
+def leaves(arrays: Nested) -> list[Array]:
     """The arrays in `arrays`."""
     if isinstance(arrays, np.ndarray):
         return [arrays]
@@ -46,20 +51,20 @@ def leaves(arrays: Any) -> list[Array]:
     return [leaf for part in parts for leaf in leaves(part)]
 
 
-def head_of(arrays: Any, rows: int) -> Any:
+def head_of(arrays: Nested, rows: int) -> Nested:
     """The first `rows` of each."""
     return _each(lambda parts: parts[0][:rows], [arrays])
 
 
-def joined(batches: list[Any]) -> Any:
+def joined(batches: Sequence[Nested]) -> Nested:
     """All rows of `batches`; those that are shorter in their second dimension are filled up with -100.
 
     ValueError for batches of which one has other parts, or other dimensions after the second.
     """
-    return _each(_concatenated, batches)
+    return _each(joined_arrays, batches)
 
 
-def _each(merge: Callable[[list[Array]], Array], batches: list[Any]) -> Any:
+def _each(merge: Callable[[Sequence[Array]], Array], batches: Sequence[Any]) -> Nested:
     first = batches[0]
     if isinstance(first, np.ndarray):
         return merge(batches)
@@ -70,10 +75,13 @@ def _each(merge: Callable[[list[Array]], Array], batches: list[Any]) -> Any:
         )
     if isinstance(first, Mapping):
         return {name: _each(merge, [batch[name] for batch in batches]) for name in first}
-    return type(first)(_each(merge, list(parts)) for parts in zip(*batches, strict=True))
+    kind: type = type(first)
+    made: Nested = kind(_each(merge, list(parts)) for parts in zip(*batches, strict=True))
+    return made
 
 
-def _concatenated(arrays: list[Array]) -> Array:
+def joined_arrays(arrays: Sequence[Array]) -> Array:
+    """`joined`, of arrays."""
     first = arrays[0]
     if any(array.ndim != first.ndim or array.shape[2:] != first.shape[2:] for array in arrays):
         raise ValueError(

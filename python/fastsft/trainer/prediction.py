@@ -7,8 +7,8 @@ and `label_ids` [rows, tokens].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,22 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.planning.device_memory import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
-from fastsft.trainer.nested_outputs import head_of, joined, row_bytes, to_host, widened
+from fastsft.trainer.nested_outputs import (
+    Kept,
+    Nested,
+    head_of,
+    joined,
+    joined_arrays,
+    row_bytes,
+    to_host,
+    widened,
+)
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 # The hook of `preprocess_logits_for_metrics`: (logits, labels) of a batch to what is kept of it.
-Preprocess = Callable[[torch.Tensor, Any], Any]
+Preprocess = Callable[[torch.Tensor, torch.Tensor | None], Kept]
 
 
 class EvalPrediction:
@@ -33,18 +45,22 @@ class EvalPrediction:
     with --include_for_metrics alone, which is refused.
     """
 
-    def __init__(self, predictions: Any, label_ids: npt.NDArray[np.int64] | None) -> None:
+    def __init__(self, predictions: Nested | None, label_ids: npt.NDArray[np.int64] | None) -> None:
         self.predictions, self.label_ids = predictions, label_ids
         self.inputs = self.losses = None
         self.elements = (predictions, label_ids)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Nested | None]:
         return iter(self.elements)
 
-    def __getitem__(self, place: int) -> Any:
+    def __getitem__(self, place: int) -> Nested | None:
         if not 0 <= place < len(self.elements):
             raise IndexError(f"expected 0 or 1, got {place}")
         return self.elements[place]
+
+
+# The function of compute_metrics: numbers by name.
+ComputeMetrics = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class PaddedRows(Protocol):
@@ -63,7 +79,7 @@ class Predictor:
 
     def __init__(
         self,
-        engine: Any,
+        engine: _C.Engine,
         batches: PaddedRows,
         num_rows: int,
         args: TrainingArguments,
@@ -75,18 +91,16 @@ class Predictor:
         self._engine, self._batches, self._hook = engine, batches, hook
         self._args, self._num_rows, self._dtype, self._find_packed = args, num_rows, dtype, find_packed
         self._memory = rank_memory("cpu")
-        self._kept: list[Any] = []
-        self._labels: list[Any] = []
+        self._kept: list[Nested] = []
+        self._labels: list[npt.NDArray[np.int64]] = []
         self._rows_done = 0
 
     def step(self, step: int) -> None:
         """Batch `step` of every rank. ValueError when all rows do not fit into host memory."""
         batch = self._batches.padded_batch(step)
         width = max(launcher.gather_objects(batch.width))
-        kept: Any = widened(self._logits(batch), width)
         labels = None if batch.labels is None else widened(torch.from_numpy(batch.labels), width)
-        if self._hook is not None:
-            kept = self._hook(kept, None if labels is None else labels.to(kept.device))
+        kept = self._kept_of(widened(self._logits(batch), width), labels)
         mine = to_host(kept, len(batch.native)), None if labels is None else labels.numpy()
         if not self._kept:
             check_size(self._num_rows, row_bytes(mine[0]), self._memory)
@@ -95,12 +109,17 @@ class Predictor:
         gathered = joined(list(parts))
         self._kept.append(head_of(gathered, left))
         if labels is not None:
-            self._labels.append(joined(list(of_labels))[:left])
+            self._labels.append(joined_arrays(list(of_labels))[:left])
         self._rows_done += len(batch.native) * len(parts)
+
+    def _kept_of(self, logits: torch.Tensor, labels: torch.Tensor | None) -> Kept:
+        if self._hook is None:
+            return logits
+        return self._hook(logits, None if labels is None else labels.to(logits.device))
 
     def result(self) -> EvalPrediction:
         """Of all batches, on every rank."""
-        labels = joined(self._labels) if self._labels else None
+        labels = joined_arrays(self._labels) if self._labels else None
         return EvalPrediction(joined(self._kept) if self._kept else None, labels)
 
     def _logits(self, batch: PaddedBatch) -> torch.Tensor:

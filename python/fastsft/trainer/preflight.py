@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from types import FunctionType
-from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.evaluation import OF_METRICS
@@ -58,7 +57,7 @@ _SET_BY_SCRIPTS = frozenset(
 )  # fmt: skip
 
 
-def check_before_training(model: Any, args: TrainingArguments, eval_dataset: Any) -> None:
+def check_before_training(model: object, args: TrainingArguments, eval_dataset: object) -> None:
     """ValueError for a model that is not fastsft's, and for evaluation without data."""
     if not hasattr(model, "build"):
         raise ValueError(
@@ -90,7 +89,7 @@ def leave_out_evaluation(args: TrainingArguments) -> None:
         args.eval_strategy, args.evaluation_strategy = "no", None
 
 
-def check_own_step(trainer: Any, **given: Any) -> None:
+def check_own_step(trainer: object, **given: object) -> None:
     """ValueError for what the engine's step would leave out without a word.
 
     trainer: its methods that nothing calls are refused where they are not fastsft's own, whether a derived
@@ -127,17 +126,17 @@ def check_own_step(trainer: Any, **given: Any) -> None:
             )
 
 
-def check_again(trainer: Any) -> None:
+def check_again(trainer: object) -> None:
     """`check_own_step` of a Trainer that trains."""
     check_own_step(trainer, **{name: getattr(trainer, name) for name in _NONE_OF_THE_STEP})
 
 
-def has_own_names(trainer: Any) -> bool:
+def has_own_names(trainer: object) -> bool:
     """The object itself has a name that `check_again` looks at; fast."""
     return not _SET_BY_SCRIPTS.isdisjoint(vars(trainer))
 
 
-def names_of_classes(trainer: Any) -> list[tuple[str, int]]:
+def names_of_classes(trainer: object) -> list[tuple[str, int]]:
     """Those of its classes, with their identities: they differ when a script changes one."""
     kinds = [vars(kind) for kind in type(trainer).__mro__]
     return [(name, id(kind[name])) for kind in kinds for name in _SET_BY_SCRIPTS.intersection(kind)]
@@ -157,7 +156,7 @@ def check_autocast() -> None:
 
 def check_patched_trainer() -> None:
     """ValueError where a script has replaced a method of transformers' Trainer that the step goes through."""
-    trainer: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
         value = vars(trainer).get(name)
         if isinstance(plain(value), FunctionType) and not is_written_in(value, "transformers"):
@@ -168,7 +167,7 @@ def check_patched_trainer() -> None:
             )
 
 
-def _is_foreign(trainer: Any, name: str) -> bool:
+def _is_foreign(trainer: object, name: str) -> bool:
     """By the code itself: `functools.wraps` copies the name of a module."""
     found = getattr(trainer, name, None)
     function = getattr(found, "__func__", found)
@@ -176,7 +175,7 @@ def _is_foreign(trainer: Any, name: str) -> bool:
     return found is not None and not str(home).startswith("fastsft.")
 
 
-def check_metrics(args: TrainingArguments, compute_metrics: Any) -> None:
+def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:
     """ValueError for arguments that would change what compute_metrics gets in transformers."""
     defaults = {field.name: default_of(field) for field in dataclasses.fields(TrainingArguments)}
     for name in OF_METRICS if compute_metrics is not None else ():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_steps
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import check_output_file, write_for_flag
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 # Spans of a few steps of a model with 100 layers; older ones are dropped, and the file says how many.
 _CAPACITY = 1_000_000
@@ -23,7 +26,7 @@ def profile_path(path: str, rank: int, world_size: int) -> Path:
     return target if world_size == 1 else target.with_suffix(f".rank{rank}{target.suffix}")
 
 
-def chrome_trace(spans: Iterable[Any], rank: int, dropped: int) -> dict[str, Any]:
+def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> dict[str, Any]:
     """`spans` (_C.RecordedSpan) as a Chrome trace: one process a rank, one thread a lane, microseconds."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}},
@@ -48,7 +51,7 @@ def chrome_trace(spans: Iterable[Any], rank: int, dropped: int) -> dict[str, Any
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"dropped_spans": dropped}}
 
 
-def _overlapping_apart(spans: Iterable[Any]) -> list[tuple[Any, int]]:
+def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.RecordedSpan, int]]:
     """Each span with a line of its lane: viewers nest the spans of one line, so two that overlap without one
     holding the other need two."""
     open_until: dict[tuple[str, int], list[int]] = {}
@@ -77,18 +80,18 @@ class Profile:
         if path is not None:
             check_output_file(profile_path(path, launch().rank, launch().world_size), "--profile")
 
-    def before_step(self, engine: Any, step: int) -> None:
+    def before_step(self, engine: _C.Engine, step: int) -> None:
         """`step` is about to begin; starts the recording when it is the first."""
         if self._path is not None and step == self._first:
             engine.start_trace(capacity=_CAPACITY)
             self._recording = True
 
-    def after_step(self, engine: Any, step: int) -> None:
+    def after_step(self, engine: _C.Engine, step: int) -> None:
         """`step` has begun; writes the file when it was the last."""
         if step == self._last:
             self.finish(engine)
 
-    def finish(self, engine: Any) -> None:
+    def finish(self, engine: _C.Engine) -> None:
         """Write what was recorded; nothing when no recording runs."""
         if not self._recording or self._path is None:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
 from fastsft.checkpoint.aside import put_abandoned_aside
@@ -15,6 +15,9 @@ from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.pending_work import Due
 from fastsft.trainer.schedule import schedule_of
+
+if TYPE_CHECKING:
+    from fastsft.trainer.running import Running
 
 # What a resumed run sets itself instead of taking it from trainer_state.json, which rank 0 wrote.
 _OF_THIS_RUN = (
@@ -38,12 +41,12 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
     return str(newest)
 
 
-def check_resumable(trainer: Any, checkpoint: str) -> None:
+def check_resumable(trainer: Running, checkpoint: str) -> None:
     """ValueError on all ranks unless `checkpoint` is of this run; collective. Its micro-batches are kept."""
     check_checkpoint(trainer, checkpoint)
 
 
-def resume(trainer: Any, checkpoint: str) -> None:
+def resume(trainer: Running, checkpoint: str) -> None:
     """Load `checkpoint` into the engine and the state of `trainer`, and say its step; collective."""
     saved = _load(trainer, checkpoint)
     state, max_steps = trainer.state, trainer.plan.max_steps
@@ -66,7 +69,7 @@ def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
         warn_of_change(checkpoint, "learning_rate of the next step", f"{saved:g}", f"{current:g}")
 
 
-def roll_back(trainer: Any, step: int) -> str | None:
+def roll_back(trainer: Running, step: int) -> str | None:
     """Load the newest checkpoint of an earlier step than `step`; None when there is none; collective.
 
     Checkpoints of later steps are put aside: they were made on the way that is left.
@@ -80,7 +83,7 @@ def roll_back(trainer: Any, step: int) -> str | None:
     return str(found)
 
 
-def _load(trainer: Any, checkpoint: str) -> dict[str, Any] | None:
+def _load(trainer: Running, checkpoint: str) -> dict[str, Any] | None:
     with deadline(trainer.args, "init"):
         saved: dict[str, Any] | None = load_checkpoint(trainer, checkpoint)
     fresh, trainer.state = trainer.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")

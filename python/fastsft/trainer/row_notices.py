@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
 from fastsft.runtime.messages import tell
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.model.causal_lm import CausalLM
 
-def finds_packed(model: Any, args: TrainingArguments, *, training: bool) -> bool:
+
+def finds_packed(model: CausalLM, args: TrainingArguments, *, training: bool) -> bool:
     """True if the model keeps sequences of a row apart where its position_ids restart.
 
     Those of transformers 4.57 do so without an attention mask and without a cache: with `use_cache` False in
@@ -47,7 +51,7 @@ class RowNotices:
         self._looks_for_packed = True
         self.find_packed = False
 
-    def look_at(self, native: Any) -> None:
+    def look_at(self, native: _C.TokenDataset) -> None:
         """native: a _C.TokenDataset, of the whole data or of one step."""
         if self._counts_labels:
             first = int(np.count_nonzero(native.label_counts() > native.target_counts()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.data.batch_reads import ReadPosition
 from fastsft.data.known_lengths import untouched_rows
@@ -13,14 +13,18 @@ from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.random_state import RandomState
 from fastsft.trainer.step_rows import NativeEpoch, ReadEpoch, StepCut
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.trainer.running import Running
+
 
 class RunRows:
     """The rows of the run of `trainer`, which may be one that goes on from a checkpoint."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Running) -> None:
         self._trainer = trainer
         self._position: ReadPosition | None = None
-        self._source: Any = None
+        self._source: _C.StepSource | None = None
 
     def begin(self) -> None:
         """Random states as the checkpoint has them: what ran since may have drawn numbers."""
@@ -56,9 +60,12 @@ class RunRows:
         if trainer.args.dataloader_num_workers:  # processes that are made here have a copy of the model
             trainer.model.refresh()
         agreement = Agreement("reading the data")  # the first batch is read here
-        trainer.epoch_reads = agreement.attempt(lambda: trainer.train_reader.read(skip, position))
+        reader = trainer.train_reader
+        assert reader is not None  # of rows that are read
+        trainer.epoch_reads = reads = agreement.attempt(lambda: reader.read(skip, position))
         agreement.settle(None)
-        return ReadEpoch(trainer.args, groups, trainer.epoch_reads, cut, rows.rules)
+        assert reads is not None
+        return ReadEpoch(trainer.args, groups, reads, cut, rows.rules)
 
     def close(self) -> None:
         """The epoch is over, or given up."""
@@ -76,7 +83,7 @@ class RunRows:
     def _rows_now(self, epoch: int) -> TokenRows:
         """Those that are planned with; the items, where a script has changed fastsft's own data set since."""
         trainer = self._trainer
-        rows: TokenRows = trainer.train_rows
+        rows = trainer.train_rows
         # Worker processes that stay have the copy of the first epoch.
         copied = trainer.args.dataloader_persistent_workers and self._source is not None
         looked_at = not rows.is_read and not copied

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
 from fastsft.originals.described import described
 from fastsft.ranks import process_group as launcher
@@ -24,6 +23,7 @@ EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, a
 _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _START_SECONDS = 2.0  # from a signal that comes while starting to the end of the process
 _SAVE_SECONDS = 3.0  # from a second Ctrl-C, in which a step and a save may still end
+Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes and returns it
 TRAINING = "the step under way is ended and a checkpoint saved, then the run leaves"
 SAVING = "the model is saved to the end, then the run leaves"
 
@@ -32,7 +32,7 @@ class _Handlers:
     """Handlers in the place of Python's own. A script's stay, as transformers leaves them; a line says so."""
 
     def __init__(self) -> None:
-        self._previous: dict[int, Any] = {}
+        self._previous: dict[int, Handler] = {}
 
     def put(self, handler: Callable[[int, FrameType | None], None]) -> None:
         """Let `handler` answer the signals of a run."""
@@ -65,7 +65,7 @@ def _is_caught(number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def _is_of_script(handler: Any) -> bool:
+def _is_of_script(handler: object) -> bool:
     """True for a function of a script."""
     home = str(getattr(handler, "__module__", ""))
     return callable(handler) and handler is not signal.default_int_handler and not home.startswith("fastsft.")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.loss_scale import LossScale
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 
 class _Begun(NamedTuple):
@@ -32,7 +35,7 @@ class LateResults:
 
     def take(
         self,
-        engine: Any,
+        engine: _C.Engine,
         losses: LossMeter,
         bad_steps: BadSteps,
         loss_scale: LossScale,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, single_step
 from fastsft.ranks.agreement import Agreement
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.model.causal_lm import CausalLM
+
 
 class StepRows(NamedTuple):
     """The rows of one step: a native data set, and which of its rows this rank takes (_C.GroupPlan).
@@ -23,8 +27,8 @@ class StepRows(NamedTuple):
     with their padding. `padded_length`: of one row.
     """
 
-    native: Any
-    plan: Any
+    native: _C.TokenDataset
+    plan: _C.GroupPlan
     input_tokens: int
     padded_tokens: int
     padded_length: int
@@ -33,7 +37,7 @@ class StepRows(NamedTuple):
 class NativeEpoch:
     """The steps of one epoch over native rows. source: of `step_source`."""
 
-    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: Any) -> None:
+    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource) -> None:
         self._args, self._rows = args, rows
         self.groups = EpochGroups(args, rows, epoch, source)
         self._taken: int | None = None
@@ -46,6 +50,7 @@ class NativeEpoch:
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
         tokens = self.groups.input_tokens(step) if is_counted else 0
+        assert self._rows.native is not None  # else the epoch is a ReadEpoch
         return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
 
     def _read_by(self, step: int) -> list[int]:
@@ -68,7 +73,7 @@ class StepCut(NamedTuple):
 
     token_budget: int
     cost: tuple[float, ...]
-    model: Any
+    model: CausalLM
     make_room: Callable[[int, int], None]
 
 
@@ -90,8 +95,10 @@ class ReadEpoch:
         count = self.groups.size_of(step)
         batches = gather_batches(lambda: [self._reads.take() for _ in range(count)])
         native, numbers = join_batches(batches, self._rules)
-        check_ids(native, numbers, self._cut.model.engine.vocab_size)
-        self._cut.model.check_rows(native, numbers)
+        model = self._cut.model
+        assert model.engine is not None  # which computes the rows
+        check_ids(native, numbers, model.engine.vocab_size)
+        model.check_rows(native, numbers)
         lengths = native.lengths()
         longest = int(np.argmax(lengths))
         self._cut.make_room(numbers[longest], int(lengths[longest]))

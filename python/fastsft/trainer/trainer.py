@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from fastsft.trainer.loss_scale import LossScale
 from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.modes import check_modes
 from fastsft.trainer.pending_work import Due
-from fastsft.trainer.prediction import EvalPrediction, Preprocess
+from fastsft.trainer.prediction import ComputeMetrics, Preprocess
 from fastsft.trainer.preflight import (
     check_autocast,
     check_before_training,
@@ -62,6 +62,9 @@ from fastsft.trainer.trainer_files import TrainerFiles
 from fastsft.trainer.trainer_model import TrainerModel
 from fastsft.trainer.trainer_plan import TrainerPlan
 from fastsft.trainer.unsupported import TrainerNames
+
+if TYPE_CHECKING:
+    from fastsft.data.loaders import Collator
 
 
 class Trainer(
@@ -90,22 +93,22 @@ class Trainer(
 
     def __init__(
         self,
-        model: Any = None,
-        args: Any = None,
-        data_collator: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
-        model_init: Any = None,
-        compute_loss_func: Any = None,
-        compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None = None,
-        callbacks: Iterable[Any] | None = None,
-        optimizers: Any = None,
-        optimizer_cls_and_kwargs: Any = None,
+        model: object = None,
+        args: object = None,
+        data_collator: Collator | None = None,
+        train_dataset: object = None,
+        eval_dataset: object = None,
+        processing_class: object = None,
+        model_init: object = None,
+        compute_loss_func: object = None,
+        compute_metrics: ComputeMetrics | None = None,
+        callbacks: Iterable[object] | None = None,
+        optimizers: object = None,
+        optimizer_cls_and_kwargs: object = None,
         preprocess_logits_for_metrics: Preprocess | None = None,
         *,
-        tokenizer: Any = None,
-        peft_config: Any = None,
+        tokenizer: object = None,
+        peft_config: object = None,
     ) -> None:
         check_own_step(
             self, model_init=model_init, compute_loss_func=compute_loss_func,
@@ -169,8 +172,8 @@ class Trainer(
     def train(
         self,
         resume_from_checkpoint: bool | str | None = None,
-        trial: Any = None,
-        ignore_keys_for_eval: Any = None,
+        trial: object = None,
+        ignore_keys_for_eval: Sequence[str] | None = None,
     ) -> TrainOutput:
         """Run to the end; collective. trial is refused; ignore_keys_for_eval: for `evaluate`.
 
@@ -334,7 +337,7 @@ class Trainer(
         self.best_model.saving(self.state.global_step)
         self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
 
-    def _make_saver(self) -> Any:
+    def _make_saver(self) -> CheckpointSaver:
         return CheckpointSaver(self)
 
     def _new_state(self) -> TrainerState:

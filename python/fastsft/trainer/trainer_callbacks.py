@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import take_changes_of_source
@@ -15,17 +15,28 @@ from fastsft.trainer.callback_views import EvaluationLoaderView, LoaderView, Opt
 from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.schedule import Schedule
 
+if TYPE_CHECKING:
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.model.causal_lm import CausalLM
+    from fastsft.planning.run_plan import RunPlan
+    from fastsft.trainer.fixed_arguments import FixedArguments
+    from fastsft.trainer.loss_scale import LossScale
+
 
 class TrainerCallbacks:
     """Adds, removes and calls callbacks; a part of Trainer."""
 
     callbacks: CallbackHandler
     state: TrainerState
-    model: Any
-    tokenizer: Any
-    processing_class: Any
+    model: CausalLM
+    tokenizer: object
+    processing_class: object
     args: TrainingArguments
-    evaluated_rows: Any = None  # of the running or last evaluation
+    fixed_arguments: FixedArguments
+    loss_scale: LossScale
+    plan: RunPlan
+    train_dataset: object
+    evaluated_rows: TokenRows | None = None  # of the running or last evaluation
     schedule: Schedule | None = None  # of the running or last train()
     event_checks: EventChecks | None = None  # of the running train()
 
@@ -39,19 +50,19 @@ class TrainerCallbacks:
         """The list of callbacks under transformers' name."""
         return self.callbacks
 
-    def add_callback(self, callback: Any) -> None:
+    def add_callback(self, callback: object) -> None:
         """Add an instance, or one made of a class, after the others."""
         self.callbacks.add(callback)
 
-    def pop_callback(self, callback: Any) -> Any:
+    def pop_callback(self, callback: object) -> object:
         """Remove the first of a class, or this instance, and return it; None when there is none."""
         return self.callbacks.pop(callback)
 
-    def remove_callback(self, callback: Any) -> None:
+    def remove_callback(self, callback: object) -> None:
         """Remove the first of a class, or this instance, if there is one."""
         self.callbacks.pop(callback)
 
-    def fire(self, event: str, **kwargs: Any) -> None:
+    def fire(self, event: str, **kwargs: object) -> None:
         """Tell the callbacks of `event`. ValueError for changes of theirs that cannot be followed."""
         with self._gradients_hidden(event):
             self.callbacks.fire(event, self.state, **self._references(), **kwargs)
@@ -66,7 +77,7 @@ class TrainerCallbacks:
         hidden: AbstractContextManager[None] = self.model.unseen_gradients(event)
         return hidden
 
-    def _references(self) -> dict[str, Any]:
+    def _references(self) -> dict[str, object]:
         return {
             "model": self.model,
             "processing_class": self.processing_class,

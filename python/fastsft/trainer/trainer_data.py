@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,7 +13,7 @@ from fastsft.data.batch_reads import BatchReader, EpochReads
 from fastsft.data.collators import Collation, only_stacks
 from fastsft.data.item_rules import ItemRules
 from fastsft.data.known_lengths import is_table
-from fastsft.data.loaders import StackRows, eval_loader, train_loader
+from fastsft.data.loaders import Collator, StackRows, eval_loader, train_loader
 from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
@@ -22,17 +22,22 @@ from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.token_counter import count_tokens
 from fastsft.trainer.trainer_plan import check_not_training
 
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+    from fastsft.model.causal_lm import CausalLM
+
 
 class TrainerData:
     """Reads data sets for the engine, and gives data loaders as transformers' Trainer has them."""
 
     args: TrainingArguments
     fixed_arguments: FixedArguments
-    model: Any
-    train_dataset: Any
-    eval_dataset: Any
+    model: CausalLM
+    train_dataset: object
+    eval_dataset: object
     train_rows: TokenRows
-    processing_class: Any
+    processing_class: object
     is_in_train: bool
     plan: RunPlan
     train_reader: BatchReader | None
@@ -40,13 +45,13 @@ class TrainerData:
     resumed_states: dict[str, Any] | None
     _eval_readers: dict[tuple[str, bool], BatchReader]
     _tokens_read: float | None = None
-    _train_dataset: Any
+    _train_dataset: object
     _use_rows: Callable[[TokenRows], None]
-    _set_evaluation: Callable[[Any], None]
-    _data_collator: Any = None
+    _set_evaluation: Callable[[object], None]
+    _data_collator: Collator | None = None
 
     @property
-    def data_collator(self) -> Any:
+    def data_collator(self) -> Collator | None:
         """The collator that makes the batches. Setting another one plans the rows again.
 
         ValueError while `train` runs, and for one that pads labels with what would be learned.
@@ -54,7 +59,7 @@ class TrainerData:
         return self._data_collator
 
     @data_collator.setter
-    def data_collator(self, collator: Any) -> None:
+    def data_collator(self, collator: Collator | None) -> None:
         if collator is self._data_collator:
             return
         check_not_training(self, "data_collator")
@@ -65,7 +70,7 @@ class TrainerData:
         if changes_rows:
             self._set_evaluation(self.eval_dataset)
 
-    def _read_rows(self, dataset: Any, *, needs_labels: bool = True) -> TokenRows:
+    def _read_rows(self, dataset: object, *, needs_labels: bool = True) -> TokenRows:
         """The known facts of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
@@ -101,7 +106,7 @@ class TrainerData:
         if args.include_tokens_per_second:
             self._tokens_read = count_tokens(args, self.train_reader, self.plan.max_steps)
 
-    def _evaluation_reader(self, dataset: Any, name: str | None, keeps_padding: bool) -> BatchReader:
+    def _evaluation_reader(self, dataset: object, name: str | None, keeps_padding: bool) -> BatchReader:
         """Reads `dataset`. name: of a set whose workers stay (dataloader_persistent_workers)."""
         kept = (name, keeps_padding) if name and self.args.dataloader_persistent_workers else None
         if kept is not None and kept in self._eval_readers:
@@ -116,7 +121,7 @@ class TrainerData:
             self._eval_readers[kept] = reader
         return reader
 
-    def _collation(self, dataset: Any, *, training: bool, keeps_padding: bool = False) -> Collation:
+    def _collation(self, dataset: object, *, training: bool, keeps_padding: bool = False) -> Collation:
         # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
         all_columns = not self.args.remove_unused_columns or is_table(dataset)
         return Collation(
@@ -124,7 +129,7 @@ class TrainerData:
             tokenizer=self.processing_class,
         )  # fmt: skip
 
-    def get_train_dataloader(self) -> Any:
+    def get_train_dataloader(self) -> DataLoader[Mapping[str, torch.Tensor]]:
         """A torch DataLoader of this rank's micro-batches in the order of training, an epoch a pass.
 
         Batches are made by data_collator, else stacked and padded, and stay on the CPU. It reads one batch
@@ -134,9 +139,12 @@ class TrainerData:
             raise ValueError("Trainer: training requires a train_dataset, got None")
         args = copy.copy(self.args)
         args._order_seed = self.fixed_arguments.order_seed(torch.initial_seed())
-        return train_loader(args, self.train_dataset, self._collator(), self.processing_class)
+        loader: DataLoader[Mapping[str, torch.Tensor]] = train_loader(
+            args, self.train_dataset, self._collator(), self.processing_class
+        )
+        return loader
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+    def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader[Mapping[str, torch.Tensor]]:
         """The same of evaluation, in the order of the data set: the trainer's, one of its names, or another.
 
         ValueError without one.
@@ -153,10 +161,13 @@ class TrainerData:
             raise ValueError("get_eval_dataloader: expected an eval_dataset, or the name of one")
         return self.get_test_dataloader(chosen)
 
-    def get_test_dataloader(self, test_dataset: Any) -> Any:
+    def get_test_dataloader(self, test_dataset: object) -> DataLoader[Mapping[str, torch.Tensor]]:
         """The same of `test_dataset`."""
-        return eval_loader(self.args, test_dataset, self._collator(), self.processing_class)
+        loader: DataLoader[Mapping[str, torch.Tensor]] = eval_loader(
+            self.args, test_dataset, self._collator(), self.processing_class
+        )
+        return loader
 
-    def _collator(self) -> Any:
+    def _collator(self) -> Collator:
         pad_id = getattr(self.processing_class, "pad_token_id", None)
         return self.data_collator or StackRows(0 if pad_id is None else pad_id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from fastsft.trainer.evaluation_rows import EvaluationRows, StoredRows, read_eva
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.prediction import (
+    ComputeMetrics,
     EvalPrediction,
     Predictor,
     Preprocess,
@@ -32,6 +33,11 @@ from fastsft.trainer.prediction import (
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
 
+if TYPE_CHECKING:
+    from fastsft.model.causal_lm import CausalLM
+    from fastsft.reporting.progress import Progress
+    from fastsft.trainer.nested_outputs import Nested
+
 
 class PredictionOutput(NamedTuple):
     """Result of `Trainer.predict`, under transformers' names; arrays as prediction.py has them.
@@ -39,8 +45,8 @@ class PredictionOutput(NamedTuple):
     `predictions` and `label_ids` are None with --prediction_loss_only.
     """
 
-    predictions: Any
-    label_ids: Any
+    predictions: Nested | None
+    label_ids: Nested | None
     metrics: dict[str, float]
 
 
@@ -49,25 +55,31 @@ class TrainerEvaluation:
 
     args: TrainingArguments
     fixed_arguments: FixedArguments
-    progress: Any
-    model: Any
+    progress: Progress
+    model: CausalLM
     fire: Callable[..., None]
     log: Callable[..., None]
     _at_batch: Callable[[], None]
     _take_changes: Callable[..., None]
     _read_rows: Callable[..., TokenRows]
-    _evaluation_reader: Callable[[Any, str | None, bool], BatchReader]
+    _evaluation_reader: Callable[[object, str | None, bool], BatchReader]
     _collation: Callable[..., Collation]
     is_in_train: bool
     _build_time: float
     _has_trained: bool
     model_preparation_time: float | None = None
-    ignore_keys_for_eval: Any = None  # of the running or last train()
-    compute_metrics: Callable[[EvalPrediction], Mapping[str, Any]] | None
+    ignore_keys_for_eval: Sequence[str] | None = None  # of the running or last train()
+    compute_metrics: ComputeMetrics | None
+    evaluated_rows: TokenRows | None
     preprocess_logits_for_metrics: Preprocess | None
 
+    if TYPE_CHECKING:  # of TrainerModel
+
+        @property
+        def engine(self) -> _C.Engine: ...
+
     @property
-    def eval_dataset(self) -> Any:
+    def eval_dataset(self) -> object:
         """The data to evaluate on, as they were given: a set, several by name, or None.
 
         Setting them reads their rows; collective. ValueError for foreign ids, while `train` runs, and where
@@ -76,11 +88,11 @@ class TrainerEvaluation:
         return self._eval_dataset
 
     @eval_dataset.setter
-    def eval_dataset(self, dataset: Any) -> None:
+    def eval_dataset(self, dataset: object) -> None:
         check_not_training(self, "eval_dataset")
         self._set_evaluation(dataset)
 
-    def _set_evaluation(self, dataset: Any) -> None:
+    def _set_evaluation(self, dataset: object) -> None:
         rows: TokenRows | dict[str, TokenRows] | None = None
         if isinstance(dataset, Mapping):
             rows = {name: self._rows_of(item) for name, item in dataset.items()}
@@ -95,20 +107,23 @@ class TrainerEvaluation:
             return
         for item in rows.values() if isinstance(rows, dict) else [rows]:
             if item is not None:
-                check_predictions(item, self.model.engine.vocab_size)
+                check_predictions(item, self.engine.vocab_size)
 
     def _wants_predictions(self) -> bool:
         return self.compute_metrics is not None and not self.args.prediction_loss_only
 
-    def _rows_of(self, dataset: Any) -> TokenRows:
+    def _rows_of(self, dataset: object) -> TokenRows:
         """Collective: all ranks evaluate the same."""
         rows = self._read_rows(dataset, needs_labels=False)
         agree_on_rows("the data of an evaluation", dataset, rows)
-        rows.check_for(self.model, self.model.engine.vocab_size, training=False)
+        rows.check_for(self.model, self.engine.vocab_size, training=False)
         return rows
 
     def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+        self,
+        eval_dataset: object = None,
+        ignore_keys: Sequence[str] | None = None,
+        metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Loss on `eval_dataset` (default: the trainer's), logged; collective. ValueError without one.
 
@@ -141,7 +156,7 @@ class TrainerEvaluation:
         return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 
     def predict(
-        self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test"
+        self, test_dataset: object, ignore_keys: Sequence[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
         """Predictions, labels and metrics of `test_dataset`, not logged; collective.
 
@@ -172,7 +187,7 @@ class TrainerEvaluation:
             self.model.check_as_given(f"Trainer.{method}", False)
             self.model.take_changed_weights()
 
-    def _rows_to_evaluate(self, dataset: Any) -> TokenRows:
+    def _rows_to_evaluate(self, dataset: object) -> TokenRows:
         if isinstance(dataset, str):
             sets = self.eval_dataset if isinstance(self.eval_dataset, Mapping) else {}
             if dataset not in sets:
@@ -228,12 +243,12 @@ class TrainerEvaluation:
                 self.fire("on_prediction_step")
                 self._at_batch()
 
-            compute: Any = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
-            compute = compute if rows.has_labels else no_loss
+            of_labels = exact_loss if self.args.eval_loss == "exact" else evaluation_loss
+            compute = of_labels if rows.has_labels else no_loss
             packed = finds_packed(self.model, self.args, training=False)
             predictor = self._predictor(rows, packed) if with_predictions else None
             loss = compute(
-                self.model.engine, rows, self.fixed_arguments.over(self.args), batch_done, find_packed=packed
+                self.engine, rows, self.fixed_arguments.over(self.args), batch_done, find_packed=packed
             )
             predicted = None if predictor is None else predictor.result()
         own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
@@ -257,14 +272,16 @@ class TrainerEvaluation:
     def _predictor(self, rows: TokenRows, find_packed: bool) -> Predictor:
         hook, module = self.preprocess_logits_for_metrics, getattr(self.model, "module", None)
         if hook is None:
-            check_predictions(rows, self.model.engine.vocab_size)
-        batches: Any = rows
-        if not isinstance(rows, EvaluationRows):
+            check_predictions(rows, self.engine.vocab_size)
+        batches: EvaluationRows | StoredRows
+        if isinstance(rows, EvaluationRows):
+            batches = rows
+        else:
             collation = self._collation(rows.source, training=False, keeps_padding=True)
             batches = StoredRows(rows, _batches_here(self.args, len(rows)), collation)
         dtype = torch.float32 if self.args.bf16 else getattr(module, "dtype", torch.float32)
         return Predictor(
-            self.model.engine, batches, rows.num_samples, self.args, hook, dtype=dtype,
+            self.engine, batches, rows.num_samples, self.args, hook, dtype=dtype,
             find_packed=find_packed,
         )  # fmt: skip
 

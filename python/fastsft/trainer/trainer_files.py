@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
@@ -14,18 +14,32 @@ from fastsft.reporting.metrics_files import metrics_table, write_metrics
 from fastsft.runtime.standard_streams import say
 from fastsft.trainer.hub_uploads import HubUploads
 
+if TYPE_CHECKING:
+    import torch
+    from huggingface_hub import CommitInfo
+
+    from fastsft import _C
+    from fastsft.checkpoint.saver import CheckpointSaver
+    from fastsft.model.causal_lm import CausalLM
+    from fastsft.reporting.progress import Progress
+
 
 class TrainerFiles:
     """Saves the model, its state and metrics; a part of Trainer."""
 
     args: TrainingArguments
     state: TrainerState
-    model: Any
-    progress: Any
-    saver: Any
+    model: CausalLM
+    progress: Progress
+    saver: CheckpointSaver
     uploads: HubUploads | None
     is_world_process_zero: Callable[[], bool]
     _keep_paths: Callable[[], None]
+
+    if TYPE_CHECKING:  # of TrainerModel
+
+        @property
+        def engine(self) -> _C.Engine: ...
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write a complete Hugging Face directory (default: `output_dir` of the arguments); collective.
@@ -39,7 +53,7 @@ class TrainerFiles:
         if self.uploads is not None and not _internal_call:
             self._upload(directory, "Model save")
 
-    def push_to_hub(self, commit_message: str = "End of training", **_: Any) -> Any:
+    def push_to_hub(self, commit_message: str = "End of training", **_: object) -> CommitInfo | None:
         """Save into `output_dir` and upload it; collective. huggingface_hub's CommitInfo on rank 0.
 
         Other arguments of transformers' method have no effect. ValueError without --push_to_hub.
@@ -51,12 +65,14 @@ class TrainerFiles:
         self.save_model(_internal_call=True)
         return self._upload(self.args.output_dir or ".", commit_message)
 
-    def _upload(self, directory: str, message: str) -> Any:
+    def _upload(self, directory: str, message: str) -> CommitInfo | None:
         assert self.uploads is not None
         with self.progress.phase("uploading", f"{directory} to {self.uploads.repo_id}"):
             return self.uploads.model(directory, message)
 
-    def _save(self, output_dir: str | None = None, state_dict: Mapping[str, Any] | None = None) -> None:
+    def _save(
+        self, output_dir: str | None = None, state_dict: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
         """Write `state_dict` as a complete model directory, on the calling rank alone.
 
         For scripts that gather `trainer.model.state_dict()` on all ranks and call this where

@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.runtime.place import launch
 from fastsft.trainer.accelerator import Accelerator
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.model.causal_lm import CausalLM
 
 
 class TrainerModel:
     """The object that users see as the model; its engine is built once."""
 
     args: TrainingArguments
-    _model: Any
+    _model: CausalLM
 
     @property
-    def model(self) -> Any:
+    def model(self) -> CausalLM:
         """The model that was given, as fastsft's. ValueError for another one once the Trainer is made."""
         return self._model
 
     @model.setter
-    def model(self, model: Any) -> None:
+    def model(self, model: CausalLM) -> None:
         self._check_same(model, "model")
         if not self._is_made():  # of a derived class, which Trainer.__init__ replaces
             self._model = model
 
     @property
-    def model_wrapped(self) -> Any:
+    def model_wrapped(self) -> CausalLM:
         """The model: nothing is wrapped around it. Setting it is as setting `model`."""
         return self.model
 
     @model_wrapped.setter
-    def model_wrapped(self, model: Any) -> None:
+    def model_wrapped(self, model: CausalLM) -> None:
         self._check_same(model, "model_wrapped")
 
     def _is_made(self) -> bool:
         return "callbacks" in vars(self)
 
-    def _check_same(self, model: Any, name: str) -> None:
+    def _check_same(self, model: object, name: str) -> None:
         if not self._is_made() or model is self._model or model is getattr(self._model, "module", None):
             return
         raise ValueError(
@@ -48,9 +52,11 @@ class TrainerModel:
         )
 
     @property
-    def engine(self) -> Any:
+    def engine(self) -> _C.Engine:
         """The native engine of the model, which a later Trainer on the same model replaces."""
-        return self.model.engine
+        engine = self.model.engine
+        assert engine is not None  # built when the Trainer is made
+        return engine
 
     @property
     def accelerator(self) -> Accelerator:

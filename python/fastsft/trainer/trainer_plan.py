@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -28,6 +28,14 @@ from fastsft.trainer.callback_handler import CallbackHandler
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.preflight import check_metrics
 
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.data.loaders import Collator
+    from fastsft.model.causal_lm import CausalLM
+    from fastsft.reporting.progress import Progress
+    from fastsft.trainer.hub_uploads import HubUploads
+    from fastsft.trainer.prediction import ComputeMetrics
+
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.
 _OF_CONSTRUCTION = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute", *STATE_FLAGS,
@@ -42,26 +50,31 @@ class TrainerPlan:
     """The training rows and the plan made of them; a part of Trainer."""
 
     _args: TrainingArguments
-    model: Any
+    model: CausalLM
     fixed_arguments: FixedArguments
-    progress: Any
+    progress: Progress
     is_in_train: bool
-    eval_dataset: Any
-    compute_metrics: Any
+    eval_dataset: object
+    compute_metrics: ComputeMetrics | None
     train_rows: TokenRows
     callbacks: CallbackHandler
     state: TrainerState
-    uploads: Any
+    uploads: HubUploads | None
     plan: RunPlan
     memory: Room
     memory_plan: MemoryPlan | None
     token_budget: int
-    _planned: dict[str, Any]
+    _planned: dict[str, object]
     _keep_paths: Callable[[], None]
     _read_rows: Callable[..., TokenRows]
-    _train_dataset: Any
-    _data_collator: Any
+    _train_dataset: object
+    _data_collator: Collator | None
     _agreed_rows: TokenRows | None = None
+
+    if TYPE_CHECKING:  # of TrainerModel
+
+        @property
+        def engine(self) -> _C.Engine: ...
 
     @property
     def args(self) -> TrainingArguments:
@@ -73,7 +86,7 @@ class TrainerPlan:
         return self._args
 
     @args.setter
-    def args(self, args: Any) -> None:
+    def args(self, args: TrainingArguments) -> None:
         made = hasattr(self, "callbacks")  # a subclass may set them before Trainer.__init__ does
         if made:
             check_not_training(self, "args")
@@ -84,7 +97,7 @@ class TrainerPlan:
                 self.state.train_batch_size = self._args.train_batch_size
 
     @property
-    def train_dataset(self) -> Any:
+    def train_dataset(self) -> object:
         """The data to train on, as it was given. Setting it reads its rows and plans steps and memory again.
 
         ValueError while `train` runs, for a Trainer that was made without training data, whose engine is not
@@ -93,7 +106,7 @@ class TrainerPlan:
         return self._train_dataset
 
     @train_dataset.setter
-    def train_dataset(self, dataset: Any) -> None:
+    def train_dataset(self, dataset: object) -> None:
         check_not_training(self, "train_dataset")
         if dataset is None:
             self._train_dataset = None
@@ -107,7 +120,7 @@ class TrainerPlan:
         self._train_dataset = dataset
 
     def _use_rows(self, rows: TokenRows) -> None:
-        rows.check_for(self.model, self.model.engine.vocab_size)
+        rows.check_for(self.model, self.engine.vocab_size)
         self._plan_again(rows)
         self.progress.work = work_of(self)
 
@@ -135,10 +148,10 @@ class TrainerPlan:
                 f"{planned:,}: {error}"
             ) from error
         self.train_rows = rows
-        self.model.engine.reserve(**self.memory_plan.work.shapes())
+        self.engine.reserve(**self.memory_plan.work.shapes())
         tell(f"row {row} has {tokens:,} tokens, {planned:,} were planned for: memory is planned again")
 
-    def _plan_of(self, dataset: Any) -> None:
+    def _plan_of(self, dataset: object) -> None:
         """Read the data, and choose micro-batches and recompute by memory; ValueError when nothing fits."""
         args, self._train_dataset, self.memory_plan = self.args, dataset, None
         self.token_budget = args.token_budget
@@ -168,9 +181,12 @@ class TrainerPlan:
         if token_budget != self.token_budget and self.memory_plan is not None:
             self._choose_plan(self.train_rows, (self.memory_plan.recompute, token_budget))
 
-    def packing(self) -> Any:
+    def packing(self) -> _C.PackingSummary:
         """The cut of the first steps over ranks and micro-batches (csrc/data/step_source.h)."""
-        return packing_summary(self.args, self.train_rows, self.token_budget, self.model.conversation_cost())
+        summary: _C.PackingSummary = packing_summary(
+            self.args, self.train_rows, self.token_budget, self.model.conversation_cost()
+        )
+        return summary
 
     def _agree_on_rows(self) -> None:
         """All ranks train on the same data; collective, and once for each set of rows."""
@@ -178,7 +194,7 @@ class TrainerPlan:
             agree_on_rows("the training data", self._train_dataset, self.train_rows)
             self._agreed_rows = self.train_rows
 
-    def _take_changes(self, method: str, **given: Any) -> None:
+    def _take_changes(self, method: str, **given: object) -> None:
         """Check arguments that a script changed since they were planned with, and plan again; collective.
 
         method: the one that was called; given: its arguments that must be alike. ValueError for what the
@@ -225,7 +241,11 @@ class TrainerPlan:
         check_patched_functions(self.args, caller, training=training, has_collator=has_collator)
 
 
-def check_not_training(trainer: Any, name: str) -> None:
+class _Trains(Protocol):
+    is_in_train: bool
+
+
+def check_not_training(trainer: _Trains, name: str) -> None:
     """ValueError while `trainer` trains: the epoch that runs is cut by the old plan."""
     if trainer.is_in_train:
         raise ValueError(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from fastsft.arguments import TrainingArguments
 from fastsft.model.card import write_model_card
-from fastsft.trainer.callback_views import OptimizerView, ReadOnly, ScheduleView
+from fastsft.trainer.callback_views import OptimizerView, ReadOnly, ScheduleView, ViewedTrainer
+
+if TYPE_CHECKING:
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.model.causal_lm import CausalLM
 
 _STEP = "the step is the engine's; loss, optimizer and schedule are chosen by the arguments"
 _INSTEAD = {
@@ -25,13 +29,16 @@ _INSTEAD = {
 }
 
 
-class _View:
+R = TypeVar("R", bound=ReadOnly)
+
+
+class _View(Generic[R]):
     """An attribute of a Trainer: None until the first `train`, then a view to read from; may be hidden."""
 
-    def __init__(self, kind: type[ReadOnly]) -> None:
+    def __init__(self, kind: type[R]) -> None:
         self._kind = kind
 
-    def __get__(self, trainer: Any, _: type) -> Any:
+    def __get__(self, trainer: ViewedTrainer | None, _: type) -> R | None:
         if trainer is None or trainer.schedule is None:
             return None
         return self._kind(trainer)
@@ -41,26 +48,29 @@ class TrainerNames:
     """No optimizer and no scheduler but views of them, no DeepSpeed engine; a part of Trainer."""
 
     args: TrainingArguments
+    state: TrainerState
+    model: CausalLM
+    train_dataset: object
     is_world_process_zero: Callable[[], bool]
-    optimizer: Any = _View(OptimizerView)
-    lr_scheduler: Any = _View(ScheduleView)
-    model_init: Any = None
-    compute_loss_func: Any = None
-    optimizer_cls_and_kwargs: Any = None
+    optimizer = _View(OptimizerView)
+    lr_scheduler = _View(ScheduleView)
+    model_init: None = None
+    compute_loss_func: None = None
+    optimizer_cls_and_kwargs: None = None
 
     @property
-    def deepspeed(self) -> Any:
+    def deepspeed(self) -> bool | None:
         """True with --deepspeed, where scripts then call `save_model()`; else None."""
         return True if self.args.deepspeed_plan is not None else None
 
-    def create_model_card(self, *_: Any, **__: Any) -> None:
+    def create_model_card(self, *_: object, **__: object) -> None:
         """Write README.md into `output_dir`, on rank 0, unless there is one; arguments have no effect."""
         if self.is_world_process_zero():
             write_model_card(self, Path(self.args.output_dir or "."))
 
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             """AttributeError, with what there is instead."""
             instead = _INSTEAD.get(name, "docs/trainer.md lists what it has")
             raise AttributeError(f"fastsft's Trainer has no {name}; {instead}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -18,6 +18,10 @@ from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, is_fsdp1
 from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
+
+if TYPE_CHECKING:
+    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.model.causal_lm import CausalLM
 
 S = TypeVar("S", bound=BroadcastSource)
 _ATTRIBUTE = "_fastsft_weight_sync"
@@ -74,12 +78,12 @@ class FastsftEngine:
 
     _strategy = "fastsft"
 
-    def __init__(self, trainer: Any, *, send_master: bool = False) -> None:
+    def __init__(self, trainer: SavedRun, *, send_master: bool = False) -> None:
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 
     @property
-    def module(self) -> Any:
+    def module(self) -> CausalLM:
         """The `CausalLM`."""
         return self.trainer.model
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import SupportsFloat, SupportsIndex
 
 
 class ReplacedError(RuntimeError):
@@ -23,7 +26,7 @@ def raise_once(error: BaseException) -> None:
 _LONGEST_S = 1e9  # 30 years; what torch and locks take has limits
 
 
-def whole_number(what: str, value: Any) -> int:
+def whole_number(what: str, value: SupportsIndex) -> int:
     """A step, a version or a size as an `int`, also from NumPy's. ValueError for what is none, or below 0."""
     try:
         number = operator.index(value)
@@ -34,7 +37,7 @@ def whole_number(what: str, value: Any) -> int:
     return number
 
 
-def seconds(what: str, value: Any) -> float:
+def seconds(what: str, value: SupportsFloat | str) -> float:
     """A deadline. ValueError for what is none, for 0 or less, and for one that never comes."""
     try:
         number = float(value)

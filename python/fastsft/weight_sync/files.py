@@ -10,7 +10,7 @@ import struct
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -20,6 +20,8 @@ from fastsft.weight_sync.engine import state_of
 from fastsft.weight_sync.interfaces import Engine, Message
 
 if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
     pass
 
 
@@ -90,8 +92,7 @@ class RangeFile:
     def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
         """The memory of a contiguous tensor on the host, without a copy."""
         data = tensor.reshape(-1).view(torch.uint8)
-        array: Any = data.numpy()
-        self._write(offset, memoryview(array), _C.buffer_checksum(data, data.numel()))
+        self._write(offset, data.numpy().data, _C.buffer_checksum(data, data.numel()))
 
     def write_at(self, offset: int, data: bytes) -> None:
         """All of `data`."""
@@ -183,7 +184,7 @@ def _open(directory: Path, name: str, part: str, folder: int) -> int:
 _HUGGINGFACE = "huggingface"
 
 
-def huggingface_files(engine: Engine, config: Any) -> dict[str, bytes]:
+def huggingface_files(engine: Engine, config: object) -> dict[str, bytes]:
     """relative path -> content. Made once while configuration and tokenizer stay the same objects.
 
     On the calling thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose
@@ -216,18 +217,19 @@ def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) 
     return written
 
 
-def _save_config(config: Any, folder: str) -> None:
+def _save_config(config: object, folder: str) -> None:
     if config is None:
         return
     if isinstance(config, dict):
         Path(folder, "config.json").write_text(json_text(config))
         return
-    saved = copy.copy(config)
-    if None in (getattr(saved, "auto_map", None) or {}):
-        saved.auto_map = {key: value for key, value in saved.auto_map.items() if key is not None}
+    saved = copy.copy(cast("PretrainedConfig", config))  # by its methods, whatever its class
+    auto_map = getattr(saved, "auto_map", None) or {}
+    if None in auto_map:
+        saved.auto_map = {key: value for key, value in auto_map.items() if key is not None}
     saved.save_pretrained(folder)
 
 
-def _fingerprint(config: Any) -> str:
+def _fingerprint(config: object) -> str:
     """Changes when somebody edits the configuration."""
     return repr(config.to_dict() if hasattr(config, "to_dict") else config)

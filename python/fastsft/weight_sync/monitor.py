@@ -8,9 +8,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.weight_sync import layout
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 KEPT_FAILURES = 1000
 
@@ -313,7 +316,7 @@ class CheckpointMonitor:
         save_strategy: object = "unrestricted",
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
-    ) -> Any:
+    ) -> ActorHandle:
         """The monitor as Ray's actor `checkpoint_monitor`, made when there is none. It can wait for a writer
         while it serves others (64 calls at a time)."""
         import ray

@@ -7,7 +7,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -44,7 +43,7 @@ class Rows:
 class BroadcastSource(ABC):
     """Describes the weights of an engine and yields them whole. Its methods are collective."""
 
-    config: Any = None  # the model's Hugging Face configuration, if it has one
+    config: object = None  # the model's Hugging Face configuration, if it has one
     chooses_tensors = False  # the engine says what is sent, buffers too
     lends_memory = False  # a unit's tensors end when the next unit is asked for
 

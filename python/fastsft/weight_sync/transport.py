@@ -10,12 +10,15 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from fastsft.weight_sync.groups import abort, keep_until_done, release_done
 from fastsft.weight_sync.interfaces import Group, Message, Work
+
+if TYPE_CHECKING:
+    from torch.distributed import BroadcastOptions
 
 MESSAGE_BYTES = 2048
 # torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
@@ -142,7 +145,7 @@ class Transport:
         )
 
 
-def _broadcast_options(deadline: timedelta) -> Any:
+def _broadcast_options(deadline: timedelta) -> BroadcastOptions:
     import torch.distributed as dist
 
     options = dist.BroadcastOptions()

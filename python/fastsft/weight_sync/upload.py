@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +19,10 @@ from fastsft.weight_sync.errors import whole_number
 from fastsft.weight_sync.interfaces import Engine, Logger
 from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
 from fastsft.weight_sync.tensor_stream import TensorStream, drained
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PACKED_CALL = "set_packed_model_state_dict"
 
@@ -111,7 +115,7 @@ def _whole(stream: TensorStream, plan: SyncPlan) -> dict[str, torch.Tensor]:
     return state_dict
 
 
-def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[Any]:
+def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[npt.NDArray[np.uint8]]:
 
     buffers = []
     for bucket in plan.buckets("tensor_batches", bucket_bytes):
@@ -154,7 +158,7 @@ class Synchronizer:
         self._store(plan, state_dict, trainer_step)
 
     def set_packed_model_state_dict(
-        self, plan: str, bucket_bytes: int, buffers: Sequence[Any], trainer_step: int
+        self, plan: str, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]], trainer_step: int
     ) -> None:
         """The text of a plan, and the bytes of its tensors as uint8 arrays, which become views.
 
@@ -195,7 +199,9 @@ class Synchronizer:
             self._changed.notify_all()
 
 
-def unpacked(plan: SyncPlan, bucket_bytes: int, buffers: Sequence[Any]) -> dict[str, torch.Tensor]:
+def unpacked(
+    plan: SyncPlan, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]]
+) -> dict[str, torch.Tensor]:
     """The tensors of a plan as views of `buffers`, cut as `SyncPlan.native.tensor_batches(bucket_bytes)`."""
     batches = plan.buckets("tensor_batches", bucket_bytes)
     sizes = [batch.bytes for batch in batches]

@@ -14,7 +14,7 @@ import re
 import types
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -29,20 +29,23 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
+    from typing_extensions import Buffer
 
 
 class Inert:
     """A substitute for a class of torch.distributed: keeps the state that the file has for it."""
 
-    def __new__(cls, *_: Any) -> Inert:
+    def __new__(cls, *_: object) -> Inert:
         """Whatever the file constructs it with."""
         return super().__new__(cls)
 
 
 class _Shard(Inert):
-    dim: Any = None
+    dim: object = None
 
 
 class _Replicate(Inert):
@@ -72,9 +75,9 @@ def read_shard(path: Path) -> dict[str, Part]:
 
 
 class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
 
-        found = _STAND_INS.get(name) if module.startswith("torch.distributed") else None
+        found: object = _STAND_INS.get(name) if module.startswith("torch.distributed") else None
         if found is None:
             found = _calls().get((module, name))
         if found is None and module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
@@ -84,12 +87,13 @@ class _Unpickler(pickle.Unpickler):
         return found
 
 
-def _part(_: Any, kind: Any, __: Any, state: Any) -> Part:
+def _part(_: object, kind: object, __: object, state: object) -> Part:
 
     if isinstance(state, tuple) and len(state) == 2:  # (attributes, slots): DTensor has slots
         state = state[1]
-    rows = state.get("_local_tensor") if kind is _DTensor and isinstance(state, dict) else None
-    placements = getattr(state.get("_spec"), "placements", None) if rows is not None else None
+    known = state if kind is _DTensor and isinstance(state, dict) else {}
+    rows = known.get("_local_tensor")
+    placements = getattr(known.get("_spec"), "placements", None) if rows is not None else None
     if not isinstance(rows, torch.Tensor) or not isinstance(placements, tuple) or len(placements) != 1:
         raise pickle.UnpicklingError("a tensor is not a DTensor with one placement")
     (placement,) = placements
@@ -111,7 +115,7 @@ _STAND_INS = {
 }  # fmt: skip
 
 
-def _calls() -> dict[tuple[str, str], Any]:
+def _calls() -> dict[tuple[str, str], object]:
 
     return {
         ("torch._tensor", "_rebuild_from_type_v2"): _part,
@@ -180,11 +184,11 @@ def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
 class _Writer:
     """A file whose first error is kept: torch.save says "unexpected pos" where a disk is full."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.error: OSError | None = None
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Buffer) -> int:
         left = memoryview(data).cast("B")
         total = len(left)
         try:

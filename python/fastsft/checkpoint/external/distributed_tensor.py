@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from fastsft.checkpoint.external.gather import gather_parts
 
@@ -20,7 +20,7 @@ class DistributedTensor:
 
     is_sharded = True
 
-    def __init__(self, tensor: Any, rank: int) -> None:
+    def __init__(self, tensor: DTensor, rank: int) -> None:
         self._tensor, self._rank = tensor, rank
         self._mesh_dim = _dimension_of_rows(tensor)
         self._whole: torch.Tensor | None = None
@@ -37,7 +37,8 @@ class DistributedTensor:
         return [whole.cpu()] if whole is not None and self._rank == 0 else []
 
     def _local(self) -> torch.Tensor:
-        local: torch.Tensor = self._tensor.detach().to_local()
+        detached = cast(DTensor, self._tensor.detach())  # of the same class
+        local = detached.to_local()
         return local.to(_device_of(self._tensor)).contiguous()
 
     def _gather_rows(self, mesh_dim: int) -> torch.Tensor | None:
@@ -49,9 +50,8 @@ class DistributedTensor:
         return self._whole
 
     def _made_by_torch(self) -> torch.Tensor:
-        tensor = self._tensor.detach()
-        whole: torch.Tensor = tensor.to(_device_of(tensor)).full_tensor()
-        return whole
+        moved = self._tensor.detach().to(_device_of(self._tensor))
+        return cast(DTensor, moved).full_tensor()  # of the same class
 
 
 def row_parts(whole: torch.Tensor, count: int) -> list[torch.Tensor]:
@@ -60,15 +60,16 @@ def row_parts(whole: torch.Tensor, count: int) -> list[torch.Tensor]:
     return parts + [whole[:0]] * (count - len(parts))
 
 
-def _dimension_of_rows(tensor: Any) -> int | None:
+def _dimension_of_rows(tensor: DTensor) -> int | None:
     """The dimension of the mesh that shards the rows, where all others hold copies."""
     sharded = [number for number, kind in enumerate(tensor.placements) if type(kind) is not Replicate]
-    if len(sharded) != 1 or type(tensor.placements[sharded[0]]) is not Shard or tensor.dim() == 0:
+    if len(sharded) != 1 or tensor.dim() == 0:
         return None
-    return sharded[0] if tensor.placements[sharded[0]].dim == 0 else None
+    kind = tensor.placements[sharded[0]]
+    return sharded[0] if type(kind) is Shard and kind.dim == 0 else None
 
 
-def _device_of(tensor: Any) -> torch.device:
+def _device_of(tensor: DTensor) -> torch.device:
     """The device on which the mesh communicates: offloaded tensors are elsewhere."""
     kind: str = tensor.device_mesh.device_type
     return tensor.device if tensor.device.type == kind else torch.device(kind)

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +20,15 @@ from fastsft.model.directory import (
     recover_directory,
     relative_files,
 )
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedModel
+    from typing_extensions import TypeIs
+
+    from fastsft import _C
+    from fastsft.checkpoint.external.foreign_trainer import ForeignTrainer
+    from fastsft.model.saved_parts import SavedTokenizer
 
 _DTYPE_NAMES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.uint16: "U16",
@@ -38,12 +47,12 @@ class ModelFiles:
     """
 
     def __init__(
-        self, trainer: Any, model: Any, folder: Path, entries: list[Entry], order: list[int]
+        self, trainer: ForeignTrainer, model: nn.Module, folder: Path, entries: list[Entry], order: list[int]
     ) -> None:
         self._trainer, self._model, self._folder = trainer, model, folder
         self._entries, self._order = entries, order
-        self._staging: Any = None
-        self._weights: Any = None
+        self._staging: _C.AtomicDirectory | None = None
+        self._weights: _C.WeightFiles | None = None
 
     def open(self) -> None:
         """Everything but the weights, and the weight files with their headers.
@@ -64,9 +73,10 @@ class ModelFiles:
 
     def write(self, indices: list[int], tensors: list[torch.Tensor]) -> None:
         """The entries `indices`, which are next in the order; `tensors` are those of their unit."""
+        assert self._weights is not None  # of `open`
         for index in indices:
             tensor = tensors[self._entries[index].position]
-            self._weights.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+            self._weights.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
     def commit(self) -> None:
         """Verify, put the files in place together, remove weight files of an earlier save."""
@@ -75,6 +85,7 @@ class ModelFiles:
         parameters = {
             (id(entry.unit), entry.position): entry.shape for entry in self._entries if entry.is_parameter
         }
+        assert self._weights is not None and self._staging is not None  # of `open`
         digests = self._weights.commit(sum(torch.Size(shape).numel() for shape in parameters.values()))
         digests += _digest_small_files(Path(self._staging.path), {digest.name for digest in digests})
         name = _C.file_set_name()
@@ -99,20 +110,20 @@ def _dtype_name(entry: Entry) -> str:
     return name
 
 
-def _max_shard_size(model: Any) -> int:
+def _max_shard_size(model: nn.Module) -> int:
     """The limit of the model's `save_pretrained`; none for other modules, which get one file."""
     parameters = inspect.signature(model.save_pretrained).parameters if is_pretrained(model) else {}
     limit = parameters["max_shard_size"].default if "max_shard_size" in parameters else 2**62
     return parse_size(limit)
 
 
-def is_pretrained(model: Any) -> bool:
+def is_pretrained(model: object) -> TypeIs[PreTrainedModel]:
     """True if transformers defines how the model is saved."""
     kind = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return kind is not None and isinstance(model, kind)
 
 
-def _beside_source(folder: Path, model: Any) -> Path:
+def _beside_source(folder: Path, model: nn.Module) -> Path:
     """`folder`, or a directory in it when it is the one that the model was loaded from."""
     source = getattr(getattr(model, "config", None), "_name_or_path", None)
     if not source or not Path(source).is_dir() or not folder.is_dir() or not os.path.samefile(source, folder):
@@ -126,7 +137,7 @@ def _beside_source(folder: Path, model: Any) -> Path:
     return target
 
 
-def _stage_small_files(trainer: Any, model: Any, staging: Path) -> None:
+def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path) -> None:
     from fastsft import _C
 
     if is_pretrained(model):
@@ -140,7 +151,7 @@ def _stage_small_files(trainer: Any, model: Any, staging: Path) -> None:
         )
 
 
-def _stage_config(model: Any, staging: Path) -> None:
+def _stage_config(model: PreTrainedModel, staging: Path) -> None:
     """config.json, generation_config.json and the code of custom models, by transformers itself."""
     from fastsft import _C
 
@@ -148,15 +159,16 @@ def _stage_config(model: Any, staging: Path) -> None:
         model.save_pretrained(str(staging), state_dict={})
     except ValueError as error:
         # transformers refuses some generation settings; a finished run is not lost over them.
-        if not (staging / "config.json").exists() or not hasattr(model, "generation_config"):
+        generation = getattr(model, "generation_config", None)
+        if not (staging / "config.json").exists() or generation is None:
             raise
-        _C.replace_file(str(staging / "generation_config.json"), model.generation_config.to_json_string())
+        _C.replace_file(str(staging / "generation_config.json"), generation.to_json_string())
         warnings.warn(f"generation_config.json: saved, but transformers objects: {error}", stacklevel=2)
     for empty in staging.glob("*.safetensors"):
         empty.unlink()
 
 
-def _tokenizer(trainer: Any) -> Any:
+def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:
     for owner, name in (
         (trainer, "processing_class"),
         (trainer, "tokenizer"),
@@ -168,7 +180,7 @@ def _tokenizer(trainer: Any) -> Any:
     return None
 
 
-def _digest_small_files(staging: Path, weights: set[str]) -> list[Any]:
+def _digest_small_files(staging: Path, weights: set[str]) -> list[_C.FileDigest]:
     """Of the files next to `weights`, those in folders too, durable on return."""
     small = (name for name in relative_files(staging) if name not in weights and not name.startswith("."))
     return [digest_durably(staging, name) for name in small]

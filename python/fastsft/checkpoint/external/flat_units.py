@@ -7,7 +7,7 @@ shard, which a flat parameter holds in full precision at any time, and rank 0 ho
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -23,13 +23,16 @@ from fastsft.checkpoint.external.entries import (
 from fastsft.checkpoint.external.gather import gather_parts
 from fastsft.runtime.place import Launch
 
+if TYPE_CHECKING:
+    from torch.distributed.fsdp._flat_param import FlatParamHandle
+
 _Flat = dict[str, tuple["FlatUnit", int]]  # of one module: parameter -> its unit and position there
 
 
 class FlatUnit:
     """The parameters of one wrapped module. `handle`: its FlatParamHandle."""
 
-    def __init__(self, handle: Any, rank: int) -> None:
+    def __init__(self, handle: FlatParamHandle, rank: int) -> None:
         import torch.distributed as dist
 
         self._handle, self._rank = handle, rank
@@ -124,7 +127,7 @@ def _flat_parameters(model: nn.Module, rank: int) -> dict[int, _Flat]:
 
     found: dict[int, _Flat] = {}
     for wrapper in FSDP.fsdp_modules(model):
-        handle: Any = wrapper._handle
+        handle: FlatParamHandle | None = wrapper._handle
         if handle is None:
             continue
         unit = FlatUnit(handle, rank)

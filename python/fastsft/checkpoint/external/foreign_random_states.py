@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def _checked(states: Any) -> RandomState:
     return found
 
 
-def _numpy_names() -> list[Any]:
+def _numpy_names() -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
     """The parts of numpy that its pickled arrays are made with (transformers.trainer.safe_globals)."""
-    core: Any = getattr(np, "_core", None) or np.core
+    core = getattr(np, "_core", None) or np.core
     return [core.multiarray._reconstruct, np.ndarray, np.dtype, type(np.dtype(np.uint32))]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,12 +20,17 @@ from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
 from fastsft.runtime.regular_files import read_json_object
 
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.runtime.random_state import RandomState
+
 WRITER = "transformers"
 _SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 _STATE, _MODEL = "optimizer.state.", "model."  # before the names of a sharded checkpoint
 
 
-def check_foreign(trainer: Any, directory: str | Path) -> dict[str, Any]:
+def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     """The progress in a transformers checkpoint, in the form of fastsft_state.json.
 
     ValueError when it is not of this run, as far as such a checkpoint says what it is of.
@@ -57,7 +62,7 @@ def is_foreign(saved: dict[str, Any]) -> bool:
     return saved.get("written_by") == WRITER
 
 
-def load_foreign(trainer: Any, directory: str | Path, saved: dict[str, Any]) -> None:
+def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]) -> None:
     """Fill masters and moments, the optimizer's step and the random states; collective.
 
     Tensors are mapped, or read one at a time: a rank keeps its own part. `saved` gets `optimizer_step`. All
@@ -83,7 +88,7 @@ def load_foreign(trainer: Any, directory: str | Path, saved: dict[str, Any]) -> 
     tell(_summary(trainer, checkpoint, states is not None))
 
 
-def _check_progress(trainer: Any, state: dict[str, Any], directory: str | Path) -> None:
+def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
     """Epoch and step together give the size of the data set in global batches."""
     found, step, plan = state.get("epoch"), state["global_step"], trainer.plan
     if found is None:
@@ -98,7 +103,7 @@ def _check_progress(trainer: Any, state: dict[str, Any], directory: str | Path) 
         )
 
 
-def _loss_scale(args: Any, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
+def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
     """Of scaler.pt, as LossScale.restore takes it; empty where there is none."""
     if checkpoint.scaler is None:
         return {}
@@ -133,7 +138,7 @@ def _next_rate(path: Path | None) -> float | None:
     return float(first) if isinstance(first, int | float) else None
 
 
-def _load_weights(trainer: Any, checkpoint: TransformersCheckpoint, agreement: Agreement) -> None:
+def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: Agreement) -> None:
     engine, weights = trainer.engine, checkpoint.weights
     if weights is None:
         trainer.model.load_saved(engine, str(checkpoint.directory))
@@ -181,14 +186,14 @@ class _ShardedOptimizer:
 _Optimizer = OptimizerFile | _ShardedOptimizer
 
 
-def _optimizer(trainer: Any, checkpoint: TransformersCheckpoint) -> _Optimizer:
+def _optimizer(trainer: SavedRun, checkpoint: TransformersCheckpoint) -> _Optimizer:
     order = trainer.model.trained_order(trainer.engine)
     if checkpoint.optimizer.is_dir():
         return _ShardedOptimizer(checkpoint.optimizer, [name for name, _ in order])
     return OptimizerFile(checkpoint.optimizer, order)
 
 
-def _load_moments(engine: Any, optimizer: _Optimizer | None, path: Path) -> None:
+def _load_moments(engine: _C.Engine, optimizer: _Optimizer | None, path: Path) -> None:
     assert optimizer is not None
     for moment in MOMENTS:
         loader = _C.WeightLoader(engine, moment)
@@ -202,12 +207,12 @@ def _updates(optimizer: _Optimizer | None) -> int:
     return optimizer.step()
 
 
-def _random_states(checkpoint: TransformersCheckpoint, agreement: Agreement) -> Any:
+def _random_states(checkpoint: TransformersCheckpoint, agreement: Agreement) -> RandomState | None:
     path = random_state_file(checkpoint.directory, agreement.rank, agreement.world_size)
     return None if path is None else read_foreign_states(path)
 
 
-def _summary(trainer: Any, checkpoint: TransformersCheckpoint, with_states: bool) -> str:
+def _summary(trainer: SavedRun, checkpoint: TransformersCheckpoint, with_states: bool) -> str:
     """One line: parts that such a checkpoint lacks, or that have no counterpart here."""
     is_missing: dict[str, Callable[[], bool]] = {
         "random states (none for this number of ranks)": lambda: not with_states,
@@ -222,6 +227,6 @@ def _summary(trainer: Any, checkpoint: TransformersCheckpoint, with_states: bool
     )
 
 
-def _drops(config: Any) -> bool:
+def _drops(config: Mapping[str, object]) -> bool:
     rates = [value for key, value in dict(config).items() if "dropout" in key or "pdrop" in key]
     return any(isinstance(rate, int | float) and rate > 0 for rate in rates)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
-def gather_parts(part: torch.Tensor, parts: list[torch.Tensor], group: Any) -> None:
+
+def gather_parts(part: torch.Tensor, parts: list[torch.Tensor], group: ProcessGroup) -> None:
     """Send this rank's contiguous `part`, or on rank 0 receive those of all ranks of `group`; collective.
 
     `parts`, on rank 0: where they go, contiguous, in the order of the group's ranks. Rank 0 of all ranks must

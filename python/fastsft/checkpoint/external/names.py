@@ -7,14 +7,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fastsft.checkpoint.external.entries import Entry, NotStreamable, clean_name
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def saved_entries(model: Any, entries: list[Entry]) -> list[Entry]:
+
+def saved_entries(model: nn.Module, entries: list[Entry]) -> list[Entry]:
     """`entries` as `model.save_pretrained` would name them, each tensor once.
 
     Tied weights keep the name that the model does not list in `_tied_weights_keys`; sharing that no list
@@ -30,7 +33,7 @@ def saved_entries(model: Any, entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.name not in dropped]
 
 
-def tied_patterns(model: Any) -> list[str]:
+def tied_patterns(model: nn.Module) -> list[str]:
     """Regular expressions of names that repeat another tensor, of the model and the models in it."""
     patterns: list[str] = []
     for name, module in model.named_modules():
@@ -41,7 +44,7 @@ def tied_patterns(model: Any) -> list[str]:
     return patterns
 
 
-def _tied_names(model: Any, entries: list[Entry]) -> set[str]:
+def _tied_names(model: nn.Module, entries: list[Entry]) -> set[str]:
     names_of: dict[tuple[int, int], set[str]] = defaultdict(set)
     for entry in entries:
         names_of[id(entry.unit), entry.position].add(entry.name)
@@ -54,7 +57,7 @@ def _tied_names(model: Any, entries: list[Entry]) -> set[str]:
     return dropped
 
 
-def _original_names(model: Any, entries: list[Entry]) -> list[Entry]:
+def _original_names(model: nn.Module, entries: list[Entry]) -> list[Entry]:
     """The names that models of images and text had before transformers 4.52, which it goes on writing."""
     mapping = {
         now: before for before, now in (getattr(model, "_checkpoint_conversion_mapping", None) or {}).items()
@@ -75,7 +78,7 @@ def _original_name(mapping: dict[str, str], name: str) -> str:
     return name
 
 
-def _reverse_conversion(model: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+def _reverse_conversion(model: nn.Module) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
     """The conversion that transformers 5 applies to a state dict before it is saved."""
     module = sys.modules.get("transformers.core_model_loading")
     revert = getattr(module, "revert_weight_conversion", None)

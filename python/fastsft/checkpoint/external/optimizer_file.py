@@ -47,7 +47,7 @@ class OptimizerFile:
         for name, entry in self._by_name.items():
             yield name, entry[moment]
 
-    def _checked(self, content: Any) -> tuple[Mapping[Any, Any], list[Mapping[str, Any]]]:
+    def _checked(self, content: object) -> tuple[Mapping[Any, Any], list[Mapping[str, Any]]]:
         state, groups = (content.get(key) if isinstance(content, dict) else None for key in _KEYS)
         if not isinstance(state, dict) or not isinstance(groups, list) or not all(map(_is_group, groups)):
             raise ValueError(f"{self._path}: expected {_WHAT}, a dictionary with {' and '.join(_KEYS)}")
@@ -90,7 +90,7 @@ class OptimizerFile:
 _KEYS = ("state", "param_groups")
 
 
-def _is_group(value: Any) -> bool:
+def _is_group(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("params"), list | tuple)
 
 
@@ -118,8 +118,9 @@ def common_step(path: Path, steps: Mapping[str, Any]) -> int:
     return found[0]
 
 
-def _count(value: Any) -> int | None:
+def _count(value: object) -> int | None:
     if isinstance(value, torch.Tensor):
         value = value.item() if value.numel() == 1 else None
-    whole = isinstance(value, int | float) and value >= 0 and float(value).is_integer()
-    return int(value) if whole else None
+    if not isinstance(value, int | float) or value < 0 or not float(value).is_integer():
+        return None
+    return int(value)

@@ -9,7 +9,7 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.checkpoint.external.entries import Entry, NotStreamable, Unit
 from fastsft.checkpoint.external.files import ModelFiles
@@ -18,8 +18,13 @@ from fastsft.checkpoint.external.state import state_entries, unwrapped
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.place import Launch
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def save_foreign_model(trainer: Any) -> None:
+    from fastsft.checkpoint.external.foreign_trainer import ForeignTrainer
+
+
+def save_foreign_model(trainer: ForeignTrainer) -> None:
     """Stream `trainer.model` into `trainer.args.output_dir` with config and tokenizer; collective.
 
     Names, tensor types and the split into files are those of the model's `save_pretrained`. The files take
@@ -59,7 +64,7 @@ def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: Agr
     agreement.attempt_on_first(lambda: files.write(indices, tensors or []))
 
 
-def _agreed_entries(wrapped: Any, model: Any, agreement: Agreement, place: Launch) -> list[Entry]:
+def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: Agreement, place: Launch) -> list[Entry]:
     """The same on every rank, or all raise: a gather that only some take part in would never end."""
 
     def find() -> tuple[list[Entry], str]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.metadata import Metadata
 
 _MOST_BYTES = 1 << 30  # of `.metadata`: names and places of tensors
 _KINDS = "torch.distributed.checkpoint.metadata"
@@ -68,7 +72,7 @@ class ShardedFiles:
                 raise ValueError(f"{self.folder}: expected names of files in the folder, got {name!r}")
 
 
-def _reader(folder: Path, metadata: Any) -> Any:
+def _reader(folder: Path, metadata: Metadata) -> FileSystemReader:
     """torch's, with the metadata that was read, and checked, before."""
     from torch.distributed.checkpoint.filesystem import FileSystemReader
 
@@ -80,7 +84,7 @@ def _reader(folder: Path, metadata: Any) -> Any:
 class _Unpickler(pickle.Unpickler):
     """Makes the classes of torch's metadata only."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         module = "pathlib" if module == "pathlib._local" else module  # so Python 3.13 writes it
         dtype = getattr(torch, name, None) if module == "torch" else None
         if (module, name) not in _NAMES and not isinstance(dtype, torch.dtype):
@@ -88,7 +92,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _read_metadata(folder: Path) -> Any:
+def _read_metadata(folder: Path) -> Metadata:
     from torch.distributed.checkpoint.metadata import Metadata
 
     path = folder / ".metadata"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,6 +22,10 @@ from fastsft.checkpoint.external.entries import (
 from fastsft.checkpoint.external.flat_units import flat_state_entries
 from fastsft.runtime.place import Launch
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+    from typing_extensions import TypeIs
+
 
 def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
     """The entries of `unwrapped(model).state_dict()`, in its order, without gathering anything.
@@ -30,7 +35,7 @@ def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
     """
     if wrapped_by_fsdp1(model):
         return flat_state_entries(model, unwrapped(model), place)
-    entries, units = [], dict[int, Unit]()
+    entries, units = [], dict[Hashable, Unit]()
     for name, tensor in unwrapped(model).state_dict(keep_vars=True).items():
         if not isinstance(tensor, torch.Tensor):
             raise NotStreamable(f"its state holds {name}, which is no tensor")
@@ -43,7 +48,7 @@ def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
     return entries
 
 
-def unwrapped(model: Any) -> Any:
+def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside DDP, FSDP1, torch.compile and activation checkpointing."""
     while True:
         inner = getattr(model, "module", None) if isinstance(model, _replicas()) else None
@@ -54,7 +59,7 @@ def unwrapped(model: Any) -> Any:
         model = inner
 
 
-def wrapped_by_fsdp1(model: Any) -> bool:
+def wrapped_by_fsdp1(model: object) -> bool:
     """True if PyTorch's first FSDP wraps the model or modules in it."""
     # A model cannot be wrapped by what nobody imported, and the import is slow.
     module = sys.modules.get("torch.distributed.fsdp")
@@ -67,12 +72,12 @@ def _replicas() -> tuple[type, ...]:
     return (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
-def _is_distributed(tensor: torch.Tensor) -> bool:
+def _is_distributed(tensor: torch.Tensor) -> TypeIs[DTensor]:
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def _identity(tensor: torch.Tensor) -> Any:
+def _identity(tensor: torch.Tensor) -> Hashable:
     # DTensors by object: where a rank's part is empty, addresses would decide otherwise than elsewhere.
     if _is_distributed(tensor) or tensor.numel() == 0 or tensor.device.type == "meta":
         return id(tensor)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fastsft.checkpoint.external.foreign_trainer import ForeignTrainer, OwnTrainer
 
 
-def trainer_save_model_safe(trainer: Any) -> None:
+def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
     """Save the final model of a trainer into its output directory; collective.
 
     A fastsft trainer streams its shards. So does any other object with `model` (a transformers model, in
@@ -36,7 +41,7 @@ def trainer_save_model_safe(trainer: Any) -> None:
         trainer.save_model()
 
 
-def _reason_not_to_stream(trainer: Any) -> str | None:
+def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
     """None when the model can be streamed; "" when the trainer is none that transformers knows."""
     from fastsft.checkpoint.external.files import is_pretrained
     from fastsft.checkpoint.external.state import unwrapped
@@ -54,7 +59,7 @@ def _reason_not_to_stream(trainer: Any) -> str | None:
     return _special_model(trainer, model) or _special_arguments(args)
 
 
-def _special_model(trainer: Any, model: Any) -> str | None:
+def _special_model(trainer: ForeignTrainer, model: nn.Module) -> str | None:
     peft = sys.modules.get("peft")
     if getattr(model, "_hf_peft_config_loaded", False) or (peft and isinstance(model, peft.PeftModel)):
         return "only the adapter of a PEFT model is saved"
@@ -64,12 +69,13 @@ def _special_model(trainer: Any, model: Any) -> str | None:
         return "the model is tensor-parallel"
     if getattr(trainer, "is_deepspeed_enabled", False):
         return "DeepSpeed holds the model"
-    if getattr(model, "hf_device_map", None) and "disk" in model.hf_device_map.values():
+    device_map = getattr(model, "hf_device_map", None)
+    if device_map and "disk" in device_map.values():
         return "parts of the model are offloaded to disk"
     return None
 
 
-def _special_arguments(args: Any) -> str | None:
+def _special_arguments(args: object) -> str | None:
     if getattr(args, "save_safetensors", True) is False:
         return "--save_safetensors False asks for pickled weights"
     if getattr(args, "push_to_hub", False):
@@ -79,7 +85,7 @@ def _special_arguments(args: Any) -> str | None:
     return None
 
 
-def _full_state_dict(model: Any) -> contextlib.AbstractContextManager[Any]:
+def _full_state_dict(model: nn.Module) -> contextlib.AbstractContextManager[object]:
     from fastsft.checkpoint.external.state import wrapped_by_fsdp1
 
     if not wrapped_by_fsdp1(model):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME
@@ -89,7 +88,7 @@ def _weights(path: Path) -> Path | None:
     return found
 
 
-def load_plain(path: Path, what: str, *, mapped: bool = False) -> Any:
+def load_plain(path: Path, what: str, *, mapped: bool = False) -> object:
     """The content of a file of torch.save: tensors, numbers, texts and containers; no code runs.
 
     mapped: tensors are read from the file when they are used. ValueError for anything else.

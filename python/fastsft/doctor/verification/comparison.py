@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.stored_weights import DTYPES, EMBEDDING, HEAD, StoredWeights, bits_of
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def _of_values(name: str, first: StoredWeights, second: StoredWeights) -> Differ
     return Difference(name, text, largest)
 
 
-def _distance(mine: Any, theirs: Any) -> tuple[int, float]:
+def _distance(mine: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
     """Values that differ, and the largest difference; not a number equals not a number."""
     other = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
     if not bool(other.any()):
@@ -92,7 +95,7 @@ def _distance(mine: Any, theirs: Any) -> tuple[int, float]:
     return int(other.sum()), float(apart.max())
 
 
-def summed(found: Iterator[Difference | int], say: Any) -> Comparison:
+def summed(found: Iterator[Difference | int], say: Callable[[Difference], object]) -> Comparison:
     """All that `compare` yields; each difference is handed to `say` when it is found."""
     equal = 0
     differing: list[Difference] = []

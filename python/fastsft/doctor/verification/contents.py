@@ -125,7 +125,7 @@ def check_tokenizer(subject: Subject) -> str:
     return text
 
 
-def _other_id(name: str, config: dict[str, Any], tokenizer: Any) -> str:
+def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
     """A line when config.json names another token than the tokenizer; pad alone may be in one only."""
     known, own = config.get(name), getattr(tokenizer, name)
     listed = known if isinstance(known, list) else [known]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
@@ -38,7 +37,7 @@ def check_files(subject: Subject) -> str:
     return _against_record(folder)
 
 
-def _step(subject: Subject, manifest: Any) -> str:
+def _step(subject: Subject, manifest: _C.Manifest) -> str:
     return f" of step {manifest.step}" if subject.is_checkpoint else ""
 
 
@@ -103,10 +102,12 @@ def check_state(subject: Subject) -> str:
 
 def _faults(path: Path) -> Iterator[str]:
     """Values of the optimizer that are not finite; a unit is in memory at a time."""
+    import torch
+
     reader = _C.SafetensorsReader(str(path))
     for entry in reader.tensors:
         if entry.dtype in DTYPES:
-            bad, _ = extremes(as_tensor(reader.bytes(entry.name), entry.dtype).split(BLOCK))
+            bad, _ = extremes(torch.split(as_tensor(reader.bytes(entry.name), entry.dtype), BLOCK))
             if bad:
                 yield f"{path.name}: {entry.name}: {bad:,} values are not finite"
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.doctor.result import NotCheckedError
 from fastsft.model.stored_weights import StoredWeights
+
+if TYPE_CHECKING:
+    from fastsft.lora.adapter_files import AdapterDirectory
+    from fastsft.model.causal_lm import CausalLM
+    from fastsft.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass
@@ -19,10 +24,10 @@ class Subject:
     """
 
     directory: Path
-    model: Any = None
+    model: CausalLM | None = None
     weights: StoredWeights | None = None
-    tokenizer: Any = None
-    adapter: Any = None
+    tokenizer: Tokenizer | None = None
+    adapter: AdapterDirectory | None = None
     trusts_code: bool = False
 
     def need(self, name: str, what: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.finding import Alteration, refuse
 from fastsft.model.alterations.held import HeldSettings
@@ -20,13 +20,16 @@ from fastsft.originals.places import Places
 from fastsft.originals.unimported import imported_by, names_in
 from fastsft.runtime.messages import warn_once
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _DEFAULT_ATTENTION = "sdpa"
 # The modules, the model's own excepted, that compute a step.
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
 
 
 def held_settings(
-    module: Any, prefix: str, config: dict[str, Any], caller: str, training: bool
+    module: PreTrainedModel, prefix: str, config: dict[str, Any], caller: str, training: bool
 ) -> HeldSettings:
     """Settings in the parts of `module`, a <prefix>ForCausalLM; a line for each that `config` says otherwise.
 

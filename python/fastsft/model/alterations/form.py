@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import path_of
 
+if TYPE_CHECKING:
+    import torch
+
 
 def check_parameters(
-    named: Iterable[tuple[str, Any]], built: Mapping[str, tuple[int, ...]], caller: str
+    named: Iterable[tuple[str, torch.Tensor]], built: Mapping[str, tuple[int, ...]], caller: str
 ) -> None:
     """ValueError for a parameter that is not, or not in this shape, in `built`, what the engine was made for.
 
@@ -27,7 +30,7 @@ def check_parameters(
             )
 
 
-def _form_of(parameter: Any) -> str:
+def _form_of(parameter: torch.Tensor | None) -> str:
     if parameter is None:
         return "no such parameter"
     if parameter.is_meta or not parameter.is_floating_point():

@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.held_gemma import found_of_gemma
 from fastsft.model.alterations.held_rope import held_rope
-from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree
+from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree, tensor_of
 from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed
 from fastsft.originals.places import Places
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _WAY_OUT = "set it back, or train with transformers' Trainer"
 _OF_EMBEDDINGS = {"max_norm": None, "scale_grad_by_freq": False, "sparse": False}
@@ -30,8 +33,8 @@ class HeldSettings:
 
     def __init__(self, tree: Tree, config: dict[str, Any]) -> None:
         self.places = Places()  # of the libraries that the modules reach
-        self.values: dict[str, Any] = {}
-        self.held: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
+        self.held: dict[str, object] = {}
         self.found: list[Alteration] = []
         self._tree, self._config = tree, config
         self._model = next(tree.of("ForCausalLM")).module
@@ -45,7 +48,7 @@ class HeldSettings:
         self._layers()
         rotary = next(tree.of("RotaryEmbedding"))
         rope, found = held_rope(rotary, config, self._head_dim())
-        self.held["inv_freq"] = rotary.module.inv_freq.tolist()
+        self.held["inv_freq"] = tensor_of(rotary.module, "inv_freq").tolist()
         self.values |= rope
         self.found += [*found, *self._embedding(), *self._objects_of_config(), *self._loss()]
         if self._gemma:
@@ -61,14 +64,14 @@ class HeldSettings:
             if name not in ("pad_token_id", CAP)  # set for generation, by nearly every script; told already
         ]
 
-    def _take(self, name: str, value: Any, default: Any = None) -> None:
+    def _take(self, name: str, value: object, default: object = None) -> None:
         """`value` is held; a setting where the configuration says something else."""
         self.held[name] = value
         said = self._config.get(name)
         if (default if said is None else said) != value:
             self.values[name] = value
 
-    def _different(self, where: str, value: Any, native: Any, way_out: str = _WAY_OUT) -> None:
+    def _different(self, where: str, value: object, native: object, way_out: str = _WAY_OUT) -> None:
         self.found.append(Alteration(where, f"is {value!r}", repr(native), way_out))
 
     def _norms(self) -> None:
@@ -82,14 +85,14 @@ class HeldSettings:
                 self._different(f"{node.path}.offset", node.module.offset, 0.0)
         self._take("rms_norm_eps", eps, 1e-6)
 
-    def _usual_eps(self, values: list[Any]) -> Any:
+    def _usual_eps(self, values: list[float | None]) -> float | None:
         """The value of most norms; of several the configuration's, which most scripts leave."""
         most = [value for value, number in Counter(values).items() if number == max(Counter(values).values())]
         said = self._config.get("rms_norm_eps", 1e-6)
         return said if said in most else most[0]
 
     def _head_dim(self) -> int:
-        return int(next(self._tree.of("Attention")).module.head_dim)
+        return _number(next(self._tree.of("Attention")).module, "head_dim")
 
     def _attention(self) -> None:
         nodes = list(self._tree.of("Attention"))
@@ -178,11 +181,11 @@ class HeldSettings:
         types = [vars(node.module).get("attention_type") for node in layers]
         if None in types:
             return
-        sliding, size = "sliding_attention" in types, self._model.config.sliding_window
+        sliding, size = "sliding_attention" in types, self._setting("sliding_window")
         if sliding and not size:
             self._different("model.config.sliding_window", size, "the window that the layers were built with")
         self.held["layer_types"] = types
-        if types != list(self._model.config.layer_types or ()):
+        if types != list(self._setting("layer_types") or ()):
             self.values["layer_types"] = types
             self.values["use_sliding_window"] = sliding
         inner = next(self._tree.of("Model"))
@@ -192,6 +195,10 @@ class HeldSettings:
             held = vars(node.module).get("sliding_window")
             if kind == "sliding_attention" and held != size:
                 self._different(f"{node.path}.sliding_window", held, size)
+
+    def _setting(self, name: str) -> Any:
+        """As the model's own configuration has it."""
+        return getattr(self._model.config, name)
 
     def _embedding(self) -> Iterator[Alteration]:
         table = next(self._tree.of(EMBEDDING)).module
@@ -219,11 +226,18 @@ class HeldSettings:
             )
 
 
-def _heads(attention: Any) -> tuple[int, int, int]:
+def _number(module: nn.Module, name: str) -> int:
+    return int(getattr(module, name))
+
+
+def _heads(attention: nn.Module) -> tuple[int, int, int]:
     """Query heads, key/value heads and their size, by the shapes of the projections."""
-    head_dim = int(attention.head_dim)
+    head_dim = _number(attention, "head_dim")
     if hasattr(attention, "qkv_proj"):
-        num_kv = int(attention.num_key_value_heads)
-        return attention.qkv_proj.weight.shape[0] // head_dim - 2 * num_kv, num_kv, head_dim
-    query, key = attention.q_proj.weight.shape[0], attention.k_proj.weight.shape[0]
+        num_kv = _number(attention, "num_key_value_heads")
+        rows = tensor_of(attention.get_submodule("qkv_proj"), "weight").shape[0]
+        return rows // head_dim - 2 * num_kv, num_kv, head_dim
+    query, key = (
+        tensor_of(attention.get_submodule(name), "weight").shape[0] for name in ("q_proj", "k_proj")
+    )
     return query // head_dim, key // head_dim, head_dim

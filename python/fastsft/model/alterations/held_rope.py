@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.reach import CONDENSED
-from fastsft.model.alterations.tree import Node
+from fastsft.model.alterations.tree import Node, tensor_of
 from fastsft.originals.functions import is_defined_there
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 # Frequencies are built by pow in float32 on whatever device; a changed base or factor differs by far more.
 _ROUNDING = 2e-6
@@ -25,7 +29,7 @@ def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[s
     one linear factor, whichever gives exactly the held ones.
     """
     module, where = node.module, node.path
-    kind, bits = getattr(module, "rope_type", "default"), module.inv_freq.dtype
+    kind, bits = getattr(module, "rope_type", "default"), tensor_of(module, "inv_freq").dtype
     if kind == _kind(config) and kind not in _KNOWN:  # the engine refuses it by the configuration's words
         return {}, []
     held = _held(module, kind)
@@ -54,30 +58,30 @@ def held_rope(node: Node, config: dict[str, Any], head_dim: int) -> tuple[dict[s
     ]  # fmt: skip
 
 
-def original_frequencies(theta: float, head_dim: int) -> Any:
+def original_frequencies(theta: float, head_dim: int) -> torch.Tensor:
     """float32 [head_dim / 2]: theta ** (-2i / head_dim)."""
     import torch
 
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
 
 
-def _held(module: Any, kind: str) -> Any:
+def _held(module: nn.Module, kind: str) -> torch.Tensor:
     """float32 [head_dim / 2]: the frequencies of batches that are not longer than the model's positions."""
-    held = module.inv_freq
+    held = tensor_of(module, "inv_freq")
     first = getattr(module, "original_inv_freq", None)
     if kind in _SWITCHING and first is not None and _holds_longer(module, kind):
         held = first
     return held.detach().float().cpu()
 
 
-def _holds_longer(module: Any, kind: str) -> bool:
+def _holds_longer(module: nn.Module, kind: str) -> bool:
     """True after a batch that was longer: the next shorter one brings the first frequencies back."""
     if kind == "longrope":
         return module.inv_freq is getattr(module, "long_inv_freq", None)
-    return bool(module.max_seq_len_cached > module.original_max_seq_len)
+    return int(module.max_seq_len_cached) > int(module.original_max_seq_len)
 
 
-def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> tuple[Any, float]:
+def _of_config(module: nn.Module, config: dict[str, Any], head_dim: int) -> tuple[torch.Tensor | None, float]:
     """The frequencies and the scale of cosine and sine that the configuration gives now; None: not known.
 
     By transformers' own function or by ours.
@@ -96,7 +100,7 @@ def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> tuple[Any,
     return None, 1.0
 
 
-def _same(expected: Any, held: Any, dtype: Any) -> bool:
+def _same(expected: torch.Tensor, held: torch.Tensor, dtype: torch.dtype) -> bool:
     """True if these are the held frequencies, rounded to the type that the module holds them in."""
     import torch
 
@@ -106,10 +110,10 @@ def _same(expected: Any, held: Any, dtype: Any) -> bool:
 
 def is_rounded(node: Node) -> bool:
     """True if model.to() has cast the frequencies to a type of fewer bits."""
-    return bool(node.module.inv_freq.element_size() < 4)
+    return tensor_of(node.module, "inv_freq").element_size() < 4
 
 
-def _base_of(held: Any, head_dim: int) -> float | None:
+def _base_of(held: torch.Tensor, head_dim: int) -> float | None:
     """The base of unscaled frequencies, as a script would write it; None where they are none."""
     if len(held) < 2 or not 0 < float(held[1]) < 1:
         return None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.model.alterations.gradient_hooks import only_asks_for_gradients
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_defined_there, is_written_in
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _OF_MODULES = {
     "_forward_hooks": "forward hook", "_forward_pre_hooks": "forward pre-hook",
@@ -27,7 +30,7 @@ _NATIVE = "the step without it"
 _WAY_OUT = "call remove() of its handle before the Trainer is made, or train with transformers' Trainer"
 
 
-def hooks_of(model: Any) -> Iterator[Alteration]:
+def hooks_of(model: nn.Module) -> Iterator[Alteration]:
     """Every hook that a forward or backward of `model` would call. Those of state dicts change no step."""
     for name, module in model.named_modules(remove_duplicate=False):
         for table, kind in _OF_MODULES.items():
@@ -56,22 +59,22 @@ def observers() -> Iterator[str]:
             yield f"{described(hook)}, a global {kind}, sees nothing of fastsft's step: it counts 0"
 
 
-def _of_the_process() -> Iterator[tuple[str, Any]]:
+def _of_the_process() -> Iterator[tuple[str, object]]:
     tables = vars(sys.modules["torch.nn.modules.module"]) if "torch" in sys.modules else {}
     for table, kind in _OF_MODULES.items():
         for hook in (tables.get(f"_global{table}") or {}).values():
             yield kind, hook
 
 
-def _hook(where: str, kind: str, hook: Any) -> Alteration:
+def _hook(where: str, kind: str, hook: object) -> Alteration:
     return Alteration(where, f"has a {kind}, {described(hook)}", _NATIVE, _WAY_OUT)
 
 
-def _only_observes(hook: Any) -> bool:
+def _only_observes(hook: object) -> bool:
     return any(is_written_in(hook, home) for home in _OBSERVING)
 
 
-def _only_asks_for_gradients(module: Any, number: int, hook: Any) -> bool:
+def _only_asks_for_gradients(module: nn.Module, number: int, hook: object) -> bool:
     """Sets requires_grad of the embedding's output, which has it: enable_input_require_grads, or by hand."""
     is_embedding = type(module) is sys.modules["torch"].nn.Embedding
     if is_embedding and number not in module._forward_hooks_with_kwargs and only_asks_for_gradients(hook):

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.known import equal_replacement
@@ -16,6 +16,9 @@ from fastsft.model.alterations.registries import is_causal_lm_loss
 from fastsft.model.alterations.tree import Node, Tree
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_defined_there, is_written_in, uncompiled
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
 # Of the whole model, by transformers' Trainer around a step.
@@ -56,13 +59,13 @@ def _replaced(node: Node, name: str, reach: Reach) -> Iterator[Alteration]:
             reach.equal.append(known)
 
 
-def _is_own_method(value: Any, module: Any, name: str) -> bool:
+def _is_own_method(value: object, module: nn.Module, name: str) -> bool:
     """True if this is the class's own method bound to the module, as `m.forward = m.forward` leaves it."""
     own = inspect.getattr_static(type(module), name, None)
     return isinstance(value, MethodType) and value.__self__ is module and value.__func__ is own
 
 
-def _only_moves(module: Any, name: str, value: Any) -> bool:
+def _only_moves(module: nn.Module, name: str, value: object) -> bool:
     hook = vars(module).get("_hf_hook")
     if name != "forward" or hook is None or not isinstance(value, functools.partial):
         return False
@@ -71,7 +74,7 @@ def _only_moves(module: Any, name: str, value: Any) -> bool:
     return _is_own_method(vars(module).get("_old_forward"), module, "forward")
 
 
-def _is_moving(hook: Any) -> bool:
+def _is_moving(hook: object) -> bool:
     kind, hooks = type(hook), vars(sys.modules["accelerate.hooks"])
     if kind.__name__ not in _MOVING or hooks.get(kind.__name__) is not kind:
         return False
@@ -88,7 +91,7 @@ def _checkpointing(node: Node) -> Iterator[Alteration]:
         yield _alteration(f"{node.path}._gradient_checkpointing_func", function)
 
 
-def _alteration(where: str, value: Any) -> Alteration:
+def _alteration(where: str, value: object) -> Alteration:
     native = "the cross entropy of the next token" if "loss" in where else "the class's own method"
     way_out = CONDENSED if "rotary_emb" in where else _WAY_OUT
     return Alteration(where, f"is replaced by {described(value)}", native, way_out)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from types import FunctionType
-from typing import Any
 
 from fastsft.originals.functions import is_defined_there, plain
 
@@ -38,7 +37,7 @@ _LIGER = {
 _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 
-def equal_replacement(value: Any) -> str | None:
+def equal_replacement(value: object) -> str | None:
     """The name of the replacement in a notice, when it is a known one; else None."""
     module, name = _home(value)
     if name in _EXACT_ATTENTION.get(module, ()):
@@ -50,7 +49,7 @@ def equal_replacement(value: Any) -> str | None:
     return None
 
 
-def _home(value: Any) -> tuple[str, str]:
+def _home(value: object) -> tuple[str, str]:
     """Module and name of a function or class that is in a file as it says; two empty texts without."""
     if isinstance(value, type):
         module, name = value.__module__, value.__qualname__

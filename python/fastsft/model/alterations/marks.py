@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
 
 _TABLES = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers", "_modules",
@@ -17,7 +21,7 @@ class Marks:
     compared by value on the CPU; elsewhere by their version, which needs no wait for the device.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: PreTrainedModel) -> None:
         parts = list(module.modules())
         self._parts, self._classes = parts, list(map(type, parts))
         self._attributes = [vars(part) for part in parts]
@@ -51,7 +55,7 @@ class Marks:
             and all(_is_kept(buffer, kept) for buffer, kept in self._buffers)
         )
 
-    def with_gradient(self) -> Iterator[Any]:
+    def with_gradient(self) -> Iterator[torch.Tensor]:
         """Parameters that have a gradient."""
         for table in self._parameters:
             for parameter in dict.values(table):
@@ -68,16 +72,17 @@ class Marks:
                     yield (id(each), each.requires_grad and not has_hooks)
 
 
-def _unique_buffers(attributes: list[dict[str, Any]]) -> list[Any]:
+def _unique_buffers(attributes: list[dict[str, Any]]) -> list[torch.Tensor]:
     found = {id(each): each for own in attributes for each in own["_buffers"].values() if each is not None}
     return list(found.values())
 
 
-def _kept(buffer: Any) -> Any:
-    return buffer.detach().clone() if buffer.device.type == "cpu" else buffer._version
+def _kept(buffer: torch.Tensor) -> torch.Tensor | int:
+    version: int = buffer._version
+    return buffer.detach().clone() if buffer.device.type == "cpu" else version
 
 
-def _is_kept(buffer: Any, kept: Any) -> bool:
+def _is_kept(buffer: torch.Tensor, kept: torch.Tensor | int) -> bool:
     import torch
 
     if isinstance(kept, int):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.originals.classes import is_class_of
 from fastsft.originals.described import described
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # Whose own classes of tensors hold and move weights; where they compute, so does their module.
 _LIBRARIES = ("torch", "transformers", "accelerate", "bitsandbytes", "deepspeed", "peft")
@@ -21,7 +24,7 @@ _NATIVE = "with torch.nn.Parameter and torch.Tensor"
 _WAY_OUT = "give the module a torch.nn.Parameter of its data, or train with transformers' Trainer"
 
 
-def foreign_tensors(model: Any) -> Iterator[Alteration]:
+def foreign_tensors(model: nn.Module) -> Iterator[Alteration]:
     """Those whose class, or a base of it, is a script's and has a method that hides one of torch's."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     for name, tensor in named:

@@ -11,7 +11,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.known import equal_replacement
@@ -90,13 +89,13 @@ class Reach:
         read = {read for code in self._codes(home, qualname, value) for read in self._follow(code, home)}
         return set() if name == "__init__" else read  # what fills the weights is loaded over
 
-    def _is_own(self, value: Any, home: str, qualname: str) -> bool:
+    def _is_own(self, value: object, home: str, qualname: str) -> bool:
         if source_of(home).defines(qualname):
             return is_defined_there(value, home, qualname)
         # A class attribute that is a function of another name, like Module.__call__.
         return is_written_in(value, home) and not _is_family(home)
 
-    def _codes(self, home: str, qualname: str, value: Any) -> list[CodeType]:
+    def _codes(self, home: str, qualname: str, value: object) -> list[CodeType]:
         return source_of(home).codes.get(qualname) or [plain(value).__code__]
 
     def _follow(self, code: CodeType, home: str) -> frozenset[str]:
@@ -136,7 +135,7 @@ class Reach:
         self._follow_module(sys.modules["torch"], named, depth=3)
         self._follow_tensor_methods(named)
 
-    def _follow_class_name(self, value: Any, home: str, name: str) -> None:
+    def _follow_class_name(self, value: object, home: str, name: str) -> None:
         if home.startswith("torch") and _is_torchs(value, name):
             return
         if not isinstance(value, type) or (value.__module__, value.__qualname__) != (home, name):
@@ -144,7 +143,7 @@ class Reach:
         elif self._with_init and home.startswith(_MODELS) and hasattr(value, "forward"):
             self.follow_class(value)
 
-    def _follow_import(self, value: Any, home: str, name: str) -> None:
+    def _follow_import(self, value: object, home: str, name: str) -> None:
         """An imported name must be what it is where it comes from, and that what its file says."""
         for module, original in source_of(home).imports[name]:
             if module not in sys.modules:
@@ -183,7 +182,7 @@ class Reach:
                 if not _is_torchs(value, name):
                     self._differs(f"torch.Tensor.{name}", value)
 
-    def _differs(self, where: str, value: Any) -> None:
+    def _differs(self, where: str, value: object) -> None:
         known = equal_replacement(value)
         if known is not None:
             self.equal.append(known)
@@ -192,7 +191,7 @@ class Reach:
         self.found.append(Alteration(where, f"is replaced by {described(value)}", _NATIVE, way_out))
 
 
-def _is_torchs(value: Any, name: str) -> bool:
+def _is_torchs(value: object, name: str) -> bool:
     """True if a callable of torch is one that torch itself has under this name."""
     if isinstance(value, BuiltinFunctionType):
         return value.__name__ == name
@@ -203,7 +202,7 @@ def _is_torchs(value: Any, name: str) -> bool:
     return not callable(value) or type(value).__module__.split(".")[0] in ("torch", "builtins")
 
 
-def _is_imported(value: Any, home: str, name: str) -> bool:
+def _is_imported(value: object, home: str, name: str) -> bool:
     """True if a module has a name from another package, as its file says."""
     return any(
         module.split(".")[0] != "torch" and vars(sys.modules.get(module, object)).get(original or "") is value
@@ -211,7 +210,7 @@ def _is_imported(value: Any, home: str, name: str) -> bool:
     )
 
 
-def _is_foreign(value: Any, package: str) -> bool:
+def _is_foreign(value: object, package: str) -> bool:
     return isinstance(value, FunctionType) and not is_written_in(value, package)
 
 

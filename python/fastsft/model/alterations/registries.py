@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.reach import Reach
@@ -103,10 +102,10 @@ def _loss(reach: Reach, name: str) -> list[Alteration]:
     ]  # fmt: skip
 
 
-def is_causal_lm_loss(value: Any) -> bool:
+def is_causal_lm_loss(value: object) -> bool:
     """True if this is transformers' cross entropy of the next token."""
     return is_defined_there(value, "transformers.loss.loss_utils", "ForCausalLMLoss")
 
 
-def _table(module: str, name: str) -> Any:
+def _table(module: str, name: str) -> dict[str, object] | None:
     return vars(sys.modules[module]).get(name) if module in sys.modules else None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration, path_of
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+_Range = tuple[str, int, int, str, "torch.Tensor"]  # device, first byte, end, path, parameter
 _HEAD, _TABLE = "model.lm_head.weight", "model.model.embed_tokens.weight"
 _COPY = "copy the module (copy.deepcopy), or train with transformers' Trainer"
 
 
-def shared_parameters(model: Any) -> Iterator[Alteration]:
+def shared_parameters(model: PreTrainedModel) -> Iterator[Alteration]:
     """Weights in the memory of others or of themselves, and a head tied or not against the configuration."""
     yield from _overlapping(model)
     table, head = getattr(model.model.embed_tokens, "weight", None), getattr(model.lm_head, "weight", None)
@@ -26,7 +31,7 @@ def shared_parameters(model: Any) -> Iterator[Alteration]:
         )  # fmt: skip
 
 
-def _overlapping(model: Any) -> Iterator[Alteration]:
+def _overlapping(model: PreTrainedModel) -> Iterator[Alteration]:
     """Of every two parameters whose bytes overlap the later one; tied weights are one parameter."""
     ranges = []
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -49,7 +54,7 @@ def _overlapping(model: Any) -> Iterator[Alteration]:
             widest = each
 
 
-def _shared(each: Any, other: Any) -> Iterator[Alteration]:
+def _shared(each: _Range, other: _Range) -> Iterator[Alteration]:
     places = {each[3], other[3]}
     is_pair = places == {_HEAD, _TABLE}
     if is_pair and each[4] is other[4]:
@@ -62,7 +67,7 @@ def _shared(each: Any, other: Any) -> Iterator[Alteration]:
     )  # fmt: skip
 
 
-def _overlaps_itself(parameter: Any) -> bool:
+def _overlaps_itself(parameter: torch.Tensor) -> bool:
     """True if two elements may have one place: a stride that steps into what is below it."""
     reached = 0
     for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
@@ -73,7 +78,7 @@ def _overlaps_itself(parameter: Any) -> bool:
     return False
 
 
-def _bytes_of(parameter: Any) -> tuple[int, int]:
+def _bytes_of(parameter: torch.Tensor) -> tuple[int, int]:
     """The first byte of its elements, and the one after the last."""
     last = sum(stride * (size - 1) for stride, size in zip(parameter.stride(), parameter.shape, strict=True))
     first = parameter.data_ptr()

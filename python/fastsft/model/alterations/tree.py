@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.model.alterations.known import equal_replacement
@@ -12,6 +12,10 @@ from fastsft.model.alterations.reach import CONDENSED
 from fastsft.model.alterations.registries import GELU_CLASSES, SILU_CLASSES
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_written_in
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 LINEAR, EMBEDDING = "torch.nn.modules.linear.Linear", "torch.nn.modules.sparse.Embedding"
 LIST, SILU, GELU = "torch.nn.modules.container.ModuleList", SILU_CLASSES[0], GELU_CLASSES[0]
@@ -64,13 +68,13 @@ class Node:
 
     path: str
     role: str
-    module: Any
+    module: nn.Module
 
 
 class Tree:
     """The nodes of `model`, a <prefix>ForCausalLM; `found` holds what does not belong there."""
 
-    def __init__(self, model: Any, prefix: str) -> None:
+    def __init__(self, model: nn.Module, prefix: str) -> None:
         self.nodes: list[Node] = []
         self.found: list[Alteration] = []
         self.equal: list[str] = []
@@ -81,14 +85,15 @@ class Tree:
         """Nodes of a role."""
         return (node for node in self.nodes if node.role == role)
 
-    def _visit(self, path: str, role: str, module: Any) -> None:
-        module = uncompiled_module(module)
+    def _visit(self, path: str, role: str, module: nn.Module | None) -> None:
+        module = None if module is None else uncompiled_module(module)
         if not self._is_expected(path, role, module):
             return
+        assert module is not None  # which no role expects
         self.nodes.append(Node(path, role, module))
         self.found += _foreign_parameters(path, role, module)
         if role == LIST:
-            for position, layer in enumerate(module):
+            for position, layer in enumerate(module._modules.values()):
                 self._visit(f"{path}[{position}]", "DecoderLayer", layer)
             return
         expected = self._children(role)
@@ -106,7 +111,7 @@ class Tree:
     def _children(self, role: str) -> dict[str, str]:
         return _OWN_CHILDREN.get(self._prefix, {}).get(role) or _CHILDREN.get(role, {})
 
-    def _is_expected(self, path: str, role: str, module: Any) -> bool:
+    def _is_expected(self, path: str, role: str, module: object) -> bool:
         name = f"{type(module).__module__}.{type(module).__qualname__}"
         other = _NAMES.get((self._prefix, role), role)
         wanted = [other] if "." in other else [f"{self._home}.{self._prefix}{other}"]
@@ -131,16 +136,22 @@ class Tree:
         self.found.append(Alteration(path, found, native, way_out))
 
 
-def uncompiled_module(module: Any) -> Any:
+def uncompiled_module(module: nn.Module) -> nn.Module:
     """The module inside of torch.compile's wrapper, which computes the same."""
     while type(module).__name__ == "OptimizedModule" and is_written_in(
         type(module).__init__, "torch._dynamo"
     ):
-        module = module._orig_mod
+        module = module.get_submodule("_orig_mod")
     return module
 
 
-def _foreign_parameters(path: str, role: str, module: Any) -> Iterator[Alteration]:
+def tensor_of(module: nn.Module, name: str) -> torch.Tensor:
+    """Its parameter or buffer `name`."""
+    found: torch.Tensor = getattr(module, name)
+    return found
+
+
+def _foreign_parameters(path: str, role: str, module: nn.Module) -> Iterator[Alteration]:
     allowed = _PARAMETERS.get(role, ())
     for name, parameter in module._parameters.items():
         if parameter is not None and (name not in allowed or (path == "model.lm_head" and name == "bias")):

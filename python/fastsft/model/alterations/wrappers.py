@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.originals.classes import foreign_methods
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # What wraps a model under which class names, and how a script takes it off.
 _TAKE_OFF = {
@@ -22,7 +25,7 @@ def family_module(model_type: str) -> str:
     return f"transformers.models.{family}.modeling_{family}"
 
 
-def check_class(model: Any, prefix: str | None, known: str) -> None:
+def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
     """ValueError unless `model` is transformers' own <prefix>ForCausalLM, by class and not by name alone."""
     kind = type(model)
     name = f"{kind.__module__}.{kind.__qualname__}"
@@ -45,7 +48,7 @@ def check_class(model: Any, prefix: str | None, known: str) -> None:
     )
 
 
-def check_quantised(model: Any) -> None:
+def check_quantised(model: PreTrainedModel) -> None:
     """ValueError for a model that was loaded with weights of fewer bits."""
     method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
     if getattr(model, "is_quantized", False) or method is not None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from fastsft.model.generic.parameters import PlaceParameters
+from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+
+_Output = torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor]
+# A view of a weight: its unit, where it begins there, shape and strides.
+_Kept = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
 
 
 class Block:
@@ -30,75 +38,81 @@ class Block:
         self.parameters, self._before, self._after = parameters, before, after
         self._forward = module.forward
         self.recompute = False
-        self._units: Any = None
+        self._units: _C.UnitAccess | None = None
         self._open = 0  # calls whose backward is not done
         module.forward = self._call
 
-    def begin(self, units: Any) -> None:
+    def begin(self, units: _C.UnitAccess) -> None:
         """A micro-batch begins."""
         self._units, self._open = units, 0
 
     def end(self) -> None:
         """It is over, or has failed."""
         if self.parameters.shown:
-            self.parameters.hide(self._units)
+            self.parameters.hide(self._access())
         self._units = None
+
+    def _access(self) -> _C.UnitAccess:
+        assert self._units is not None  # between begin and end
+        return self._units
 
     def is_open(self) -> bool:
         """Its gradient was not reduced."""
         return self._open > 0
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: object, **kwargs: object) -> _Output:
         if self._units is None:  # outside of the engine's calls there are no weights
             raise RuntimeError("a block of the generic engine was called outside of a step")
         self._show(self._after)
         if not torch.is_grad_enabled():
-            result = self._forward(*args, **kwargs)
-            self.parameters.hide(self._units)
+            result: _Output = self._forward(*args, **kwargs)
+            self.parameters.hide(self._access())
             return result
         self._open += 1
         args, kwargs = _through_first(args, kwargs, self._enter)
         result = self._run(args, kwargs)
-        if not self.parameters.stay(self._units):
-            self.parameters.hide(self._units)
+        if not self.parameters.stay(self._access()):
+            self.parameters.hide(self._access())
         return _through_result(result, self._leave)
 
-    def _run(self, args: Any, kwargs: Any) -> Any:
+    def _run(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> _Output:
         if self.recompute:
-            return checkpoint(self._forward, *args, use_reentrant=False, **kwargs)
+            again: _Output = checkpoint(self._forward, *args, use_reentrant=False, **kwargs)
+            return again
         with self._kept_views():
-            return self._forward(*args, **kwargs)
+            result: _Output = self._forward(*args, **kwargs)
+            return result
 
-    def _kept_views(self) -> AbstractContextManager[Any]:
+    def _kept_views(self) -> AbstractContextManager[object]:
         """Views of the unit are kept as places in it."""
-        if self.parameters.stay(self._units):
+        if self.parameters.stay(self._access()):
             return nullcontext()
         begins = {}
         for part in self.parameters.parts:
-            flat = part.gather(self._units)
+            flat = part.gather(self._access())
             begins[flat.untyped_storage().data_ptr()] = part, flat.storage_offset()
 
-        def pack(tensor: torch.Tensor) -> Any:
+        def pack(tensor: torch.Tensor) -> torch.Tensor | _Kept:
             found = begins.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
             if found is None:
                 return tensor
             part, begin = found
-            return part, tensor.storage_offset() - begin, tensor.shape, tensor.stride()
+            return part, int(tensor.storage_offset() - begin), tensor.shape, tensor.stride()
 
-        def unpack(kept: Any) -> torch.Tensor:
+        def unpack(kept: torch.Tensor | _Kept) -> torch.Tensor:
             if isinstance(kept, torch.Tensor):
                 return kept
             part, offset, shape, stride = kept
-            now: torch.Tensor = part.gather(self._units)
+            now = part.gather(self._access())
             return now.as_strided(shape, stride, now.storage_offset() + offset)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
     def _show(self, ahead: PlaceParameters | None) -> None:
         if not self.parameters.shown:
-            self.parameters.show(self._units)
+            self.parameters.show(self._access())
         if ahead is not None:
-            ahead.prefetch(self._units)
+            ahead.prefetch(self._access())
 
     def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.requires_grad:  # else its backward would never be known to be over
@@ -114,27 +128,31 @@ class Block:
     def _backward_is_done(self) -> None:
         self._open -= 1
         if self._open == 0:
-            self.parameters.reduce(self._units)
-            self.parameters.hide(self._units)
+            self.parameters.reduce(self._access())
+            self.parameters.hide(self._access())
+
+
+class _Context(Protocol):
+    arrived: Callable[[], None]
 
 
 class _Boundary(torch.autograd.Function):
     """The tensor itself; `arrived()` is called when its gradient is there."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, arrived: Callable[[], None]) -> torch.Tensor:
+    def forward(ctx: _Context, tensor: torch.Tensor, arrived: Callable[[], None]) -> torch.Tensor:
         ctx.arrived = arrived
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         ctx.arrived()
         return gradients[0], None
 
 
 def _through_first(
-    args: tuple[Any, ...], kwargs: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]
-) -> Any:
+    args: tuple[object, ...], kwargs: dict[str, object], change: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """The arguments with `change` of the first floating one, which is the stream of hidden states."""
     for at, value in enumerate(args):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -145,7 +163,7 @@ def _through_first(
     return args, kwargs
 
 
-def _through_result(result: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _through_result(result: _Output, change: Callable[[torch.Tensor], torch.Tensor]) -> _Output:
     if isinstance(result, torch.Tensor):
         return change(result)
     return type(result)([change(result[0]), *result[1:]])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from fastsft import _C
 from fastsft.model.generic.blocks import Block
@@ -16,6 +17,9 @@ from fastsft.model.generic.packing import PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
 from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
 from fastsft.model.generic.placement import Placed, place
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _Described = tuple[str, list[int], bool, bool]
 
@@ -28,7 +32,7 @@ class GenericModel:
     """
 
     def __init__(
-        self, model: Any, *, device: str, recompute: bool, packs: bool = False, rank: int = 0
+        self, model: PreTrainedModel, *, device: str, recompute: bool, packs: bool = False, rank: int = 0
     ) -> None:
         self.model, self.device, self._rank, self._packs = model, torch.device(device), rank, packs
         self.units = place(model)
@@ -52,16 +56,16 @@ class GenericModel:
             block.recompute = recompute
         self.head = HeadLoss(model, self._outside)
 
-    def called(self) -> Any:
+    def called(self) -> _C.CalledModel:
         """For `_C.Engine(model=)`, which then owns this object."""
         return self._called(self)
 
-    def _called(self, calls: Any) -> Any:
+    def _called(self, calls: GenericModel | None) -> _C.CalledModel:
         return _C.CalledModel(
             units=self._described(trained=True),
             frozen=self._described(trained=False),
             vocab_size=int(self.model.config.get_text_config().vocab_size),
-            embedding_parameters=self.model.get_input_embeddings().weight.numel(),
+            embedding_parameters=weight_of(self.model.get_input_embeddings()).numel(),
             calls=calls,
         )
 
@@ -86,7 +90,12 @@ class GenericModel:
         return [PlaceParameters(parts) for parts in found]
 
     def forward_backward(
-        self, units: Any, batch: Any, draws: tuple[int, int, int], label_smoothing: float, loss: torch.Tensor
+        self,
+        units: _C.UnitAccess,
+        batch: _C.Batch,
+        draws: tuple[int, int, int],
+        label_smoothing: float,
+        loss: torch.Tensor,
     ) -> None:
         """Add the loss of a micro-batch to `loss` [1] float64, its gradients to the units'; collective."""
         with self._pass(units), self._drawing(draws):
@@ -100,23 +109,31 @@ class GenericModel:
                 start.backward()  # type: ignore[no-untyped-call]
             self._reduce_rest(units)
 
-    def forward_loss(self, units: Any, batch: Any, label_smoothing: float, loss: torch.Tensor) -> None:
+    def forward_loss(
+        self, units: _C.UnitAccess, batch: _C.Batch, label_smoothing: float, loss: torch.Tensor
+    ) -> None:
         """Adds the loss of a micro-batch to `loss`, without gradients and dropout; collective."""
         with self._pass(units), torch.no_grad():
-            self.model.eval()
+            self.model.eval()  # type: ignore[no-untyped-call]
             plain = self.head.is_plain(self.device)
             with self._rows(batch) as rows:
                 self._loss(units, rows, Labels(batch, rows.places, label_smoothing), loss, plain=plain)
 
-    def logits(self, units: Any, batch: Any) -> torch.Tensor:
+    def logits(self, units: _C.UnitAccess, batch: _C.Batch) -> torch.Tensor:
         """[tokens, vocab_size] float32; collective."""
         with self._pass(units), torch.no_grad(), self._rows(batch) as rows:
-            self.model.eval()
+            self.model.eval()  # type: ignore[no-untyped-call]
             logits: torch.Tensor = self.model(**rows.inputs(), use_cache=False).logits
             return logits.reshape(-1, logits.shape[-1]).index_select(0, rows.places).float()
 
     def _loss(
-        self, units: Any, rows: PaddedBatch | PackedBatch, labels: Labels, loss: torch.Tensor, *, plain: bool
+        self,
+        units: _C.UnitAccess,
+        rows: PaddedBatch | PackedBatch,
+        labels: Labels,
+        loss: torch.Tensor,
+        *,
+        plain: bool,
     ) -> torch.Tensor:
         if plain:
             return self.head.fused(rows.inputs(), units, labels, loss)
@@ -125,7 +142,7 @@ class GenericModel:
         return start
 
     @contextmanager
-    def _rows(self, batch: Any) -> Iterator[PaddedBatch | PackedBatch]:
+    def _rows(self, batch: _C.Batch) -> Iterator[PaddedBatch | PackedBatch]:
         if not self._packs:
             yield PaddedBatch.of(batch)
             return
@@ -133,7 +150,7 @@ class GenericModel:
         with packed(self.model, row):
             yield row
 
-    def _reduce_rest(self, units: Any) -> None:
+    def _reduce_rest(self, units: _C.UnitAccess) -> None:
         """Units whose backward had no end to see, and what belongs to no block."""
         for block in reversed(self._blocks):
             if block.is_open():
@@ -141,7 +158,7 @@ class GenericModel:
         self._outside.reduce(units)
 
     @contextmanager
-    def _pass(self, units: Any) -> Iterator[None]:
+    def _pass(self, units: _C.UnitAccess) -> Iterator[None]:
         self._outside.show(units)
         if self._first is not None:
             self._first.prefetch(units)
@@ -163,6 +180,13 @@ class GenericModel:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
             yield
+
+
+def weight_of(module: nn.Module) -> torch.Tensor:
+    """Of an embedding or a linear."""
+    weight = module.weight
+    assert isinstance(weight, torch.Tensor)
+    return weight
 
 
 def _tensor(one: Placed) -> _Described:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Raised by classes of transformers for sizes and names that do not fit.
 FAULTS = (
@@ -16,7 +19,7 @@ FAULTS = (
 )
 
 
-def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
+def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedModel:
     """The causal language model of a config.json, with parameters on the meta device, in training mode.
 
     dtype: of its parameters. ValueError for a configuration that transformers has no causal model for.
@@ -30,7 +33,7 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
     )
 
 
-def empty_of(make: Callable[[], Any], maker: str) -> Any:
+def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel:
     """The result of `make`, with parameters on the meta device, in training mode.
 
     maker: who it is in messages. ValueError where it fails.
@@ -42,12 +45,13 @@ def empty_of(make: Callable[[], Any], maker: str) -> Any:
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
-    model.tie_weights()  # which the library leaves out where nothing is initialised
+    model.tie_weights()  # type: ignore[no-untyped-call]  # which the library leaves out where nothing is initialised
     check_model(model)
-    return model.train()
+    model.train()
+    return model
 
 
-def library_config(config: Mapping[str, Any]) -> Any:
+def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     """transformers' configuration of a config.json. ValueError when it knows none."""
     import transformers
     from transformers import AutoConfig
@@ -76,13 +80,14 @@ def _older_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _without_initialisation() -> Any:
+def _without_initialisation() -> AbstractContextManager[None]:
     """transformers' context in which a model's weights get no values."""
     try:
         from transformers.initialization import no_init_weights  # type: ignore[import-not-found]  # 5
     except ImportError:
         from transformers.modeling_utils import no_init_weights  # 4
-    return no_init_weights()
+    context: AbstractContextManager[None] = no_init_weights()
+    return context
 
 
 def first_line(error: BaseException) -> str:
@@ -110,7 +115,7 @@ def _parameters_on_meta() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def check_model(model: Any) -> None:
+def check_model(model: PreTrainedModel) -> None:
     """ValueError for a model that the generic engine does not train."""
     kind = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import nn
@@ -10,12 +10,17 @@ from torch.nn import functional
 
 from fastsft.model.generic.parameters import PlaceParameters
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from fastsft import _C
+
 
 class HeadLoss:
     """Takes the head's forward over while a loss is computed. parameters: of place 0, which has the head."""
 
-    def __init__(self, model: Any, parameters: PlaceParameters) -> None:
-        head = model.get_output_embeddings()
+    def __init__(self, model: PreTrainedModel, parameters: PlaceParameters) -> None:
+        head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self.head = head if type(head) is nn.Linear else None
         self._model = model
         self._is_plain: bool | None = None
@@ -51,7 +56,7 @@ class HeadLoss:
         return same and bool(logits.abs().max() > 0)
 
     def fused(
-        self, inputs: dict[str, torch.Tensor], units: Any, labels: Labels, loss: torch.Tensor
+        self, inputs: dict[str, torch.Tensor], units: _C.UnitAccess, labels: Labels, loss: torch.Tensor
     ) -> torch.Tensor:
         """Add the loss to `loss`; returns what backward starts from."""
         assert self.head is not None
@@ -70,8 +75,8 @@ class HeadLoss:
         return found[0]
 
     def write(
-        self, rows: torch.Tensor, units: Any, labels: Labels, loss: torch.Tensor, *, training: bool
-    ) -> Any:
+        self, rows: torch.Tensor, units: _C.UnitAccess, labels: Labels, loss: torch.Tensor, *, training: bool
+    ) -> torch.Tensor | None:
         """The op: adds to `loss`, and in training the weight's gradient to the unit. Gradient of `rows`."""
         assert self._place is not None
         part, at = self._place
@@ -105,7 +110,7 @@ class HeadLoss:
 class Labels:
     """Labelled tokens: places in the flat padded rows, targets, weights of their losses."""
 
-    def __init__(self, batch: Any, places: torch.Tensor, smoothing: float) -> None:
+    def __init__(self, batch: _C.Batch, places: torch.Tensor, smoothing: float) -> None:
         self.places = places[batch.label_positions]
         self.targets, self.weights, self.smoothing = batch.targets, batch.token_weights, smoothing
 
@@ -120,12 +125,24 @@ class Labels:
         return total
 
 
+class _Context(Protocol):
+    needs_input_grad: tuple[bool, ...]
+    saved_tensors: tuple[torch.Tensor, ...]
+
+    def save_for_backward(self, *tensors: torch.Tensor) -> None: ...
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """The op computes gradients with the loss; backward hands that of the rows on."""
 
     @staticmethod
     def forward(
-        ctx: Any, rows: torch.Tensor, head: HeadLoss, units: Any, labels: Labels, loss: torch.Tensor
+        ctx: _Context,
+        rows: torch.Tensor,
+        head: HeadLoss,
+        units: _C.UnitAccess,
+        labels: Labels,
+        loss: torch.Tensor,
     ) -> torch.Tensor:
         gradient = head.write(rows.contiguous(), units, labels, loss, training=ctx.needs_input_grad[0])
         if gradient is not None:
@@ -133,6 +150,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return rows.new_zeros(())
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient, None, None, None, None

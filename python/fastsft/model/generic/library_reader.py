@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from fastsft.model.generic.empty_model import FAULTS, first_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from transformers import PreTrainedModel
 
 
 class LibraryReader:
@@ -31,7 +36,7 @@ class LibraryReader:
         from transformers import AutoModelForCausalLM
 
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
                 str(directory),
                 dtype=getattr(torch, "float32" if change else dtype),
                 local_files_only=True,
@@ -43,9 +48,12 @@ class LibraryReader:
         if change:
             for name, parameter in model.named_parameters():
                 parameter.data = change(name, parameter.data)
-        self._model: Any = model.eval().to(device=device, dtype=getattr(torch, dtype))
+        model.eval()  # type: ignore[no-untyped-call]
+        self._model: PreTrainedModel = model.to(  # type: ignore[call-arg]  # a wrapper hides `self`
+            device=device, dtype=getattr(torch, dtype)
+        )
         self._ids: list[int] = []
-        self._cache: Any = None
+        self._cache: object = None
         self._num_cached = 0
 
     @property
@@ -54,7 +62,7 @@ class LibraryReader:
         found = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         return found if isinstance(found, int) and found > 0 else None
 
-    def read(self, ids: Any) -> torch.Tensor:
+    def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
         """As Reader's. What is not in the cache is computed again."""
         self._ids += [int(token) for token in ids]
         device = self._model.device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,6 +15,9 @@ from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.loaded_model import LoadedModel, check_parameters_of
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class GenericLoadedModel(GenericParts, LoadedModel):
     """`module`, any causal language model of transformers, wherever its parameters are.
@@ -23,7 +26,7 @@ class GenericLoadedModel(GenericParts, LoadedModel):
     methods and other settings of theirs count.
     """
 
-    def _check_module(self, module: Any) -> None:
+    def _check_module(self, module: PreTrainedModel) -> None:
         check_quantised(module)
         if getattr(module, "get_output_embeddings", lambda: None)() is None:
             raise ValueError(
@@ -37,15 +40,16 @@ class GenericLoadedModel(GenericParts, LoadedModel):
         """ValueError for a module that cannot be trained as it is now."""
         self._check_module(self.module)
 
-    def _empty(self, dtype: torch.dtype) -> Any:
+    def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         made = empty_copy(self.module, dtype)
         check_model(made)
-        return made.train()
+        made.train()
+        return made
 
     def _why_padded(self) -> str | None:
         kind, configuration = type(self.module), type(self.module.config)
 
-        def make(config: dict[str, Any]) -> Any:
+        def make(config: dict[str, Any]) -> PreTrainedModel:
             made = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
             if own_parts(self.module, made):
                 raise NotPackedError("it has hooks, methods or modules of its own")
@@ -73,9 +77,9 @@ def _is_changed(module: nn.Module) -> bool:
     )
 
 
-def empty_copy(module: nn.Module, dtype: torch.dtype) -> Any:
+def empty_copy(module: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """`module` with everything it holds, and parameters on the meta device; buffers are copied."""
-    memo: dict[int, Any] = {}
+    memo: dict[int, object] = {}
     for parameter in module.parameters():
         there = torch.empty(parameter.shape, dtype=dtype, device="meta")
         memo[id(parameter)] = nn.Parameter(there, requires_grad=parameter.requires_grad)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from fastsft import _C
 
 # Of a block, in hidden and inner sizes a token: inputs of products, norms, residuals and their gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
@@ -16,7 +21,7 @@ KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps
 class ActivationSizes:
     """Sizes that a micro-batch's bytes depend on. layout: _C.CalledModel, for the state."""
 
-    layout: Any
+    layout: _C.CalledModel
     hidden: int
     inner: int
     heads: int
@@ -26,7 +31,9 @@ class ActivationSizes:
     itemsize: int
 
     @classmethod
-    def of(cls, layout: Any, config: Any, blocks: int, outside: int, itemsize: int) -> ActivationSizes:
+    def of(
+        cls, layout: _C.CalledModel, config: PretrainedConfig, blocks: int, outside: int, itemsize: int
+    ) -> ActivationSizes:
         """config: of transformers. outside: elements of what belongs to no block."""
         hidden = int(config.hidden_size)
         inner = max(
@@ -53,6 +60,6 @@ class ActivationSizes:
         }
 
 
-def _number(config: Any, name: str) -> int:
+def _number(config: PretrainedConfig, name: str) -> int:
     value = getattr(config, name, None)
     return value if isinstance(value, int) else 0

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.precision import compute_dtype
-from fastsft.model.causal_lm import CausalLM, ModelConfig
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.generic import stored_form
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
 from fastsft.model.generic.padding import most_positions
 from fastsft.model.generic.rows import check_rows_for
-from fastsft.model.generic.stored_form import StoredForm, UnitLayout
+from fastsft.model.generic.stored_form import StoredForm
 from fastsft.model.generic.switching_rope import check_switch
 from fastsft.model.generic.weights import aliases, load_generic_weights
-from fastsft.model.stored_weights import StoredWeights
+from fastsft.model.stored_weights import StoredWeights, UnitLayout
 from fastsft.planning.memory_plan import Setting
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class GenericParts(CausalLM):
@@ -32,7 +36,7 @@ class GenericParts(CausalLM):
     engine_kind = "generic"
     why_generic = "--engine generic"
 
-    def _empty(self, dtype: torch.dtype) -> Any:
+    def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         raise NotImplementedError
 
     @cached_property
@@ -63,11 +67,11 @@ class GenericParts(CausalLM):
         """As CausalLM's; digests are not known."""
         return stored_form.unit_layouts(self._plain)
 
-    def load_saved(self, engine: Any, directory: str) -> None:
+    def load_saved(self, engine: _C.Engine, directory: str) -> None:
         """As CausalLM's; under all names that transformers may have given the tensors."""
         load_generic_weights(engine, self._plain.model, self._plain.units, directory)
 
-    def trained_order(self, engine: Any) -> list[tuple[str, bool]]:
+    def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
         """As CausalLM's, by the model of transformers itself."""
         decays = {one.name: one.decays for unit in self._plain.units for one in unit.parameters}
         return [(name, decays[name]) for name, _ in self._plain.model.named_parameters()]
@@ -92,7 +96,9 @@ class GenericParts(CausalLM):
         """As CausalLM's."""
         return most_positions(self._plain.model) is not None
 
-    def check_rows(self, native: Any, numbers: list[int] | None = None, *, training: bool = True) -> None:
+    def check_rows(
+        self, native: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
+    ) -> None:
         """As CausalLM's: positions, masks and lengths that this model does not take."""
         check_rows_for(self._plain.model, native, numbers, training=training)
 
@@ -123,7 +129,7 @@ class GenericParts(CausalLM):
         outside = sum(one.numel for one in plain.units[0].parameters)
         return ActivationSizes.of(plain.layout, config, len(plain.units) - 1, outside, itemsize)
 
-    def _new_engine(self, options: dict[str, Any]) -> Any:
+    def _new_engine(self, options: dict[str, Any]) -> _C.Engine:
         dtype = getattr(torch, options["state"].compute_dtype)
         generic = GenericModel(
             self._empty(dtype),
@@ -146,7 +152,7 @@ class GenericParts(CausalLM):
             )
 
 
-def check_config(config: ModelConfig, where: str) -> None:
+def check_config(config: Mapping[str, Any], where: str) -> None:
     """ValueError for settings that the generic engine would train differently."""
     if config.get("output_router_logits"):
         raise ValueError(

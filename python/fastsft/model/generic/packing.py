@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from fastsft.model.generic.batch_rows import Rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _NAME = "fastsft_packed"
 # Those that compute with what they are given, and look for no sequences themselves.
@@ -39,7 +44,7 @@ class PackedBatch:
     is_whole: bool
 
     @classmethod
-    def of(cls, batch: Any) -> PackedBatch:
+    def of(cls, batch: Rows) -> PackedBatch:
         """Two tokens at least: ranks without rows compute them without labels."""
         ids, lengths = batch.input_ids, batch.cu_seqlens.diff().tolist()
         if not len(ids):
@@ -64,19 +69,19 @@ class _Masks:
     """The library's mask of each conversation."""
 
     lengths: list[int]
-    masks: list[Any]
+    masks: list[object]
     implementation: str
 
 
 @contextmanager
-def packed(model: Any, batch: PackedBatch) -> Iterator[None]:
+def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
     """`model` computes `batch`; backward may come later."""
     _register()
     config = model.config
     implementation = config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
         raise NotPackedError(f"its attention is {implementation}")
-    _state[:] = [batch, implementation]
+    _state[:] = [(batch, implementation)]
     config._attn_implementation = _NAME
     try:
         yield
@@ -85,7 +90,9 @@ def packed(model: Any, batch: PackedBatch) -> Iterator[None]:
         _state.clear()
 
 
-_state: list[Any] = []  # of the pass: the batch, and the implementation that the model had
+_state: list[
+    tuple[PackedBatch, str]
+] = []  # of the pass: the batch, and the implementation that the model had
 
 
 @cache
@@ -97,15 +104,17 @@ def _register() -> None:
     ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, _make_masks)
 
 
-def _make_masks(**given: Any) -> _Masks:
+def _make_masks(**given: object) -> _Masks:
     """As a function of transformers' ALL_MASK_ATTENTION_FUNCTIONS."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    batch, implementation = _state
+    ((batch, implementation),) = _state
     make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    made: dict[int, Any] = {}  # those of one length are the same where nothing is masked
+    made: dict[int, object] = {}  # those of one length are the same where nothing is masked
     masks = []
-    for length, keys in zip(batch.lengths, batch.attention_mask.split(batch.lengths, dim=1), strict=True):
+    for length, keys in zip(
+        batch.lengths, torch.split(batch.attention_mask, batch.lengths, dim=1), strict=True
+    ):
         if not batch.is_whole or length not in made:
             made[length] = make(**_of_sequence(given, length, None if batch.is_whole else keys.bool()))
         masks.append(made[length])
@@ -127,8 +136,8 @@ def _attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: Any,
-    **options: Any,
+    attention_mask: object,
+    **options: object,
 ) -> tuple[torch.Tensor, None]:
     """As a function of transformers' ALL_ATTENTION_FUNCTIONS: query, key, value [1, heads, tokens, size]."""
     if not isinstance(attention_mask, _Masks):
@@ -146,11 +155,11 @@ def _attend(
     return torch.cat(outputs, dim=1), None
 
 
-def _function(module: torch.nn.Module, implementation: str) -> Callable[..., Any]:
+def _function(module: torch.nn.Module, implementation: str) -> Callable[..., tuple[torch.Tensor, object]]:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     if implementation != "eager":
-        found: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS[implementation]
+        found: Callable[..., tuple[torch.Tensor, object]] = ALL_ATTENTION_FUNCTIONS[implementation]
         return found
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fastsft.model.generic.empty_model import FAULTS, first_line
 from fastsft.model.generic.packing import IMPLEMENTATIONS, NotPackedError, PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Config = Mapping[str, Any]
 # The most a size of the small model may be, by its names in configurations. Windows are shorter than a row.
@@ -50,7 +53,7 @@ def smaller(config: Config) -> dict[str, Any]:
     return {**made, **dict.fromkeys(_IDS, 0)}
 
 
-def why_padded(make: Callable[[dict[str, Any]], Any], model: Any) -> str | None:
+def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrainedModel) -> str | None:
     """The reason why conversations of `model` cannot be one row; None where they can.
 
     make: of a configuration such a model, with parameters on the meta device. NotCausalError for one whose
@@ -73,7 +76,7 @@ def why_padded(make: Callable[[dict[str, Any]], Any], model: Any) -> str | None:
         return f"a small model of it does not run: {first_line(error)}"
 
 
-def _with_values(model: Any) -> Any:
+def _with_values(model: PreTrainedModel) -> PreTrainedModel:
     """On the CPU, with weights that are large enough to tell tokens apart."""
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MOST_PARAMETERS:
@@ -86,7 +89,8 @@ def _with_values(model: Any) -> Any:
                 if id(parameter) not in values:
                     values[id(parameter)] = torch.nn.Parameter(_random(parameter.shape))
                 module._parameters[name] = values[id(parameter)]
-    return model.eval()
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
 
 
 def _random(shape: torch.Size) -> torch.Tensor:
@@ -95,7 +99,7 @@ def _random(shape: torch.Size) -> torch.Tensor:
     return torch.randn(shape) / math.sqrt(shape[-1])
 
 
-def _check_causal(model: Any) -> None:
+def _check_causal(model: PreTrainedModel) -> None:
     vocabulary = int(model.config.get_text_config().vocab_size)
     first = torch.randint(1, vocabulary, (1, _LENGTHS[0]))
     other = first.clone()
@@ -110,7 +114,7 @@ def _check_causal(model: Any) -> None:
         )
 
 
-def _difference(model: Any) -> str | None:
+def _difference(model: PreTrainedModel) -> str | None:
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return "it takes no position_ids"
     for masked in (None, 3):
@@ -126,16 +130,26 @@ def _difference(model: Any) -> str | None:
     return None
 
 
-def _logits(model: Any, batch: PackedBatch | PaddedBatch) -> torch.Tensor:
+def _logits(model: PreTrainedModel, batch: PackedBatch | PaddedBatch) -> torch.Tensor:
     logits = model(**batch.inputs(), use_cache=False).logits
     found: torch.Tensor = logits.reshape(-1, logits.shape[-1]).index_select(0, batch.places)
     return found
 
 
-def _batch(vocabulary: int, masked: int | None) -> Any:
+@dataclass(frozen=True)
+class _Trial:
+    """An engine's Batch, without labels."""
+
+    input_ids: torch.Tensor
+    cu_seqlens: torch.Tensor
+    is_key: torch.Tensor
+    max_seqlen: int
+
+
+def _batch(vocabulary: int, masked: int | None) -> _Trial:
     """Three conversations, as an engine's Batch. masked: a token that none attends to."""
     ends = torch.tensor([0, *_LENGTHS]).cumsum(0).int()
     ids = torch.randint(0, vocabulary, (int(ends[-1]),))
     is_key = torch.ones(0 if masked is None else len(ids), dtype=torch.uint8)
     is_key[masked:][:1] = 0
-    return SimpleNamespace(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))
+    return _Trial(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))

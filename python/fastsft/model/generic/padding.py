@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+
+from fastsft.model.generic.batch_rows import Rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class PaddedBatch:
     places: torch.Tensor
 
     @classmethod
-    def of(cls, batch: Any) -> PaddedBatch:
+    def of(cls, batch: Rows) -> PaddedBatch:
         """At least one row of two tokens: ranks without rows compute it without labels."""
         ids, ends = batch.input_ids, batch.cu_seqlens.to(torch.int64)
         lengths = ends[1:] - ends[:-1]
@@ -39,7 +44,7 @@ class PaddedBatch:
         return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
 
 
-def most_positions(model: Any) -> int | None:
+def most_positions(model: PreTrainedModel) -> int | None:
     """Positions of a model that looks them up in a table; None where it computes them."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tokens = model.get_input_embeddings()
@@ -49,7 +54,7 @@ def most_positions(model: Any) -> int | None:
     return positions
 
 
-def check_length(model: Any, longest: int, where: str) -> None:
+def check_length(model: PreTrainedModel, longest: int, where: str) -> None:
     """ValueError for a row of `longest` tokens where a table of positions ends before. where: the row."""
     most = most_positions(model)
     if most is not None and longest > most:

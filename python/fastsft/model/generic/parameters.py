@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from fastsft.model.generic.placement import Placed
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 Places = list[tuple[str, list[int], int]]
 
@@ -28,7 +32,7 @@ class UnitParameters:
         offsets = {name: offset for name, _, offset in places}
         self.places = [(offsets[one.name], math.prod(one.shape)) for one in placed]
         self._shapes = [one.shape for one in placed]
-        self._units: Any = None
+        self._units: _C.UnitAccess | None = None
         self.parameters: list[nn.Parameter] = []
         for at, one in enumerate(placed):
             parameter = nn.Parameter(nothing.expand(one.shape), requires_grad=trained)
@@ -38,38 +42,38 @@ class UnitParameters:
             for module, name in one.owners:
                 module._parameters[name] = parameter
 
-    def gather(self, units: Any) -> torch.Tensor:
+    def gather(self, units: _C.UnitAccess) -> torch.Tensor:
         """The flat unit, valid until `hide`; collective."""
         flat: torch.Tensor = (units.gather if self.is_trained else units.gather_frozen)(self.index)
         return flat
 
-    def prefetch(self, units: Any) -> None:
+    def prefetch(self, units: _C.UnitAccess) -> None:
         """Start to gather; collective."""
         (units.prefetch if self.is_trained else units.prefetch_frozen)(self.index)
 
-    def show(self, units: Any) -> None:
+    def show(self, units: _C.UnitAccess) -> None:
         """Gather the unit, and make the parameters views of it; collective."""
         self._units = units
         flat = self.gather(units)
         for parameter, (offset, size), shape in zip(self.parameters, self.places, self._shapes, strict=True):
             parameter.data = flat.narrow(0, offset, size).view(shape)
 
-    def hide(self, units: Any) -> None:
+    def hide(self, units: _C.UnitAccess) -> None:
         """Release the unit."""
         for parameter, shape in zip(self.parameters, self._shapes, strict=True):
             parameter.data = self._nothing.expand(shape)
         (units.release if self.is_trained else units.release_frozen)(self.index)
 
-    def stays(self, units: Any) -> bool:
+    def stays(self, units: _C.UnitAccess) -> bool:
         """True if the unit is whole all the time, whether it is gathered or not."""
         return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
 
-    def reduce(self, units: Any) -> None:
+    def reduce(self, units: _C.UnitAccess) -> None:
         """The gradient of this micro-batch is complete; what got none has zeros; collective."""
         if self.is_trained:
             units.reduce(self.index, self.places)
 
-    def add_gradient(self, units: Any, at: int, gradient: torch.Tensor) -> None:
+    def add_gradient(self, units: _C.UnitAccess, at: int, gradient: torch.Tensor) -> None:
         """Put `gradient` of parameter number `at` into the flat gradient of the unit."""
         offset, size = self.places[at]
         target = units.gradient(self.index).narrow(0, offset, size).view(self._shapes[at])
@@ -78,10 +82,11 @@ class UnitParameters:
         else:
             target.copy_(gradient)
 
-    def _hook(self, at: int) -> Any:
+    def _hook(self, at: int) -> Callable[[torch.Tensor], None]:
         def take(parameter: torch.Tensor) -> None:
             gradient, parameter.grad = parameter.grad, None
             if gradient is not None:
+                assert self._units is not None  # of `show`
                 self.add_gradient(self._units, at, gradient)
 
         return take
@@ -98,33 +103,33 @@ class PlaceParameters:
         """They are views now."""
         return self._shown
 
-    def stay(self, units: Any) -> bool:
+    def stay(self, units: _C.UnitAccess) -> bool:
         """True if all of it is whole all the time."""
         return all(part.stays(units) for part in self.parts)
 
-    def prefetch(self, units: Any) -> None:
+    def prefetch(self, units: _C.UnitAccess) -> None:
         """Start to gather; collective."""
         for part in self.parts:
             part.prefetch(units)
 
-    def show(self, units: Any) -> None:
+    def show(self, units: _C.UnitAccess) -> None:
         """As of each unit; collective."""
         for part in self.parts:
             part.show(units)
         self._shown = True
 
-    def hide(self, units: Any) -> None:
+    def hide(self, units: _C.UnitAccess) -> None:
         """As of each unit."""
         for part in self.parts:
             part.hide(units)
         self._shown = False
 
-    def reduce(self, units: Any) -> None:
+    def reduce(self, units: _C.UnitAccess) -> None:
         """As of each unit; collective."""
         for part in self.parts:
             part.reduce(units)
 
-    def find(self, parameter: Any) -> tuple[UnitParameters, int] | None:
+    def find(self, parameter: torch.Tensor) -> tuple[UnitParameters, int] | None:
         """The unit of `parameter`, and its number there."""
         for part in self.parts:
             for at, one in enumerate(part.parameters):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # What peft puts into names: of a linear with an adapter, and of the adapter named default.
 _OF_PEFT = re.compile(r"(?<=\.)base_layer\.(?=weight$|bias$)|(?<=\.lora_[AB]\.)default\.(?=weight$)")
@@ -51,7 +54,7 @@ class Unit:
         return [one for one in self.parameters if one.is_trained == trained]
 
 
-def place(model: Any) -> list[Unit]:
+def place(model: PreTrainedModel) -> list[Unit]:
     """Unit 0 has what belongs to no block; then one unit a block, in the order of the model.
 
     A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once. Parameters
@@ -83,14 +86,14 @@ def base_name(name: str) -> str:
     return _OF_PEFT.sub("", name)
 
 
-def decaying_names(model: Any) -> set[str]:
+def decaying_names(model: PreTrainedModel) -> set[str]:
     """Parameters with weight decay, by the rule of transformers' Trainer."""
     from transformers.trainer_pt_utils import get_parameter_names
 
     return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))  # type: ignore[no-untyped-call]
 
 
-def _blocks(model: Any) -> list[tuple[str, nn.Module]]:
+def _blocks(model: PreTrainedModel) -> list[tuple[str, nn.Module]]:
     """Outermost modules of the classes that transformers never splits, else the largest list of modules."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     found: list[tuple[str, nn.Module]] = []
@@ -101,7 +104,7 @@ def _blocks(model: Any) -> list[tuple[str, nn.Module]]:
     return found or _largest_list(model)
 
 
-def _largest_list(model: Any) -> list[tuple[str, nn.Module]]:
+def _largest_list(model: PreTrainedModel) -> list[tuple[str, nn.Module]]:
     def size(module: nn.Module) -> int:
         return sum(parameter.numel() for parameter in module.parameters())
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastsft.model.generic.padding import check_length
 from fastsft.model.generic.switching_rope import check_switch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from fastsft import _C
 
 _POSITIONS = (
     "position_ids: expected those of each row to be 0, 1, 2, ... with the generic engine, which leaves "
@@ -21,7 +26,9 @@ _FIRST = (
 )
 
 
-def check_rows_for(model: Any, native: Any, numbers: list[int] | None, *, training: bool) -> None:
+def check_rows_for(
+    model: PreTrainedModel, native: _C.TokenDataset, numbers: list[int] | None, *, training: bool
+) -> None:
     """ValueError, naming the row, for one of the _C.TokenDataset `native` that `model` does not take.
 
     numbers: of its rows in the user's data. training: rows without a target are not computed.

@@ -6,9 +6,7 @@ import re
 
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.weights import aliases, is_table, spellings, tensor_names
-from fastsft.model.stored_weights import DTYPES, StoredWeights
-
-UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
+from fastsft.model.stored_weights import DTYPES, StoredWeights, UnitLayout
 
 
 class StoredForm:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
-def switch_length(model: Any) -> int | None:
+def switch_length(model: PreTrainedModel) -> int | None:
     """Tokens up to which the frequencies of `model` are the same for batches of every width; None: always.
 
     Beyond them transformers chooses the frequencies by the width of the whole padded batch.
@@ -21,7 +24,7 @@ def switch_length(model: Any) -> int | None:
     return positions if kind == "dynamic" else None
 
 
-def check_switch(model: Any, longest: int) -> None:
+def check_switch(model: PreTrainedModel, longest: int) -> None:
     """ValueError where rows of `longest` tokens could have other frequencies than the original's rows."""
     most = switch_length(model)
     if most is not None and longest > most:

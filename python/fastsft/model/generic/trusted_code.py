@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,9 @@ from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.empty_model import FAULTS, empty_of, first_line, library_config
 from fastsft.model.remote_code import CONFIG, MODEL, code_file
 from fastsft.runtime.regular_files import file_inside, read_text
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 
 class TrustedCausalLM(GenericCausalLM):
@@ -27,18 +30,18 @@ class TrustedCausalLM(GenericCausalLM):
         """As CausalLM's."""
         return self._code
 
-    def _made(self, config: dict[str, Any], dtype: torch.dtype) -> Any:
+    def _made(self, config: dict[str, Any], dtype: torch.dtype) -> PreTrainedModel:
         from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
         classes = self.config["auto_map"]
         folder = str(self.source_directory)
         try:
             if CONFIG in classes:
-                kind: Any = get_class_from_dynamic_module(classes[CONFIG], folder)
+                kind: type[PretrainedConfig] = get_class_from_dynamic_module(classes[CONFIG], folder)
                 made = kind.from_dict({**config, "use_cache": False})
             else:
                 made = library_config(config)
-            model: Any = get_class_from_dynamic_module(classes[MODEL], folder)
+            model: type[PreTrainedModel] = get_class_from_dynamic_module(classes[MODEL], folder)
         except FAULTS as error:
             raise ValueError(
                 f"{folder}: the code that config.json names in auto_map fails: {first_line(error)}"

@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.model.generic.placement import Unit, base_name
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import warn_once
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def load_generic_weights(engine: Any, model: Any, units: list[Unit], directory: str | Path) -> None:
+    from fastsft import _C
+
+
+def load_generic_weights(
+    engine: _C.Engine, model: PreTrainedModel, units: list[Unit], directory: str | Path
+) -> None:
     """Fill the engine's masters tensor by tensor; collective.
 
     Of safetensors a rank touches the bytes of its own shards only. ValueError lists tensors that are missing,
@@ -27,7 +34,7 @@ def load_generic_weights(engine: Any, model: Any, units: list[Unit], directory: 
     _C.publish_weights(engine)
 
 
-def _fill(loader: Any, model: Any, units: list[Unit], directory: str | Path) -> None:
+def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], directory: str | Path) -> None:
     stored = StoredWeights(directory)
     if stored.problems:
         raise ValueError(stored.problems[0])
@@ -41,7 +48,7 @@ def _fill(loader: Any, model: Any, units: list[Unit], directory: str | Path) -> 
     loader.finish(str(directory))
 
 
-def tensor_names(model: Any, units: list[Unit], stored: Mapping[str, Any]) -> dict[str, str]:
+def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> dict[str, str]:
     """The tensors of the model that `stored` has, each with its name there.
 
     A name may lack the prefix of the base model, or have it too much, as transformers allows; a tied
@@ -67,7 +74,7 @@ def spellings(name: str, prefix: str) -> list[str]:
     return [name, name.removeprefix(prefix), prefix + name]
 
 
-def aliases(model: Any, units: list[Unit]) -> dict[str, str]:
+def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
     """Further names of tied tensors, each with the name that is trained and saved."""
     found: dict[int, dict[str, str]] = {}
     for unit in units:
@@ -83,7 +90,7 @@ def aliases(model: Any, units: list[Unit]) -> dict[str, str]:
     return names
 
 
-def _unused(model: Any, left: set[str], tied: set[str]) -> list[str]:
+def _unused(model: PreTrainedModel, left: set[str], tied: set[str]) -> list[str]:
     """Tensors that nobody has a place for, without those that transformers leaves out as well."""
     patterns = [re.compile(each) for each in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()]
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
@@ -100,7 +107,7 @@ def _unused(model: Any, left: set[str], tied: set[str]) -> list[str]:
     return unknown
 
 
-def is_table(model: Any, name: str, prefix: str) -> bool:
+def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
     """True for a buffer of the model, which some releases of transformers saved."""
     buffers = {each for each, _ in model.named_buffers()}
     return any(each in buffers for each in spellings(name, prefix)) or name.endswith(

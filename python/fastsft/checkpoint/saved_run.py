@@ -1,0 +1,87 @@
+"""A Trainer as checkpoints see it: the parts that they hold, and give back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastsft.model.trained import TrainedRun
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.planning.run_plan import RunPlan
+
+
+class HasState(Protocol):
+    """A part of the loop with a state of its own in fastsft_state.json."""
+
+    def state(self) -> Mapping[str, object]:
+        """As it is written."""
+
+
+class HasJson(Protocol):
+    """The same, for parts that are made of what was written."""
+
+    def to_json(self) -> Mapping[str, object]:
+        """As it is written."""
+
+
+class KeptArguments(Protocol):
+    """Arguments that stay though a script changes them."""
+
+    def over(self, args: TrainingArguments) -> TrainingArguments:
+        """A copy of `args` with the kept values."""
+
+
+class SavedRun(TrainedRun, Protocol):
+    """The Trainer itself."""
+
+    resumed_states: dict[str, Any] | None
+
+    @property
+    def fixed_arguments(self) -> KeptArguments:
+        """Those of the run."""
+
+    @property
+    def plan(self) -> RunPlan:
+        """Steps and epochs."""
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of a micro-batch."""
+
+    @property
+    def tokenizer(self) -> object:
+        """Of the rows, where there is one."""
+
+    @property
+    def train_dataset(self) -> object:
+        """As it was given."""
+
+    @property
+    def train_rows(self) -> TokenRows:
+        """The rows of it."""
+
+    @property
+    def bad_steps(self) -> HasState:
+        """Judge of steps."""
+
+    @property
+    def loss_scale(self) -> HasState:
+        """Of float16."""
+
+    @property
+    def due(self) -> HasJson:
+        """Work that a signal left undone."""
+
+    @property
+    def losses(self) -> HasJson:
+        """Since the last log."""
+
+    def keep_token_budget(self, token_budget: int) -> None:
+        """Cut micro-batches by another budget than the planned one; ValueError when they do not fit."""
+
+    def save_failed(self, directory: Path) -> None:
+        """This checkpoint could not be written, and the run may go on."""

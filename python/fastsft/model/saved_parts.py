@@ -1,0 +1,22 @@
+"""Parts that are saved next to the weights of a model, or in their place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+
+class SavedTokenizer(Protocol):
+    """A tokenizer, of fastsft or another library, that writes its files."""
+
+    def save_pretrained(self, directory: str, /) -> object:
+        """Write all files into a directory that is there."""
+
+
+class AdapterToSave(Protocol):
+    """Adapters that are saved in the place of their model."""
+
+    def write(self, directory: str, /) -> list[_C.FileDigest]:
+        """Write the files into a new directory, durable on return. Their digests."""

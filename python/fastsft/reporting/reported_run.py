@@ -1,0 +1,61 @@
+"""A Trainer as the pages about its run see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from fastsft.model.trained import TrainedRun
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.planning.memory_plan import MemoryPlan
+    from fastsft.planning.plan_choice import Room
+    from fastsft.planning.run_plan import RunPlan
+    from fastsft.reporting.progress import Progress
+
+
+class ReportedRun(TrainedRun, Protocol):
+    """Its data, its plan and its progress."""
+
+    @property
+    def train_dataset(self) -> object:
+        """As it was given."""
+
+    @property
+    def eval_dataset(self) -> object:
+        """As it was given; None without evaluation."""
+
+    @property
+    def train_rows(self) -> TokenRows:
+        """Of train_dataset."""
+
+    @property
+    def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
+        """Of eval_dataset."""
+
+    @property
+    def plan(self) -> RunPlan:
+        """Steps and epochs."""
+
+    @property
+    def memory(self) -> Room:
+        """Bytes that are there."""
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """None without training data."""
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of a micro-batch."""
+
+    @property
+    def progress(self) -> Progress:
+        """Times and tokens."""
+
+    def packing(self) -> _C.PackingSummary:
+        """The cut of the first steps."""
+
+    def save_metrics(self, split: str, metrics: dict[str, float]) -> None:
+        """Into the files of results."""
