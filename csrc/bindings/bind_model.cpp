@@ -80,8 +80,8 @@ void bind_model(py::module_& module) {
              py::call_guard<py::gil_scoped_release>(), "Those of them that are trained.");
   module.def("rotary_frequencies", &rotary_frequencies, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>(),
-             "Of each pair of a head; the factor of cosine and sine; and up to how many positions "
-             "they hold, 0: any number. ValueError as count_parameters.");
+             "Of each pair, the factor of cosine and sine, most positions (0: any). "
+             "ValueError as count_parameters.");
   module.def("parameter_shapes", &parameter_shapes, py::arg("config_json"),
              py::call_guard<py::gil_scoped_release>(),
              "(name, shape) in the order of the units. ValueError as count_parameters.");

@@ -2064,7 +2064,7 @@ def require_threads(count: typing.SupportsInt | typing.SupportsIndex, what: str)
 def restore_replaced(parent: str) -> None: ...
 def rotary_frequencies(config_json: str) -> tuple[list[float], float, int]:
     """
-    Of each pair of a head; the factor of cosine and sine; and up to how many positions they hold, 0: any number. ValueError as count_parameters.
+    Of each pair, the factor of cosine and sine, most positions (0: any). ValueError as count_parameters.
     """
 
 def rotate_checkpoints(
