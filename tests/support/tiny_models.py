@@ -24,7 +24,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
     "gemma2": {
         "model_type": "gemma2", "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True,
-        "sliding_window": 5, "query_pre_attn_scalar": 10, "attn_logit_softcapping": 5.0,
+        "sliding_window": 5, "query_pre_attn_scalar": 200, "attn_logit_softcapping": 3.0,
         "final_logit_softcapping": 8.0,
     },
     "gemma3": {
