@@ -90,21 +90,21 @@ def state_flag_choices() -> dict[str, tuple[str, ...]]:
     return {name: get_args(hints[name] if not kinds else kinds[0]) for name, kinds in settled.items()}
 
 
-def state_flags(args: Any) -> dict[str, str]:
+def state_flags(args: PrecisionArguments) -> dict[str, str]:
     """The value of each of STATE_FLAGS; a master_dtype of None is "split" with --bf16 True."""
     flags = {name: getattr(args, name) for name in STATE_FLAGS}
     default = "split" if args.bf16 else "float32"
     return {**flags, "master_dtype": flags["master_dtype"] or default}
 
 
-def compute_dtype(args: Any) -> str:
+def compute_dtype(args: PrecisionArguments) -> str:
     """float32, bfloat16 or float16: what products and activations are computed in."""
     if args.fp16:
         return "float16"
     return "bfloat16" if args.bf16 else "float32"
 
 
-def check_formats(args: Any) -> None:
+def check_formats(args: PrecisionArguments) -> None:
     """ValueError for formats that do not go together."""
     if args.fp16 and args.bf16:
         raise ValueError("At most one of fp16 and bf16 can be True, but not both")
