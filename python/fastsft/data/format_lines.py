@@ -15,7 +15,7 @@ _MOST_LINES = 5
 _CALLS = ("a message's tool_calls", "a message's function_call")
 
 
-def format_lines(files: Sequence[DataFile], report: _C.DataReport) -> list[str]:
+def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSummary) -> list[str]:
     """A line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
 
     One line for all files of a format where they are many.
@@ -34,7 +34,7 @@ def has_calls(use: _C.FormatUse) -> bool:
     return any(name in use.unused for name in _CALLS)
 
 
-def calls_note(report: _C.DataReport) -> str:
+def calls_note(report: _C.DataReport | _C.ConvertSummary) -> str:
     """The line about replies that call tools; "" where no message has such a field."""
     if not any(map(has_calls, report.formats)):
         return ""
