@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import worker_options
-from fastsft.data.interfaces import SizedDataset, Table
+from fastsft.data.interfaces import SizedDataset
 from fastsft.data.read_orders import Order, as_read, evaluation_order, training_order
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]
@@ -98,7 +98,7 @@ class StackRows:
 
 
 def train_loader(
-    args: TrainingArguments, dataset: SizedDataset, collator: Collator, tokenizer: object
+    args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
     """A DataLoader of this rank's micro-batches of `dataset`; by length, every item is read here once."""
     taken = as_read(args, dataset)
@@ -111,7 +111,7 @@ def train_loader(
 
 
 def eval_loader(
-    args: TrainingArguments, dataset: SizedDataset, collator: Collator, tokenizer: object
+    args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
     """A DataLoader of this rank's batches of evaluation, in the order of the data set or by length."""
     taken = as_read(args, dataset)
@@ -124,7 +124,7 @@ def eval_loader(
 
 def _loader(
     args: TrainingArguments,
-    dataset: SizedDataset | Table,
+    dataset: SizedDataset,
     batches: RankBatches,
     collator: Collator,
     *,

@@ -12,7 +12,8 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.collators import OF_FORWARD
 from fastsft.data.epoch_order import grouped_by_length
-from fastsft.data.interfaces import SizedDataset, Table, is_table
+from fastsft.data.interfaces import SizedDataset, is_table
+from fastsft.data.token_rows import check_sized
 
 Order = Callable[[int], npt.NDArray[np.int64]]
 
@@ -56,13 +57,13 @@ def read_lengths(
     return np.asarray([len(item[names[0]]) for item in iter(dataset)], dtype=np.int64)
 
 
-def as_read(args: TrainingArguments, dataset: SizedDataset) -> SizedDataset | Table:
+def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
     """`dataset` as transformers hands it to its loader: a datasets.Dataset without the columns not taken.
 
-    A transform of it does not see them either. ValueError when no column is left.
+    A transform of it does not see them either. ValueError when no column is left, and as `check_sized`.
     """
     if not args.remove_unused_columns or not is_table(dataset):
-        return dataset
+        return check_sized(dataset)
     ignored = [name for name in dataset.column_names if name not in OF_FORWARD]
     if ignored and len(ignored) == len(dataset.column_names):
         raise ValueError(

@@ -16,7 +16,6 @@ from fastsft.ranks.comparison import Facts
 
 if TYPE_CHECKING:
     import torch
-    from _typeshed import DataclassInstance
 
 # Every field of the argument classes is compared but these.
 RANK_LOCAL = {
@@ -56,16 +55,17 @@ class SettledArguments(Protocol):
     @property
     def save_on_each_node(self) -> bool: ...
     @property
-    def output_dir(self) -> str | os.PathLike[str]: ...
+    def output_dir(self) -> str | os.PathLike[str] | None: ...
     @property
     def device(self) -> torch.device: ...
     def settled_values(self) -> dict[str, Any]: ...
 
 
-def start_facts(args: SettledArguments, *others: DataclassInstance) -> Facts:
+def start_facts(args: SettledArguments, *others: object) -> Facts:
     """Versions, switches and every argument; others: further argument classes."""
     arguments: dict[str, object] = {}
     for given in others:
+        assert dataclasses.is_dataclass(given)
         arguments |= {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
     arguments |= args.settled_values()
     named = {f"--{name}": value for name, value in arguments.items() if name not in RANK_LOCAL}
