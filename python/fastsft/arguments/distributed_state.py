@@ -25,7 +25,7 @@ class ParallelMode(Enum):
 
 
 class RankState(Protocol):
-    """What accelerate's PartialState tells of the ranks, and `DistributedState` too."""
+    """The ranks, as accelerate's PartialState and `DistributedState` tell of them."""
 
     @property
     def device(self) -> torch.device: ...

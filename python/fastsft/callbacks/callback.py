@@ -27,7 +27,7 @@ class TrainerControl:
 
 
 class EventValues(TypedDict, total=False):
-    """What events get besides arguments, state and control, by name.
+    """Values that events get next to arguments, state and control, by name.
 
     model: as of the Trainer. tokenizer, processing_class: the same object. optimizer, lr_scheduler,
     train_dataloader: views to read from (trainer/callback_views.py), None before on_train_begin.

@@ -37,7 +37,7 @@ class ScriptDataArguments(Protocol):
 
 
 class Fault(Protocol):
-    """What is wrong with a record: `_C.DataFault`, or one that was found in Python."""
+    """A fault of a record: `_C.DataFault`, or one that was found in Python."""
 
     @property
     def kind(self) -> str: ...

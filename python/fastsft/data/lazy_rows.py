@@ -20,7 +20,7 @@ _DIGEST_BYTES = 16
 
 
 class LazyDataset(Protocol):
-    """What rows are made of; a script may put something else into each attribute."""
+    """A data set whose rows are made of these; a script may put something else into each."""
 
     @property
     def tokenizer(self) -> object: ...

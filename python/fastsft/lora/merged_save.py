@@ -50,7 +50,7 @@ class MergingTrainer(Protocol):
 
 
 class Phases(Protocol):
-    """What tells a person what goes on."""
+    """A sink for the phases of a run."""
 
     def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
 

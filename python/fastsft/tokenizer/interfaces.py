@@ -55,7 +55,7 @@ class AddedToken(Protocol):
 
 
 class Trie(Protocol):
-    """What a slow tokenizer of transformers cuts texts with."""
+    """The words at which a slow tokenizer of transformers cuts texts."""
 
     def __init__(self) -> None: ...
     def add(self, word: str, /) -> object: ...
