@@ -22,11 +22,18 @@ def generate() -> str:
         text = (Path(folder) / "fastsft" / "_C.pyi").read_text()
     text = re.sub(r"collections\.abc\.Sequence(?!\[)", "collections.abc.Sequence[typing.Any]", text)
     text = re.sub(r"collections\.abc\.Callable(?!\[)", "collections.abc.Callable[..., typing.Any]", text)
+    # Their UTF-8 is taken as well, of who has looked for lone surrogates already.
+    text = re.sub(r"(def encode(?:_batch|_with_offsets)?\(self, texts?: )(str|.*?\[str\])(?=,)", either, text)
     # Values such as the version of torch belong to one build, not to the interface.
     text = re.sub(r"^((?!__all__)\w+: \w+) = .*$", r"\1", text, flags=re.M)
     # Of a class with == alone, which the checker of types takes for a mistake.
     text = text.replace("[None] = None", "[None] = None  # type: ignore[assignment]")
     return ruff("format", ruff("check", text, "--fix-only", "--quiet"))
+
+
+def either(text: re.Match[str]) -> str:
+    """A text or bytes, in the place of a text."""
+    return text[1] + text[2].replace("str", "str | bytes")
 
 
 def ruff(command: str, text: str, *options: str) -> str:

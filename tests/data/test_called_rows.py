@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,21 @@ def test_a_lazy_data_set_asks_for_the_name_at_each_item(
     assert made[0][0]["labels"].equal(made[1][0]["labels"])
     for module in (original, train):
         monkeypatch.setattr(module, "preprocess", reverse)
+    assert same_items(*made)
+
+
+def test_a_lazy_data_set_of_a_file_asks_for_the_name_that_is_bound_later(
+    tokenizer: Any, records: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "data.json"
+    file.write_text(json.dumps(records))
+    made = []
+    for module in (train, importlib.import_module("fastchat.train.train")):
+        data_args = module.DataArguments(data_path=str(file), lazy_preprocess=True)
+        found = module.make_supervised_data_module(tokenizer=tokenizer, data_args=data_args)
+        made.append(found["train_dataset"])
+        monkeypatch.setattr(module, "preprocess", reverse)
+    assert len(made[0]) == len(records)
     assert same_items(*made)
 
 

@@ -13,8 +13,11 @@ from fastsft.sources.data_files import MAX_RECORD_BYTES, check_data_format, data
 class DataArguments:
     """The conversations to learn from."""
 
-    data_path: str = used(None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet; - is stdin")
-    eval_data_path: str = used(None, "the same, for evaluation")
+    # None without their flags, and annotated as FastChat's are.
+    data_path: str = used(  # type: ignore[assignment]
+        None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet; - is stdin"
+    )
+    eval_data_path: str = used(None, "the same, for evaluation")  # type: ignore[assignment]
     lazy_preprocess: bool = used(False, "keep the rows that were asked for; all are labelled at the start")
     max_dropped: float = used(0.05, "stop above this fraction of samples without a label")
     legacy_warnings: bool = used(False, "also print FastChat's line for each drop")

@@ -12,7 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
-from fastsft.arguments.distributed_state import DistributedState, LogLevel, ParallelMode, process_log_level
+from fastsft.arguments.distributed_state import (
+    DistributedState,
+    LogLevel,
+    ParallelMode,
+    RankState,
+    TheirArguments,
+    process_log_level,
+)
 from fastsft.arguments.sharding_arguments import fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.user_values import Record
 from fastsft.ranks.process_group import barrier
@@ -20,6 +27,7 @@ from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     import torch
+    import transformers
 
 
 class ArgumentViews:
@@ -42,11 +50,11 @@ class ArgumentViews:
     _device: str = "cpu"
     _deepspeed_plan: DeepSpeedPlan | None = None
     _record: Record | None = None
-    _theirs: Any = None
+    _theirs: TheirArguments | None = None
     _order_seed: int | None = None
-    _source: Any = None  # transformers' arguments that these were made of
-    _source_values: Mapping[str, Any] = MappingProxyType({})
-    _source_seen: Mapping[str, Any] = MappingProxyType({})  # all attributes, as they were looked at last
+    _source: object = None  # transformers' arguments that these were made of
+    _source_values: Mapping[str, object] = MappingProxyType({})
+    _source_seen: Mapping[str, object] = MappingProxyType({})  # all attributes, as they were looked at last
 
     @property
     def order_seed(self) -> int:
@@ -74,14 +82,14 @@ class ArgumentViews:
         return launch().local_rank
 
     @property
-    def parallel_mode(self) -> Any:
+    def parallel_mode(self) -> ParallelMode | transformers.training_args.ParallelMode:
         """`distributed` with several ranks, else `not_parallel`; in transformers' Trainer its own member."""
         if self._theirs is not None:
             return self._theirs.parallel_mode
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     @property
-    def distributed_state(self) -> Any:
+    def distributed_state(self) -> RankState:
         """The ranks, as accelerate's PartialState names them; in transformers' Trainer that state itself."""
         if self._theirs is not None:
             return self._theirs.distributed_state

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from fastsft.ranks.process_group import barrier
 from fastsft.runtime.place import Launch
 
 if TYPE_CHECKING:
     import torch
+    import transformers
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical", "detail", "passive"]
 
@@ -21,6 +22,33 @@ class ParallelMode(Enum):
 
     NOT_PARALLEL = "not_parallel"
     DISTRIBUTED = "distributed"
+
+
+class RankState(Protocol):
+    """The ranks, as accelerate's PartialState and `DistributedState` tell of them."""
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def num_processes(self) -> int: ...
+    @property
+    def process_index(self) -> int: ...
+    @property
+    def local_process_index(self) -> int: ...
+    @property
+    def is_main_process(self) -> bool: ...
+    @property
+    def is_local_main_process(self) -> bool: ...
+    def wait_for_everyone(self) -> None: ...
+
+
+class TheirArguments(Protocol):
+    """transformers' TrainingArguments, as far as its own Trainer gets values of it."""
+
+    @property
+    def parallel_mode(self) -> transformers.training_args.ParallelMode: ...
+    @property
+    def distributed_state(self) -> RankState: ...
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.distributed_state import TheirArguments
 from fastsft.arguments.user_values import Record
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
 
 
 class ForTransformers:
@@ -20,7 +25,7 @@ class ForTransformers:
     fsdp: list[str] | str | None  # as declared: parsers read these annotations
     deepspeed: dict[str, Any] | str | None
     _record: Record | None
-    _theirs: Any = None
+    _theirs: TheirArguments | None = None
 
     @property
     def deepspeed_plugin(self) -> None:
@@ -38,9 +43,10 @@ class ForTransformers:
         self._theirs = self._theirs or _of_transformers(self._record or {})
 
     @property
-    def _setup_devices(self) -> Any:
+    def _setup_devices(self) -> torch.device:
         """The device, as transformers has it."""
-        return self.device  # type: ignore[attr-defined]
+        device: torch.device = self.device  # type: ignore[attr-defined]
+        return device
 
     @property
     def _no_sync_in_gradient_accumulation(self) -> bool:
@@ -58,23 +64,24 @@ class ForTransformers:
 class AcceleratorSettings(dict[str, Any]):
     """`accelerator_config` as settled: a dictionary whose keys are attributes, too."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> bool | dict[str, Any] | None:
         try:
-            return self[name]
+            value: bool | dict[str, Any] | None = self[name]
         except KeyError:
             raise AttributeError(f"accelerator_config has no key {name!r}") from None
+        return value
 
     def to_dict(self) -> dict[str, Any]:
         """A plain copy."""
         return dict(self)
 
 
-def _of_transformers(record: Record) -> Any:
+def _of_transformers(record: Record) -> transformers.TrainingArguments:
     """transformers' TrainingArguments with the values that were given, where it has their names."""
     import transformers
 
     known = {field.name: field for field in dataclasses.fields(transformers.TrainingArguments) if field.init}
-    given = {name: value for name, (value, _) in record.items() if name in known}
+    given: dict[str, Any] = {name: value for name, (value, _) in record.items() if name in known}
     return transformers.TrainingArguments(
         **{name: value for name, value in given.items() if value is not None or known[name].default is None}
     )

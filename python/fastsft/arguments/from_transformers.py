@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fastsft.arguments.data import DataArguments
 from fastsft.arguments.training import TrainingArguments
@@ -13,13 +13,16 @@ from fastsft.arguments.user_values import is_same
 from fastsft.runtime.messages import warn_once
 from fastsft.trackers.registry import trackers
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _BASE = "transformers.training_args"
 _ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # methods that change nothing of a run
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
 
 
-def as_arguments(args: Any) -> TrainingArguments:
+def as_arguments(args: object) -> TrainingArguments:
     """`args` of a Trainer: fastsft's checked again, transformers' (or a subclass of them) field by field.
 
     None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds are
@@ -53,7 +56,7 @@ def take_changes_of_source(args: TrainingArguments) -> None:
 
     ValueError as `as_arguments`.
     """
-    source: Any = args._source
+    source = args._source
     if source is None or _is_seen(source, args._source_seen):
         return
     args._source_seen = _seen(source)
@@ -72,20 +75,20 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if isinstance(value, kinds)}
 
 
-def _seen(source: Any) -> dict[str, Any]:
+def _seen(source: object) -> dict[str, Any]:
     """Its attributes as they are now, also inside lists and dictionaries."""
     kinds = (list, dict)
     return {name: copy.deepcopy(value) if isinstance(value, kinds) else value
             for name, value in vars(source).items()}  # fmt: skip
 
 
-def _is_seen(source: Any, seen: Mapping[str, Any]) -> bool:
+def _is_seen(source: object, seen: Mapping[str, Any]) -> bool:
     """Nothing was set since `_seen`. Called after every event of a run: identity is enough, and fast."""
     return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
                for name, value in vars(source).items())  # fmt: skip
 
 
-def data_settings(data_args: Any) -> DataArguments:
+def data_settings(data_args: object) -> DataArguments:
     """fastsft's DataArguments with the values of `data_args`, which may be of a script's own class."""
     if isinstance(data_args, DataArguments):
         return data_args
@@ -107,16 +110,17 @@ def _refuse_overrides(kind: type) -> None:
                 )
 
 
-def _is_of_transformers(args: Any) -> bool:
+def _is_of_transformers(args: object) -> TypeGuard[DataclassInstance]:
     kinds: tuple[type, ...] = type(args).__mro__
     return dataclasses.is_dataclass(args) and any(kind.__module__ == _BASE for kind in kinds)
 
 
 def _settled(values: dict[str, Any]) -> dict[str, Any]:
     """The value that transformers' __post_init__ gave a field that fastsft reads as it was given."""
-    config: Any = values.get("accelerator_config")
+    config = values.get("accelerator_config")
+    config_as_dict = getattr(config, "to_dict", lambda: config)
     settled = {
-        "accelerator_config": config.to_dict() if hasattr(config, "to_dict") else config,
+        "accelerator_config": config_as_dict(),
         "report_to": _known_trackers(values.get("report_to")),
     }
     wrapped = values.get("fsdp_config")
@@ -127,7 +131,7 @@ def _settled(values: dict[str, Any]) -> dict[str, Any]:
     return settled
 
 
-def _known_trackers(report_to: Any) -> list[str]:
+def _known_trackers(report_to: str | Iterable[str] | None) -> list[str]:
     """transformers 4.x reports to all that is installed unless told otherwise; fastsft to those it knows."""
     asked = [report_to] if isinstance(report_to, str) else list(report_to or [])
     others = [name for name in asked if name not in trackers() and name not in ("none", "all")]

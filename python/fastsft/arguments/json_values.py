@@ -11,7 +11,7 @@ from fastsft.runtime.regular_files import read_json
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
-def json_object(name: str, value: Any) -> dict[str, Any]:
+def json_object(name: str, value: object) -> dict[str, Any]:
     """A dictionary from a JSON string, a dictionary or None. ValueError names the field for the rest."""
     if isinstance(value, str):
         try:
@@ -23,7 +23,7 @@ def json_object(name: str, value: Any) -> dict[str, Any]:
     return dict(value or {})
 
 
-def with_values(value: Any) -> Any:
+def with_values(value: object) -> object:
     """Words inside a JSON object become values: true, false, digits and simple decimals; not 1e-4 or -1."""
     if isinstance(value, dict):
         return {key: with_values(item) for key, item in value.items()}
@@ -36,7 +36,7 @@ def with_values(value: Any) -> Any:
     return float(value) if value.replace(".", "", 1).isdigit() else value
 
 
-def json_file_or_object(name: str, value: Any) -> dict[str, Any]:
+def json_file_or_object(name: str, value: object) -> dict[str, Any]:
     """The same, or the name of a JSON file. ValueError also for a file that is not there."""
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         path = Path(value).expanduser()
@@ -49,6 +49,6 @@ def json_file_or_object(name: str, value: Any) -> dict[str, Any]:
     return json_object(name, value)
 
 
-def truth(value: Any) -> bool:
+def truth(value: object) -> bool:
     """A boolean, or one of the words y, yes, t, true, on, 1 for True; other words are False."""
     return value.lower() in _TRUE if isinstance(value, str) else bool(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_type_hints
 
 from fastsft.arguments.support import inert, refused, used
 
@@ -90,21 +90,36 @@ def state_flag_choices() -> dict[str, tuple[str, ...]]:
     return {name: get_args(hints[name] if not kinds else kinds[0]) for name, kinds in settled.items()}
 
 
-def state_flags(args: Any) -> dict[str, str]:
+class FormatFlags(Protocol):
+    """Arguments that say which number formats a run has."""
+
+    @property
+    def bf16(self) -> bool: ...
+    @property
+    def fp16(self) -> bool: ...
+    @property
+    def grad_dtype(self) -> str: ...
+    @property
+    def optim_dtype(self) -> str: ...
+    @property
+    def master_dtype(self) -> str | None: ...
+
+
+def state_flags(args: FormatFlags) -> dict[str, str]:
     """The value of each of STATE_FLAGS; a master_dtype of None is "split" with --bf16 True."""
     flags = {name: getattr(args, name) for name in STATE_FLAGS}
     default = "split" if args.bf16 else "float32"
     return {**flags, "master_dtype": flags["master_dtype"] or default}
 
 
-def compute_dtype(args: Any) -> str:
+def compute_dtype(args: FormatFlags) -> str:
     """float32, bfloat16 or float16: what products and activations are computed in."""
     if args.fp16:
         return "float16"
     return "bfloat16" if args.bf16 else "float32"
 
 
-def check_formats(args: Any) -> None:
+def check_formats(args: PrecisionArguments) -> None:
     """ValueError for formats that do not go together."""
     if args.fp16 and args.bf16:
         raise ValueError("At most one of fp16 and bf16 can be True, but not both")

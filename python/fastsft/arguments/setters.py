@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 
 class ArgumentSetters:
@@ -15,7 +15,7 @@ class ArgumentSetters:
         """Check the fields and derive what depends on them."""
         raise NotImplementedError
 
-    def _set(self, **values: Any) -> Any:
+    def _set(self, **values: object) -> Self:
         for name, value in values.items():
             setattr(self, name, value)
         self.settle(frozenset(values))
@@ -31,7 +31,7 @@ class ArgumentSetters:
         gradient_accumulation_steps: int = 1,
         seed: int = 42,
         gradient_checkpointing: bool = False,
-    ) -> Any:
+    ) -> Self:
         """Length, batch, rate of training; sets do_train."""
         return self._set(
             do_train=True,
@@ -54,7 +54,7 @@ class ArgumentSetters:
         delay: float | None = None,
         loss_only: bool = False,
         jit_mode: bool = False,
-    ) -> Any:
+    ) -> Self:
         """Cadence and batch of evaluation."""
         _needs_steps(strategy, steps)
         return self._set(
@@ -69,7 +69,7 @@ class ArgumentSetters:
             jit_mode_eval=jit_mode,
         )
 
-    def set_testing(self, batch_size: int = 8, loss_only: bool = False, jit_mode: bool = False) -> Any:
+    def set_testing(self, batch_size: int = 8, loss_only: bool = False, jit_mode: bool = False) -> Self:
         """Batch of tests; sets do_predict."""
         return self._set(
             do_predict=True,
@@ -84,7 +84,7 @@ class ArgumentSetters:
         steps: int = 500,
         total_limit: int | None = None,
         on_each_node: bool = False,
-    ) -> Any:
+    ) -> Self:
         """Cadence and number of checkpoints."""
         _needs_steps(strategy, steps)
         return self._set(
@@ -104,7 +104,7 @@ class ArgumentSetters:
         nan_inf_filter: bool = False,
         on_each_node: bool = False,
         replica_level: str = "passive",
-    ) -> Any:
+    ) -> Self:
         """Cadence, trackers and levels of logs."""
         _needs_steps(strategy, steps)
         return self._set(
@@ -126,7 +126,7 @@ class ArgumentSetters:
         private_repo: bool | None = None,
         always_push: bool = False,
         revision: str | None = None,
-    ) -> Any:
+    ) -> Self:
         """Repository and time of uploads; sets push_to_hub."""
         return self._set(
             push_to_hub=True,
@@ -147,7 +147,7 @@ class ArgumentSetters:
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         args: str | None = None,
-    ) -> Any:
+    ) -> Self:
         """The optimizer and its numbers."""
         return self._set(
             optim=name,
@@ -166,7 +166,7 @@ class ArgumentSetters:
         max_steps: int = -1,
         warmup_ratio: float = 0,
         warmup_steps: float = 0,
-    ) -> Any:
+    ) -> Self:
         """The schedule, its length and warm-up."""
         return self._set(
             lr_scheduler_type=name,
@@ -188,7 +188,7 @@ class ArgumentSetters:
         auto_find_batch_size: bool = False,
         ignore_data_skip: bool = False,
         sampler_seed: int | None = None,
-    ) -> Any:
+    ) -> Self:
         """Batches, and the order of the data."""
         return self._set(
             per_device_train_batch_size=train_batch_size,

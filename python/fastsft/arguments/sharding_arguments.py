@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from fastsft.runtime.messages import warn_once
@@ -27,7 +28,7 @@ def strategies() -> dict[str, bool]:
     return _C.strategies()
 
 
-def fsdp_tokens(value: Any) -> list[str]:
+def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
     """The words of `--fsdp`: None, False and "" give none, True gives full_shard. ValueError for the rest."""
     if value is None or value is False or value in ("", "False", "false"):
         return []
@@ -85,17 +86,17 @@ def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
     return size
 
 
-def _positive(key: str, value: Any) -> int:
-    if not str(value).isdigit() or int(value) < 1:
+def _positive(key: str, value: object) -> int:
+    if not str(value).isdigit() or int(str(value)) < 1:
         raise ValueError(f"fsdp_config: {key}: expected a number of ranks, at least 1, got {value!r}")
-    return int(value)
+    return int(str(value))
 
 
-def _truth(value: Any) -> bool:
+def _truth(value: object) -> bool:
     return value.lower() in _TRUE if isinstance(value, str) else bool(value)
 
 
-def fsdp_settings(value: Any) -> dict[str, Any]:
+def fsdp_settings(value: object) -> dict[str, Any]:
     """`fsdp_config` from a path, a JSON string, a dictionary or None; keys lose the prefix `fsdp_`.
 
     Keys that cannot change the numbers are kept and named once; keys that fastsft cannot do raise ValueError.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+T = TypeVar("T")
 Treatment = Literal["IMPLEMENT", "NO-OP", "REJECT"]
 
 
@@ -21,7 +22,7 @@ class Meaning(str):
 
     treatment: Treatment
     remark: str
-    neutral: tuple[Any, ...]
+    neutral: tuple[object, ...]
     quiet: bool
 
     def __new__(
@@ -29,7 +30,7 @@ class Meaning(str):
         text: str,
         treatment: Treatment = "IMPLEMENT",
         remark: str = "",
-        neutral: tuple[Any, ...] = (),
+        neutral: tuple[object, ...] = (),
         quiet: bool = False,
     ) -> Meaning:
         made = super().__new__(cls, text)
@@ -40,14 +41,14 @@ class Meaning(str):
         return str(self), self.treatment, self.remark, self.neutral, self.quiet
 
 
-def used(default: Any, text: str, remark: str = "") -> Any:
+def used(default: T, text: str, remark: str = "") -> T:
     """A field that has its effect. `text`: its meaning; `remark`: limits, for the table of arguments."""
     return _field(default, Meaning(text, "IMPLEMENT", remark))
 
 
 def inert(
-    default: Any, text: str, why: str, *, only: tuple[Any, ...] | None = None, quiet: bool = False
-) -> Any:
+    default: T, text: str, why: str, *, only: tuple[object, ...] | None = None, quiet: bool = False
+) -> T:
     """A field without effect, because `why`. `only`: the values that are allowed; others raise ValueError.
 
     `quiet`: not worth a warning, since it is part of every recipe.
@@ -56,20 +57,21 @@ def inert(
     return _field(default, Meaning(text, treatment, why, only or (), quiet))
 
 
-def refused(default: Any, text: str, instead: str, *, neutral: tuple[Any, ...] = ()) -> Any:
+def refused(default: T, text: str, instead: str, *, neutral: tuple[object, ...] = ()) -> T:
     """A field that raises unless it has its default, None, False, "" or a value of `neutral`."""
     return _field(default, Meaning(text, "REJECT", instead, (*neutral, default, None, False, "")))
 
 
-def _field(default: Any, meaning: Meaning) -> Any:
+def _field(default: T, meaning: Meaning) -> T:
     metadata = {"help": meaning}
     if isinstance(default, list):
         factory: Callable[[], Any] = default.copy
-        return dataclasses.field(default_factory=factory, metadata=metadata)
+        listed: T = dataclasses.field(default_factory=factory, metadata=metadata)
+        return listed
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> object:
     """The default of a field, made when it is mutable; None for a field that has none."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()

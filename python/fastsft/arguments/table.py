@@ -7,7 +7,7 @@ import json
 import types
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.data import DataArguments
 from fastsft.arguments.lora import LoraArguments
@@ -23,7 +23,7 @@ class ArgumentRow:
     subject: str
     name: str
     type: str
-    default: Any
+    default: object
     treatment: str
     meaning: str
     remark: str
@@ -55,7 +55,7 @@ def _has_fields(kind: type) -> bool:
     return "__dataclass_fields__" in vars(kind)
 
 
-def _rows_of(kind: Any) -> Iterable[ArgumentRow]:
+def _rows_of(kind: type) -> Iterable[ArgumentRow]:
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         meaning = meaning_of(field)
@@ -73,7 +73,7 @@ def _rows_of(kind: Any) -> Iterable[ArgumentRow]:
         )
 
 
-def type_name(hint: Any) -> str:
+def type_name(hint: object) -> str:
     """A type as a person reads it: `int or None`, `a | b | c` for choices."""
     if get_origin(hint) in (Union, types.UnionType):
         members = [type_name(member) for member in get_args(hint) if member is not type(None)]
@@ -82,7 +82,7 @@ def type_name(hint: Any) -> str:
         return ", ".join(map(str, get_args(hint)))
     if get_origin(hint) is list:
         return f"list of {type_name(get_args(hint)[0])}"
-    return "object" if get_origin(hint) is dict else str(hint.__name__)
+    return "object" if get_origin(hint) is dict else str(getattr(hint, "__name__", hint))
 
 
 def as_json(rows: Iterable[ArgumentRow]) -> str:
@@ -116,7 +116,7 @@ def as_text(rows: Iterable[ArgumentRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(default: Any) -> str:
+def _shown(default: object) -> str:
     if default is None:
         return "none"
     return json.dumps(default) if default in ("", []) else str(default)

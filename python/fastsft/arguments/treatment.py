@@ -6,14 +6,17 @@ import dataclasses
 import types
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.support import default_of, meaning_of
 from fastsft.arguments.values import checked_value
 from fastsft.runtime.messages import warn_once
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-def apply_treatments(args: Any, declared: type) -> None:
+
+def apply_treatments(args: object, declared: type[DataclassInstance]) -> None:
     """ValueError for a refused value and for one that a field cannot have; a line for each NO-OP set.
 
     Values get the types of their fields (values.py).
@@ -42,7 +45,7 @@ def apply_treatments(args: Any, declared: type) -> None:
             warn_once(f"--{field.name} has no effect: {meaning.remark}")
 
 
-def _converted(declared: type, name: str, value: Any) -> Any:
+def _converted(declared: type, name: str, value: object) -> object:
     """Of the field's type where it can be: the word False is False. What cannot is refused as it is."""
     try:
         return checked_value(declared, name, value)
@@ -50,32 +53,32 @@ def _converted(declared: type, name: str, value: Any) -> Any:
         return value
 
 
-def refusal(name: str, value: Any, remark: str) -> str:
+def refusal(name: str, value: object, remark: str) -> str:
     """Message about a value that fastsft does not take."""
     shown = "" if value is True else f" {value}"
     return f"fastsft does not support --{name}{shown}; {remark}"
 
 
-def choices_of(declared: type, name: str) -> tuple[Any, ...]:
+def choices_of(declared: type, name: str) -> tuple[object, ...]:
     """The values of a field that is a Literal, or may be one; () for other fields."""
     return _choices(declared).get(name, ())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Scripts give members of transformers' enumerations: their values count."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, Enum) else value
 
 
-def _check_choice(declared: type, name: str, value: Any) -> None:
+def _check_choice(declared: type, name: str, value: object) -> None:
     choices = choices_of(declared, name)
     if choices and value is not None and value not in choices:
         raise ValueError(f"--{name}: expected one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 @cache
-def _choices(declared: type) -> dict[str, tuple[Any, ...]]:
+def _choices(declared: type) -> dict[str, tuple[object, ...]]:
     found = {}
     for name, hint in get_type_hints(declared).items():
         members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

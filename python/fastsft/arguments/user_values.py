@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastsft.arguments.support import default_of
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+
 # By field: the value as it was given, and what settling made of it.
-Record = dict[str, tuple[Any, Any]]
+Record = dict[str, tuple[object, object]]
 
 # A script that sets the new name later means it, whatever the old one said before.
 _NEW_NAMES = {
@@ -27,13 +32,15 @@ _NEW_NAMES = {
 }
 
 
-def values_of(args: Any, declared: type) -> dict[str, Any]:
+def values_of(args: object, declared: type[DataclassInstance]) -> dict[str, Any]:
     """The fields of `declared` as they are in `args`; lists and dictionaries are copies."""
-    fields: Any = dataclasses.fields(declared)
-    return {field.name: _copied(getattr(args, field.name)) for field in fields if field.init}
+    names = [field.name for field in dataclasses.fields(declared) if field.init]
+    return {name: _copied(getattr(args, name)) for name in names}
 
 
-def restore_given(args: Any, declared: type, record: Record, set_now: frozenset[str]) -> dict[str, Any]:
+def restore_given(
+    args: object, declared: type[DataclassInstance], record: Record, set_now: frozenset[str]
+) -> dict[str, Any]:
     """Put back what was given where nothing changed since `record`. Returns the values that are given now.
 
     set_now: fields that count as changed even where the value is the old one.
@@ -45,23 +52,23 @@ def restore_given(args: Any, declared: type, record: Record, set_now: frozenset[
     }
     for name in record.keys() - changed:
         setattr(args, name, _copied(record[name][0]))
-    defaults: Any = {field.name: default_of(field) for field in dataclasses.fields(declared)}
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(declared)}
     for old, new in _NEW_NAMES.items():
         if new in changed and old not in changed:
             setattr(args, old, defaults[old])
     return values_of(args, declared)
 
 
-def record_of(args: Any, declared: type, given: dict[str, Any]) -> Record:
+def record_of(args: object, declared: type[DataclassInstance], given: dict[str, Any]) -> Record:
     """The record of arguments that are settled now."""
     settled = values_of(args, declared)
     return {name: (given[name], settled[name]) for name in given}
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(one: object, other: object) -> bool:
     """Equal and of one type: True is not 1."""
     return type(one) is type(other) and bool(one == other)
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: T) -> T:
     return copy.deepcopy(value) if isinstance(value, dict | list) else value

@@ -13,7 +13,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.parsing.parser_options import parse_bool
 
@@ -46,14 +46,14 @@ _RANGES = {
 _MAY_BE_MISSING = ("eval_delay", "max_grad_norm")
 
 
-def checked_value(declared: type, name: str, value: Any) -> Any:
+def checked_value(declared: type, name: str, value: object) -> object:
     """`value` of the type of the field: words as on the command line, numbers in range, paths as strings.
 
     None stays where the type has it, and for a boolean. ValueError with what was expected and given.
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     kind, may_be_none = _scalar_types(declared).get(name, (None, True))
     if kind is None or (value is None and (may_be_none or name in _MAY_BE_MISSING)):
@@ -67,7 +67,7 @@ def checked_value(declared: type, name: str, value: Any) -> Any:
     return found
 
 
-def _truth(value: Any) -> bool | None:
+def _truth(value: object) -> bool | None:
     if isinstance(value, str):
         try:
             return parse_bool(value.strip())
@@ -76,7 +76,7 @@ def _truth(value: Any) -> bool | None:
     return bool(value) if isinstance(value, bool | Integral) and value in (0, 1) else None
 
 
-def _number(value: Any) -> int | float | None:
+def _number(value: object) -> int | float | None:
     if isinstance(value, str):
         try:
             return float(value)
@@ -87,7 +87,7 @@ def _number(value: Any) -> int | float | None:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def _whole_number(value: Any) -> int | None:
+def _whole_number(value: object) -> int | None:
     if isinstance(value, str):
         try:
             return int(value)
@@ -99,7 +99,11 @@ def _whole_number(value: Any) -> int | None:
     return int(number)
 
 
-_CONVERSIONS: dict[type, Callable[[Any], Any]] = {bool: _truth, int: _whole_number, float: _number}
+_CONVERSIONS: dict[type, Callable[[object], bool | int | float | None]] = {
+    bool: _truth,
+    int: _whole_number,
+    float: _number,
+}
 _NAMES = {bool: "True or False", int: "a whole number", float: "a number"}
 
 

@@ -7,12 +7,15 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.cli.trust import add_trust
 from fastsft.lora.chat import open_chat_model
 from fastsft.runtime.terminal_text import fitted, visible
+
+if TYPE_CHECKING:
+    from fastsft.model.generation import ChatModel
 
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
 
@@ -76,7 +79,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 class Talk:
     """A conversation in the terminal; `/reset` begins another one."""
 
-    def __init__(self, model: Any, args: argparse.Namespace) -> None:
+    def __init__(self, model: ChatModel, args: argparse.Namespace) -> None:
         self._model, self._args = model, args
         self._messages: list[dict[str, str]] = []
         self._reset()

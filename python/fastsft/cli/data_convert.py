@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fastsft import _C
 from fastsft.cli.inspect import complain, say
@@ -23,7 +23,7 @@ _NAMED = 5  # faulty records in a message
 _AS_ARRAY = {".json": True, ".jsonl": False}
 
 
-def add_convert_command(commands: Any) -> None:
+def add_convert_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The parser of `convert`, among those of `fastsft data`."""
     parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
     parser.set_defaults(run=convert)
@@ -87,11 +87,11 @@ def _check_out(args: argparse.Namespace, files: list[DataFile]) -> None:
 class _FaultyError(Exception):
     """Nothing is to be written."""
 
-    def __init__(self, summary: Any) -> None:
+    def __init__(self, summary: _C.ConvertSummary) -> None:
         self.summary = summary
 
 
-def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
+def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSummary:
     """_C.ConvertSummary; OUT takes its name where all was converted, or faults are left out."""
     with contextlib.ExitStack() as stack:
         write_bad: Callable[[bytes], None] = _forget
@@ -119,7 +119,7 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> Any:
     return summary
 
 
-def _check_calls(files: list[DataFile], summary: Any) -> None:
+def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
     """ValueError for data with tool calls, which no written format has."""
     for file, use in zip(files, summary.formats, strict=True):
         if has_calls(use):
@@ -148,7 +148,7 @@ def _written(path: Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
-def _finish(summary: Any, args: argparse.Namespace) -> int:
+def _finish(summary: _C.ConvertSummary, args: argparse.Namespace) -> int:
     for fault in summary.faults[:_NAMED]:
         say(visible(f"  {fault}"), sys.stderr)
     more = summary.num_faults - _NAMED

@@ -77,5 +77,5 @@ def tokenizer_config(model_max_length: int) -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

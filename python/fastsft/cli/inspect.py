@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 from fastsft import _C
 from fastsft.arguments.parsing.parser_options import DATA_NAMES
@@ -98,7 +98,7 @@ def complain(command: str, error: object) -> None:
     say(fitted(f"fastsft {command}: {visible(str(error))}", sys.stderr), sys.stderr)
 
 
-def say(text: str, stream: Any = None) -> None:
+def say(text: str, stream: TextIO | None = None) -> None:
     """Print, with escapes for what the stream's encoding lacks. A reader that went away is no fault."""
     to = stream or sys.stdout
     if isinstance(to, io.TextIOWrapper):

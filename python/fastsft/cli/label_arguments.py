@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from fastsft import _C
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
@@ -62,7 +61,7 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def setup_from(args: Any) -> InspectionSetup:
+def setup_from(args: argparse.Namespace) -> InspectionSetup:
     """ValueError for options that contradict each other and for a model that cannot be used."""
     names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample", "overlong")
     settings = LabelSettings(

@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _taken(value: Any) -> dict[str, Any]:
+def _taken(value: object) -> dict[str, Any]:
     """Options of argparse for a flag whose default is `value`."""
     if isinstance(value, bool):
         return {"type": parse_bool, "nargs": "?", "const": True, "metavar": "True|False"}

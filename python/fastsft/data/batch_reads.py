@@ -11,19 +11,26 @@ import random
 import signal
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.collators import BatchItem, BatchItems, Collation
+from fastsft.data.interfaces import SizedDataset
 from fastsft.runtime.random_state import RandomState
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event
 
 # Where torch's loader reads items one by one.
 _FETCH = "torch.utils.data._utils.fetch"
@@ -64,7 +71,7 @@ class BatchReader:
     def __init__(
         self,
         args: TrainingArguments,
-        dataset: Any,
+        dataset: SizedDataset,
         collation: Collation,
         order: Order,
         batch_size: int,
@@ -75,8 +82,11 @@ class BatchReader:
         self._args, self.dataset = args, dataset
         self._tells_epoch = hasattr(dataset, "set_epoch") and not (sets_epoch and args.world_size > 1)
         self._batches = _RankBatches(args, batch_size, order)
-        self._loader: Any = DataLoader(
-            dataset, batch_sampler=self._batches, collate_fn=collation, **worker_options(args, training)
+        self._loader: DataLoader[Any] = DataLoader(
+            cast("Dataset[Any]", dataset),
+            batch_sampler=self._batches,
+            collate_fn=collation,
+            **worker_options(args, training),
         )
         self._passes = 0
 
@@ -84,12 +94,14 @@ class BatchReader:
         """Tell the data set what accelerate's `set_epoch` tells it; a pass is of the epoch told last."""
         self._passes = epoch
         if self._tells_epoch:
-            self.dataset.set_epoch(epoch)
+            tell = getattr(self.dataset, "set_epoch", None)
+            assert tell is not None
+            tell(epoch)
 
     def close(self) -> None:
         """End worker processes that stay between epochs."""
         iterator, self._loader._iterator = self._loader._iterator, None
-        if iterator is not None:
+        if isinstance(iterator, _MultiProcessingDataLoaderIter):
             iterator._shutdown_workers()
 
     def read(self, skip: int = 0, position: ReadPosition | None = None) -> EpochReads:
@@ -104,7 +116,9 @@ class BatchReader:
 class EpochReads:
     """The batches of an epoch, one read ahead as accelerate's loader reads them."""
 
-    def __init__(self, loader: Any, batches: _RankBatches, skip: int, position: ReadPosition | None) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], batches: _RankBatches, skip: int, position: ReadPosition | None
+    ) -> None:
         self._batches, self._workers = batches, loader.num_workers
         here = RandomState.now()
         if position is not None:
@@ -116,7 +130,7 @@ class EpochReads:
         batches.skip = skip - again
         stays, kept = loader.persistent_workers, loader._iterator
         self._reads = iter(loader)
-        if self._workers and self._reads is not kept:
+        if isinstance(self._reads, _MultiProcessingDataLoaderIter) and self._reads is not kept:
             _end_workers_with(loader if stays else self, self._reads)
         for _ in range(again):
             self._next()
@@ -204,18 +218,19 @@ class _RankBatches(Sampler[list[int]]):
             yield list(batch)
 
 
-def _end_workers_with(owner: Any, iterator: Any) -> None:
+def _end_workers_with(owner: object, iterator: _MultiProcessingDataLoaderIter) -> None:
     """Let the worker processes of `iterator` end when `owner` goes.
 
     Where it goes as part of a reference cycle, Python closes the queues before torch's iterator tells its
     workers to end, and torch waits 5 seconds for each of them.
     """
-    parts = iterator._workers_done_event, iterator._index_queues, iterator._workers
-    weakref.finalize(owner, _end_workers, *parts).atexit = False
+    weakref.finalize(
+        owner, _end_workers, iterator._workers_done_event, iterator._index_queues, iterator._workers
+    ).atexit = False
 
 
-def _end_workers(done: Any, queues: list[Any], workers: list[Any]) -> None:
-    if any(queue._closed for queue in queues):
+def _end_workers(done: Event, queues: list[Queue[Any]], workers: Sequence[BaseProcess]) -> None:
+    if any(getattr(queue, "_closed", False) for queue in queues):
         return  # torch has ended them
     done.set()
     for queue in queues:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastsft.arguments.data import DataArguments
@@ -23,7 +23,9 @@ _OF_ANY_ROWS = (
 )
 
 
-def called_columns(preprocess: Any, sources: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
+def called_columns(
+    preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
+) -> dict[str, Any]:
     """`input_ids`, `labels` and `attention_mask` of what a script's `preprocess` returns for `sources`."""
     result = preprocess(sources, tokenizer)
     if not isinstance(result, Mapping) or not set(_NAMES) <= set(result):
@@ -36,7 +38,7 @@ def called_columns(preprocess: Any, sources: Sequence[Any], tokenizer: Any) -> d
     return {name: result[name] for name in _NAMES}
 
 
-def refuse_label_flags(data_args: Any, name: str) -> None:
+def refuse_label_flags(data_args: object, name: str) -> None:
     """ValueError for flags of labels, which have no effect on rows that a script makes."""
     for field in dataclasses.fields(DataArguments):
         value = getattr(data_args, field.name, field.default)

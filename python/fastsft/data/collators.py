@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ _TAKEN = "a key"  # in the place of what loaders drop: it is there
 class BatchItem(NamedTuple):
     """An item with what it was padded to cut off, and its length with padding."""
 
-    item: Any
+    item: object
     length: int
 
 
@@ -42,12 +42,12 @@ class BatchItem(NamedTuple):
 BatchItems = list[BatchItem] | ValueError
 
 
-def collator_name(collator: Any) -> str:
+def collator_name(collator: object) -> str:
     """The name that messages use."""
     return str(getattr(collator, "__name__", type(collator).__name__))
 
 
-def only_stacks(collator: Any) -> bool:
+def only_stacks(collator: object) -> bool:
     """True if `collator` is None or known to stack and pad alone: nothing calls it then.
 
     One that pads on the left without a mask is called: that padding is attended to.
@@ -67,7 +67,7 @@ def only_stacks(collator: Any) -> bool:
     return collator_name(collator) in _STACKING and _is_of_libraries(collator)
 
 
-def _is_of_libraries(collator: Any) -> bool:
+def _is_of_libraries(collator: object) -> bool:
     """True if a collator with such a name is that of transformers or torch, and nobody has changed it."""
     if isinstance(collator, FunctionType):
         return any(is_written_in(collator, library) for library in LIBRARIES)
@@ -86,12 +86,12 @@ class Collation:
 
     def __init__(
         self,
-        collator: Any,
+        collator: Callable[[list[Any]], object] | None,
         *,
         all_columns: bool = False,
         needs_labels: bool = True,
         keeps_padding: bool = False,
-        tokenizer: Any = None,
+        tokenizer: object = None,
     ) -> None:
         is_idle = only_stacks(collator) and not (keeps_padding and collator_name(collator) in _PADDING)
         self._collator = None if is_idle else collator
@@ -106,17 +106,18 @@ class Collation:
             fault = self._fault(batch)
             if fault is not None:
                 return fault
+            assert isinstance(batch, Mapping)  # else that was a fault
             items = _rows_of(batch)
         if self._keeps_padding:
             return [BatchItem(item, _length(item)) for item in padded_to_longest(items, self._tokenizer)]
         return [cut(item) for item in items]
 
-    def _taken(self, item: Any) -> Any:
+    def _taken(self, item: object) -> object:
         if self._all_columns or not isinstance(item, dict):
             return item
         return {name: item[name] for name in item if name in OF_FORWARD}
 
-    def _fault(self, batch: Any) -> ValueError | None:
+    def _fault(self, batch: object) -> ValueError | None:
         if not isinstance(batch, Mapping) or any(batch.get(name) is None for name in self._needed):
             got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
             return self._refusal(f"gives {got}, expected {' and '.join(sorted(self._needed))}")
@@ -138,7 +139,7 @@ class Collation:
         )
 
 
-def cut(item: Any) -> BatchItem:
+def cut(item: object) -> BatchItem:
     """`item` as arrays, cut after its last token that is attended to or learned; others stay as they are.
 
     Keys that a model's forward does not take keep their name alone: loaders drop what they hold. A dict stays
@@ -164,17 +165,17 @@ def cut(item: Any) -> BatchItem:
     )
 
 
-def _length(item: Any) -> int:
+def _length(item: object) -> int:
     """Of what is not cut: an item with other names for its labels, or an object."""
-    ids: Any = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
-    return len(ids) if hasattr(ids, "__len__") else 0
+    ids = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
+    return len(ids) if ids is not None and hasattr(ids, "__len__") else 0
 
 
 def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]:
     return content if isinstance(item, dict) else UserDict(content)
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> object:
     """None stays; what is no array stays, and is refused where the item becomes a row."""
     if value is None:
         return None
@@ -184,11 +185,11 @@ def _array(value: Any) -> Any:
         return value
 
 
-def _name_of(value: Any) -> str | None:
+def _name_of(value: object) -> str | None:
     return None if value is None else _TAKEN
 
 
-def _narrow(array: Any, length: int, end: int) -> Any:
+def _narrow(array: object, length: int, end: int) -> object:
     """The first `end` of an array of `length`, in 32 bits where they hold it."""
     if not isinstance(array, np.ndarray) or array.shape != (length,):
         return array

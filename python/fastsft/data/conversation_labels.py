@@ -18,14 +18,15 @@ from fastsft.script_names.rebound import refuse_unused
 from fastsft.sources.data_files import data_files, read_records
 from fastsft.sources.json_lines import write_conversations
 from fastsft.tokenizer.called_tokenizer import called_tokenizer
+from fastsft.tokenizer.interfaces import ChatTokenizer
 from fastsft.tokenizer.model_digest import look_at_model
-from fastsft.tokenizer.native_tokenizer import native_of, why_called
+from fastsft.tokenizer.native_tokenizer import native_of, needed_native, why_called
 
 _MAX_MATERIALISED = 1 << 20
 
 
 def label_conversation_file(
-    path: str, tokenizer: Any, settings: LabelSettings, options: FileOptions
+    path: str, tokenizer: ChatTokenizer, settings: LabelSettings, options: FileOptions
 ) -> LabelledRows:
     """Rows of a data file. DataError for a faulty conversation, ValueError as `check_tokenizer`."""
     refuse_unused()
@@ -43,11 +44,7 @@ def label_conversation_file(
             )
         records = read_records(data_files(str(path)), options.max_record_bytes, options.data_format)
         return label_sources(sources_of(records), tokenizer)
-    if native is None:
-        raise ValueError(
-            f"--mask_policy spans: {type(tokenizer).__name__} has no native equal in fastsft; load the "
-            "tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
-        )
+    native = native or needed_native(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
@@ -58,11 +55,12 @@ def label_conversation_file(
     )  # fmt: skip
 
 
-def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
     """Conversations as a file with these settings is labelled."""
     native, spans = native_of(tokenizer), settings.mask_policy == "spans"
     if native is None and not spans:
         return label_sources(sources, tokenizer)
+    native = native or needed_native(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
     labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
@@ -71,7 +69,7 @@ def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: Any) -
     return LabelledRows(labelled, width, pad_id, spans, describe(labeller), alike)
 
 
-def label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
+def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
     """Rows of conversations, as FastChat's `preprocess` labels them. Raises as `label_conversation_file`."""
     refuse_unused()
     refuse_template()
@@ -91,7 +89,7 @@ def label_sources(sources: Sequence[Any], tokenizer: Any) -> LabelledRows:
     return LabelledRows(labelled, width, pad_id)
 
 
-def check_tokenizer(tokenizer: Any, any_pad: bool = False) -> tuple[int, int]:
+def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[int, int]:
     """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
 
     any_pad: EOS, or 0, fills rows up where there is no pad token (docs/spec/fastchat_labels.md, section 7.2).

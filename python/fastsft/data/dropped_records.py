@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.data.errors import DataError, format_titles
 from fastsft.data.format_lines import calls_note
 
+if TYPE_CHECKING:
+    from fastsft import _C
+
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often what another fault left
 
 
-def check_dropped(path: str, report: Any, max_dropped: float) -> None:
+def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
     """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
     missing, total = report.num_without_labels, report.num_records
     if report.num_learned > 0 and missing <= max_dropped * total:
@@ -27,7 +30,7 @@ def check_dropped(path: str, report: Any, max_dropped: float) -> None:
     raise DataError(f"{path}: {reason}{calls and f'; {calls}'}; {report.summary()}")
 
 
-def _cause(report: Any) -> str:
+def _cause(report: _C.DataReport) -> str:
     counts = {name: entry.count for name, entry in report.entries.items()}
     if counts.get("no_conversations") == report.num_records:
         return f", its records are of no data format that is read: {', '.join(format_titles())}"

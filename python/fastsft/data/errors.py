@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+
+from fastsft.data.interfaces import Fault
 
 
 class DataError(ValueError):
@@ -61,7 +62,7 @@ def hinted_encoding() -> Iterator[None]:
         raise DataError(f"{error}{hint}") from None
 
 
-def raise_first(faults: list[Any], num_faults: int | None = None, num_sound: int = 1) -> None:
+def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_sound: int = 1) -> None:
     """Raise the fault that FastChat would meet first: it renders every text before it tokenises one.
 
     num_faults: of all records of a file, of which `faults` are the first; the message then names the flags
@@ -83,7 +84,7 @@ def raise_first(faults: list[Any], num_faults: int | None = None, num_sound: int
     raise _KINDS[fault.kind](told)
 
 
-def _ways_out(fault: Any, may_skip: bool) -> str:
+def _ways_out(fault: Fault, may_skip: bool) -> str:
     """The things that a run can do about a record of a file."""
     if fault.always_stops:
         return ""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.runtime.terminal_text import one_line
 from fastsft.sources.data_files import DataFile
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 _MOST_LINES = 5
 _CALLS = ("a message's tool_calls", "a message's function_call")
 
 
-def format_lines(files: Sequence[DataFile], report: Any) -> list[str]:
+def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSummary) -> list[str]:
     """A line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
 
     One line for all files of a format where they are many.
@@ -20,25 +23,25 @@ def format_lines(files: Sequence[DataFile], report: Any) -> list[str]:
     uses = [(file.path, use) for file, use in zip(files, report.formats, strict=True) if use.num_records]
     if len(uses) <= _MOST_LINES:
         return [one_line(f"{path}: {describe_use(use)}") for path, use in uses]
-    groups: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, _C.FormatUse]]] = {}
     for path, use in uses:
         groups.setdefault((use.title, use.column, *use.unused), []).append((path, use))
     return [one_line(_line_of_many(group)) for group in groups.values()]
 
 
-def has_calls(use: Any) -> bool:
+def has_calls(use: _C.FormatUse) -> bool:
     """True for a file (_C.FormatUse) whose messages call tools."""
     return any(name in use.unused for name in _CALLS)
 
 
-def calls_note(report: Any) -> str:
+def calls_note(report: _C.DataReport | _C.ConvertSummary) -> str:
     """The line about replies that call tools; "" where no message has such a field."""
     if not any(map(has_calls, report.formats)):
         return ""
     return "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
 
 
-def describe_use(use: Any, count: int | None = None) -> str:
+def describe_use(use: _C.FormatUse, count: int | None = None) -> str:
     """Format, count and unused fields of a file (_C.FormatUse); count: of several files."""
     total = use.num_records if count is None else count
     column = f' (as "{use.column}")' if use.column else ""
@@ -46,7 +49,7 @@ def describe_use(use: Any, count: int | None = None) -> str:
     return f"{use.title}{column}, {total:,} record{'' if total == 1 else 's'}{unused}"
 
 
-def _line_of_many(group: Sequence[tuple[str, Any]]) -> str:
+def _line_of_many(group: Sequence[tuple[str, _C.FormatUse]]) -> str:
     (path, use), more = group[0], len(group) - 1
     others = f" and {more} more file{'' if more == 1 else 's'}" if more else ""
     return f"{path}{others}: {describe_use(use, sum(each.num_records for _, each in group))}"

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fastsft.data.known_lengths import is_table
+from fastsft.data.interfaces import is_plain_list, is_table
 
 _WITHOUT_REFERENCES = 0  # marshal's form in which equal values have equal bytes, whoever else holds them
 
 
-def fingerprint_of(dataset: Any) -> str | None:
+def fingerprint_of(dataset: object) -> str | None:
     """Name of a datasets.Dataset's content; others may have the same content. None of another data set."""
     return str(getattr(dataset, "_fingerprint", None)) if is_table(dataset) else None
 
 
-def digest_of_items(dataset: Any) -> str | None:
+def digest_of_items(dataset: object) -> str | None:
     """Of lists and tuples of plain values and of datasets.Dataset, before its transform; else None.
 
     Plain are numbers, texts, bytes, None, arrays and tensors, and dictionaries, lists and tuples of them.
     """
+    items: Iterable[Any]
     if is_table(dataset):
-        dataset = dataset.with_format(None)
-    elif type(dataset) not in (list, tuple):
+        items = dataset.with_format(None)
+    elif is_plain_list(dataset):
+        items = dataset
+    else:
         return None
     hasher = hashlib.blake2b(digest_size=8)
     try:
-        for item in dataset:
+        for item in items:
             for part in _parts(item):
                 hasher.update(part)
     except (TypeError, RecursionError):
@@ -55,11 +58,11 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield _array_bytes(value)
 
 
-def _are_texts(keys: Any) -> bool:
+def _are_texts(keys: Iterable[object]) -> bool:
     return all(type(key) is str for key in keys)
 
 
-def _array_bytes(value: Any) -> bytes:
+def _array_bytes(value: object) -> bytes:
     import numpy as np
     import torch
 
@@ -71,5 +74,5 @@ def _array_bytes(value: Any) -> bytes:
     return _refuse(value)
 
 
-def _refuse(value: Any) -> bytes:
+def _refuse(value: object) -> bytes:
     raise TypeError(f"{type(value).__name__} is not plain")

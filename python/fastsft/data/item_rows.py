@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastsft import _C
 from fastsft.data.item_rules import LABELS, ItemRules
 
 _IGNORED = -100
 
 
-def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None) -> int:
+def append_item(native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None) -> int:
     """Add `item` to the _C.TokenDataset `native`, without its padding; its length with padding is returned.
 
     item: a mapping, or an object with attributes, of tensors, arrays or lists [length]: `input_ids` and
@@ -41,7 +42,7 @@ def append_item(native: Any, item: Any, row: int, rules: ItemRules | None = None
 
 
 def append_padded(
-    native: Any, item: Any, row: int, rules: ItemRules | None = None
+    native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None
 ) -> npt.NDArray[np.int64] | None:
     """Add all tokens of `item` to `native`, padding too, for outputs of each; its labels are returned.
 
@@ -66,7 +67,7 @@ def append_padded(
     return np.asarray(labels, dtype=np.int64) if rules.label_of(columns) is not None else None
 
 
-def _mapping(item: Any, row: int, rules: ItemRules) -> Mapping[str, Any]:
+def _mapping(item: object, row: int, rules: ItemRules) -> Mapping[str, Any]:
     """`item` with the values that transformers takes: `items()` of a dict whose columns are removed."""
     if not isinstance(item, Mapping):
         return _attributes(item, row)
@@ -101,7 +102,7 @@ def _of_other_keys(columns: tuple[str, ...], rules: ItemRules) -> str:
     return f"; the data_collator takes no {', '.join(others)}" if others else ""
 
 
-def _attributes(item: Any, row: int) -> Mapping[str, Any]:
+def _attributes(item: object, row: int) -> Mapping[str, Any]:
     try:
         return dict(vars(item))
     except TypeError:
@@ -110,11 +111,13 @@ def _attributes(item: Any, row: int) -> Mapping[str, Any]:
         ) from None
 
 
-def _array(value: Any) -> npt.NDArray[Any]:
+def _array(value: object) -> npt.NDArray[Any]:
     """`value` as an array; of objects where it is none."""
     try:
         return np.asarray(value)
     except (TypeError, RuntimeError):  # a tensor of a device, or one with a gradient
+        if not hasattr(value, "detach"):
+            raise
         return np.asarray(value.detach().cpu())
     except ValueError:  # lists of different lengths
         return np.asarray(value, dtype=object)
@@ -125,7 +128,7 @@ def _check_integers(name: str, values: npt.NDArray[Any], row: int) -> None:
         raise ValueError(f"row {row}: expected integers in {name}, got {values.dtype}")
 
 
-def _positions(value: Any, length: int, row: int) -> npt.NDArray[Any]:
+def _positions(value: object, length: int, row: int) -> npt.NDArray[Any]:
     positions = _array(value)
     if positions.shape != (length,):
         raise ValueError(
@@ -136,7 +139,7 @@ def _positions(value: Any, length: int, row: int) -> npt.NDArray[Any]:
     return positions
 
 
-def _mask(value: Any, row: int) -> npt.NDArray[Any]:
+def _mask(value: object, row: int) -> npt.NDArray[Any]:
     """1 where a token can be seen."""
     mask = _array(value)
     if mask.ndim != 1 or mask.dtype.kind not in "iubf":

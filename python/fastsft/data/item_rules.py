@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.originals.classes import is_own_object
 from fastsft.runtime.messages import tell
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 LABELS = ("labels", "label_ids", "label")
 READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
@@ -55,7 +58,7 @@ class ItemRules:
     _dropped: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, args: TrainingArguments, collator: Any, tokenizer: Any, model: Any) -> ItemRules:
+    def of(cls, args: TrainingArguments, collator: object, tokenizer: object, model: object) -> ItemRules:
         """Those of a Trainer. collator: None is what transformers takes then, which pads by `tokenizer`."""
         padder = tokenizer
         if collator is not None:
@@ -106,7 +109,7 @@ class ItemRules:
             tell(f"columns that the model does not take are left out: {', '.join(map(str, new))}")
         self._dropped.update(new)
 
-    def check(self, needs: Any, *, learns_first: bool, row: int) -> None:
+    def check(self, needs: _C.RowNeeds, *, learns_first: bool, row: int) -> None:
         """ValueError for a row that transformers computes in another way, or in each batch in another.
 
         needs: _C.RowNeeds. learns_first: whether the first label is learned.
@@ -160,13 +163,13 @@ def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
             )
 
 
-def pads_left_unmasked(tokenizer: Any) -> bool:
+def pads_left_unmasked(tokenizer: object) -> bool:
     """True if `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
     names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
     return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
 
 
-def _label_keys(collator: Any, tokenizer: Any) -> tuple[str, ...]:
+def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
     """Of a collator that only stacks or pads; None is what transformers takes then."""
     if collator is None:
         return _OF_STACKING if tokenizer is None else _OF_PADDING
@@ -175,7 +178,7 @@ def _label_keys(collator: Any, tokenizer: Any) -> tuple[str, ...]:
     return _OF_TORCH if getattr(collator, "__name__", "") == "default_collate" else _OF_STACKING
 
 
-def _attention_of(config: Any) -> str:
+def _attention_of(config: object) -> str:
     """The implementation of a configuration of transformers; sdpa where none is chosen.
 
     With a window eager attention has more tokens that see nothing than a row tells.
@@ -185,7 +188,7 @@ def _attention_of(config: Any) -> str:
     return "eager with a sliding window" if windowed else str(name)
 
 
-def _left_padder(args: TrainingArguments, collator: Any) -> str | None:
+def _left_padder(args: TrainingArguments, collator: object) -> str | None:
     """The collator, where rows of a batch may get padding on the left that is in front of a label."""
     tokenizer = getattr(collator, "tokenizer", None)
     if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
@@ -193,6 +196,7 @@ def _left_padder(args: TrainingArguments, collator: Any) -> str | None:
     if pads_left_unmasked(tokenizer):  # it is called: the padding is part of the rows
         return None
     alone = max(args.train_batch_size, args.eval_batch_size) == 1
-    if alone and collator.padding is True and not collator.pad_to_multiple_of:
+    fixed = getattr(collator, "padding", None) is not True or getattr(collator, "pad_to_multiple_of", None)
+    if alone and not fixed:
         return None
     return _MASKING[1]

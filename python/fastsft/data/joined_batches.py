@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fastsft import _C
@@ -14,7 +12,7 @@ from fastsft.data.item_rules import ItemRules
 
 def join_batches(
     batches: list[list[ReadBatch]], rules: ItemRules | None, size: int | None = None
-) -> tuple[Any, list[int]]:
+) -> tuple[_C.TokenDataset, list[int]]:
     """A native data set of batches [micro-batch][rank], and of each of its rows the number in the data set.
 
     rules: how the items are read. Every batch counts as long as `size`, or as the longest: rows without
@@ -40,7 +38,7 @@ def join_batches(
     return native, numbers
 
 
-def check_ids(native: Any, numbers: list[int], vocab_size: int) -> None:
+def check_ids(native: _C.TokenDataset, numbers: list[int], vocab_size: int) -> None:
     """ValueError, naming the row, when the model's vocabulary does not hold all ids."""
     if native.max_id < vocab_size:
         return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsft import _C
+from fastsft.data.interfaces import SizedDataset, is_plain_list
+from fastsft.data.interfaces import is_table as is_table
 from fastsft.data.item_rows import append_item
 from fastsft.data.item_rules import ItemRules
 
@@ -22,26 +24,21 @@ class Lengths(NamedTuple):
     items: npt.NDArray[np.int64]
 
 
-def untouched_rows(dataset: Any, *, label: bool = True) -> Any:
+def untouched_rows(dataset: object, *, label: bool = True) -> _C.TokenDataset | None:
     """The native rows of fastsft's own data sets while their items are those rows; else None (data.py)."""
     rows_of = getattr(type(dataset), "untouched_rows", None)
-    return None if rows_of is None else rows_of(dataset, label=label)
+    rows: _C.TokenDataset | None = None if rows_of is None else rows_of(dataset, label=label)
+    return rows
 
 
-def is_container(dataset: Any) -> bool:
+def is_container(dataset: object) -> bool:
     """True if reading a row runs nobody's code: lists of dictionaries, datasets.Dataset without transform."""
-    if type(dataset) in (list, tuple):
+    if is_plain_list(dataset):
         return all(type(item) is dict or type(item).__name__ == "BatchEncoding" for item in dataset)
     return is_table(dataset) and dataset.format["type"] != "custom"
 
 
-def is_table(dataset: Any) -> bool:
-    """True if it is a datasets.Dataset, without importing that library."""
-    kind = type(dataset)
-    return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
-
-
-def scan(dataset: Any, rules: ItemRules | None) -> tuple[Any, Lengths]:
+def scan(dataset: SizedDataset, rules: ItemRules | None) -> tuple[_C.TokenDataset, Lengths]:
     """Native rows of a container as it is now, and their lengths. ValueError as `append_item`."""
     native, items = _C.TokenDataset(), []
     for row in range(len(dataset)):
@@ -49,12 +46,12 @@ def scan(dataset: Any, rules: ItemRules | None) -> tuple[Any, Lengths]:
     return native, lengths_of(native, np.asarray(items, dtype=np.int64))
 
 
-def lengths_of(native: Any, items: npt.NDArray[np.int64]) -> Lengths:
+def lengths_of(native: _C.TokenDataset, items: npt.NDArray[np.int64]) -> Lengths:
     """Of the rows of a _C.TokenDataset, whose items have so many tokens with padding."""
     return Lengths(native.lengths(), native.target_counts(), native.label_counts(), items)
 
 
-def lengths_of_parts(dataset: Any, width: int) -> Lengths | None:
+def lengths_of_parts(dataset: object, width: int) -> Lengths | None:
     """Of torch's Subset and ConcatDataset, where those of all their parts are known; else None."""
     from torch.utils.data import ConcatDataset, Subset
 

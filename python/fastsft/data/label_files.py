@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C
 from fastsft.data.cache_directory import cache_directory, digest_index
@@ -42,7 +42,7 @@ class FileOptions:
     data_format: str = "auto"
 
     @classmethod
-    def from_arguments(cls, data_args: Any) -> FileOptions:
+    def from_arguments(cls, data_args: object) -> FileOptions:
         """From DataArguments. An object of FastChat's own class has no cache."""
         return cls(
             getattr(data_args, "data_cache", "none"),
@@ -52,7 +52,7 @@ class FileOptions:
         )
 
 
-def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) -> Labelled:
+def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: FileOptions) -> Labelled:
     """Rows of the files that `spec` names (sources/data_files.py), from the token cache where it can be.
 
     Every rank calls it: rank 0 labels into the cache, the others wait without any collective and map its
@@ -76,7 +76,12 @@ def label_files(spec: str, tokenizer: Any, labeller: Any, options: FileOptions) 
 
 class _CachedJob:
     def __init__(
-        self, files: list[DataFile], directory: Path, tokenizer: str, labeller: Any, options: FileOptions
+        self,
+        files: list[DataFile],
+        directory: Path,
+        tokenizer: str,
+        labeller: _C.Labeller,
+        options: FileOptions,
     ) -> None:
         self._files, self._directory, self._tokenizer = files, directory, tokenizer
         self._labeller, self._options = labeller, options
@@ -113,7 +118,11 @@ class _CachedJob:
 
 
 def _label(
-    files: list[DataFile], labeller: Any, writer: Any, options: FileOptions, streams: Any = None
+    files: list[DataFile],
+    labeller: _C.Labeller,
+    writer: _C.TokenCacheWriter | None,
+    options: FileOptions,
+    streams: Sequence[hashlib._Hash] | None = None,
 ) -> Labelled:
     _check_streams(files, writer)
     watches, limit = iter(streams or []), options.max_record_bytes
@@ -133,7 +142,7 @@ def _label(
         progress.close()
 
 
-def _check_streams(files: list[DataFile], writer: Any) -> None:
+def _check_streams(files: list[DataFile], writer: object) -> None:
     place = launch()
     if place.world_size > 1 and any(file.is_stream for file in files) and (place.rank or not writer):
         raise DataError(

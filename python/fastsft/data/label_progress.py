@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -22,7 +22,7 @@ class LabelProgress:
     total_bytes: of all files, or None when that is not known. shown: False says nothing at all.
     """
 
-    def __init__(self, total_bytes: int | None, *, shown: bool = True, stream: Any = None) -> None:
+    def __init__(self, total_bytes: int | None, *, shown: bool = True, stream: TextIO | None = None) -> None:
         self._total = total_bytes
         self._shown = shown
         self._stream = stream or sys.stderr

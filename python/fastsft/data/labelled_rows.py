@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,24 @@ import torch
 
 from fastsft import _C
 from fastsft.data.native_copies import packed_rows, unpacked_rows
+from fastsft.tokenizer.interfaces import ChatTokenizer
 
 Tensors = dict[str, torch.Tensor]
 COLUMNS = ("input_ids", "labels", "attention_mask")
 
 _CHUNK = 1024  # rows that are padded at once
 _COMPARED_TOKENS = 1 << 20  # and tokens of rows that are compared at once
+
+
+# A row, or several, as torch takes them.
+Index = int | slice | Sequence[int] | torch.Tensor
+
+
+class _Labelled(Protocol):
+    @property
+    def dataset(self) -> _C.TokenDataset: ...
+    @property
+    def report(self) -> _C.DataReport: ...
 
 
 class LabelledRows:
@@ -31,12 +43,12 @@ class LabelledRows:
 
     def __init__(
         self,
-        labelled: Any,
+        labelled: _Labelled,
         width: int,
         pad_id: int,
         mask_by_length: bool = False,
         labelling: dict[str, Any] | None = None,
-        label_alike: Callable[[Sequence[Any], Any], LabelledRows] | None = None,
+        label_alike: Callable[[Sequence[Any], ChatTokenizer], LabelledRows] | None = None,
     ) -> None:
         self.native = labelled.dataset
         self.report = labelled.report
@@ -81,7 +93,7 @@ class LabelledRows:
             raise IndexError(f"row {index} is not in a data set of {size} rows")
         return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
 
-    def are_rows(self, items: Mapping[Any, Any]) -> bool:
+    def are_rows(self, items: Mapping[int, object]) -> bool:
         """True if the items are the rows of their numbers, value by value."""
         size = len(self.native)
         if not all(type(row) is int and 0 <= row < size for row in items):
@@ -117,7 +129,7 @@ class LabelledRows:
                 yield begin, end, self.tensors(begin, end)
 
 
-def _is_item(item: Any, row: Tensors) -> bool:
+def _is_item(item: object, row: Tensors) -> bool:
     return (
         isinstance(item, dict)
         and row.keys() == item.keys()
@@ -141,7 +153,7 @@ class RowTensors:
         }
         self._made = np.zeros(len(rows.native), dtype=bool)
 
-    def at(self, index: Any) -> Tensors:
+    def at(self, index: Index) -> Tensors:
         """Each tensor indexed with `index`. IndexError as torch raises it."""
         self._make(np.atleast_1d(np.arange(len(self._made))[index]) if _is_basic(index) else None)
         return {name: tensor[index] for name, tensor in self._tensors.items()}
@@ -151,7 +163,7 @@ class RowTensors:
         self._make(None)
         return self._tensors
 
-    def is_untouched(self, rows: Any = None) -> bool:
+    def is_untouched(self, rows: npt.ArrayLike | None = None) -> bool:
         """True if the rows that were handed out are as they were made. rows: those looked at; None: all."""
         handed = np.flatnonzero(self._made)
         if rows is not None:
@@ -170,6 +182,6 @@ class RowTensors:
         self._made[missing] = True
 
 
-def _is_basic(index: Any) -> bool:
+def _is_basic(index: object) -> TypeGuard[int | slice]:
     """An index that numpy and torch read alike: a number or a slice."""
     return isinstance(index, int | np.integer | slice) and not isinstance(index, bool)

@@ -5,18 +5,29 @@ from __future__ import annotations
 import hashlib
 import marshal
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fastsft.data.labelled_rows import LabelledRows
+from fastsft.data.labelled_rows import LabelledRows, Tensors
 from fastsft.data.row_cache import RowCache
 from fastsft.tokenizer.model_digest import look_at_model
 from fastsft.tokenizer.tokenizer_state import tokenizer_state
 
 _DIGEST_BYTES = 16
+
+
+class LazyDataset(Protocol):
+    """A data set whose rows are made of these; a script may put something else into each."""
+
+    @property
+    def tokenizer(self) -> object: ...
+    @property
+    def raw_data(self) -> Sequence[Any]: ...
+    @property
+    def cached_data_dict(self) -> Mapping[int, Tensors]: ...
 
 
 class LazyRows:
@@ -26,7 +37,7 @@ class LazyRows:
     """
 
     def __init__(
-        self, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]] | None = None
+        self, rows: LabelledRows, tokenizer: object, read_raw_data: Callable[[], Sequence[Any]] | None = None
     ) -> None:
         look_at_model(tokenizer)
         self.rows, self._labelled_by = rows, (tokenizer, tokenizer_state(tokenizer))
@@ -35,7 +46,7 @@ class LazyRows:
         self._digests: npt.NDArray[np.uint64] | None = None
 
     @classmethod
-    def of(cls, rows: LabelledRows, tokenizer: Any, raw_data: Sequence[Any]) -> LazyRows:
+    def of(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
         """Rows of `raw_data`, just labelled."""
         made = cls(rows, tokenizer)
         made._remember(raw_data)
@@ -52,7 +63,7 @@ class LazyRows:
         self._remember(raw_data)
         return raw_data
 
-    def has_tokenizer(self, tokenizer: Any) -> bool:
+    def has_tokenizer(self, tokenizer: object) -> bool:
         """True if it is the one that labelled, with the same settings."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
@@ -61,7 +72,7 @@ class LazyRows:
         """True if the records are objects whose content cannot be compared."""
         return self._raw_data is not None and self._digests is None
 
-    def is_of(self, dataset: Any, rows: Any = None) -> bool:
+    def is_of(self, dataset: LazyDataset, rows: Collection[int] | None = None) -> bool:
         """True if `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
 
         rows: the records that are looked at; None: all, and the whole of the tokenizer's model.
@@ -85,7 +96,7 @@ class LazyRows:
         self._raw_data = records
         return True
 
-    def are_rows(self, cache: Any, rows: Any = None) -> bool:
+    def are_rows(self, cache: object, rows: Collection[int] | None = None) -> bool:
         """True if the items of `cache` are the rows of their numbers; rows: those that are looked at."""
         if not isinstance(cache, Mapping):
             return False

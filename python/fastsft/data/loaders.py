@@ -7,14 +7,15 @@ that its loaders draw: a look before training changes what is trained after it. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import worker_options
+from fastsft.data.interfaces import SizedDataset
 from fastsft.data.read_orders import Order, as_read, evaluation_order, training_order
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]
@@ -96,7 +97,9 @@ class StackRows:
         return batch
 
 
-def train_loader(args: TrainingArguments, dataset: Any, collator: Collator, tokenizer: Any) -> Any:
+def train_loader(
+    args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
+) -> AheadLoader:
     """A DataLoader of this rank's micro-batches of `dataset`; by length, every item is read here once."""
     taken = as_read(args, dataset)
     batches = RankBatches(
@@ -107,7 +110,9 @@ def train_loader(args: TrainingArguments, dataset: Any, collator: Collator, toke
     return _loader(args, taken, batches, collator, training=True, sets_epoch=shuffles)
 
 
-def eval_loader(args: TrainingArguments, dataset: Any, collator: Collator, tokenizer: Any) -> Any:
+def eval_loader(
+    args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
+) -> AheadLoader:
     """A DataLoader of this rank's batches of evaluation, in the order of the data set or by length."""
     taken = as_read(args, dataset)
     batches = RankBatches(
@@ -119,15 +124,15 @@ def eval_loader(args: TrainingArguments, dataset: Any, collator: Collator, token
 
 def _loader(
     args: TrainingArguments,
-    dataset: Any,
+    dataset: SizedDataset,
     batches: RankBatches,
     collator: Collator,
     *,
     training: bool,
     sets_epoch: bool,
-) -> Any:
+) -> AheadLoader:
     loader = AheadLoader(
-        dataset,
+        cast("Dataset[Any]", dataset),  # torch takes whatever has a length and rows
         batch_sampler=batches,
         collate_fn=collator,
         pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ class PackedRows(NamedTuple):
     masked_id: int
 
 
-def packed_rows(native: Any) -> PackedRows:
+def packed_rows(native: _C.TokenDataset) -> PackedRows:
     """Of labelled conversations: rows of ids and learned spans alone."""
     rows = range(len(native))
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(native.lengths(), dtype=np.int64)])
@@ -31,7 +31,7 @@ def packed_rows(native: Any) -> PackedRows:
     return PackedRows(np.concatenate(ids), starts, [native.learned(row) for row in rows], native.masked_id)
 
 
-def unpacked_rows(packed: PackedRows) -> Any:
+def unpacked_rows(packed: PackedRows) -> _C.TokenDataset:
     """A TokenDataset of the same rows."""
     native = _C.TokenDataset()
     for (begin, end), spans in zip(pairwise(packed.starts), packed.spans, strict=True):

@@ -19,7 +19,7 @@ _FILLING = {"attention_mask": 0, "position_ids": 0} | dict.fromkeys(LABELS, _IGN
 class PaddedBatch(NamedTuple):
     """native: rows of equal length with all their tokens; labels [rows, tokens], or None without any."""
 
-    native: Any
+    native: _C.TokenDataset
     labels: npt.NDArray[np.int64] | None
     width: int
 
@@ -33,7 +33,7 @@ class PaddedBatch(NamedTuple):
         return cls(native, np.stack(labels) if labels else None, width)
 
 
-def padded_to_longest(items: list[Any], tokenizer: Any) -> list[Any]:
+def padded_to_longest(items: list[Any], tokenizer: object) -> list[Any]:
     """`items` of a batch filled up to the longest, as a tokenizer pads.
 
     tokenizer: its pad token and side, and it gives each row a mask; None: id 0, on the right. What has no ids

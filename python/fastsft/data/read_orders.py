@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,13 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.collators import OF_FORWARD
 from fastsft.data.epoch_order import grouped_by_length
-from fastsft.data.known_lengths import is_table
+from fastsft.data.interfaces import SizedDataset, is_table
+from fastsft.data.token_rows import check_sized
 
 Order = Callable[[int], npt.NDArray[np.int64]]
 
 
-def training_order(args: TrainingArguments, dataset: Any, processing_class: Any) -> Order:
+def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
     """Rows of an epoch of training. By length: every item is read here once, and the global generator draws.
 
     ValueError for items without lengths.
@@ -32,7 +32,7 @@ def training_order(args: TrainingArguments, dataset: Any, processing_class: Any)
     return lambda epoch: _C.epoch_order(len(dataset), seed, epoch)
 
 
-def evaluation_order(args: TrainingArguments, dataset: Any, processing_class: Any) -> Order:
+def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
     """Rows of an evaluation: in their order, or by length as in training."""
     if args.train_sampling_strategy == "group_by_length":
         return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
@@ -43,7 +43,9 @@ def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
     return lambda epoch: grouped_by_length(torch.randperm(len(lengths)).numpy(), lengths, batch)
 
 
-def read_lengths(args: TrainingArguments, dataset: Any, processing_class: Any) -> npt.NDArray[np.int64]:
+def read_lengths(
+    args: TrainingArguments, dataset: SizedDataset, processing_class: object
+) -> npt.NDArray[np.int64]:
     """Tokens of each item, as transformers' LengthGroupedSampler reads them."""
     if is_table(dataset) and args.length_column_name in dataset.column_names:
         return np.asarray(dataset[args.length_column_name], dtype=np.int64)
@@ -52,16 +54,16 @@ def read_lengths(args: TrainingArguments, dataset: Any, processing_class: Any) -
         raise ValueError(
             f"--group_by_length: expected items with {names[0]}, got {type(dataset).__name__} of others"
         )
-    return np.asarray([len(item[names[0]]) for item in dataset], dtype=np.int64)
+    return np.asarray([len(item[names[0]]) for item in iter(dataset)], dtype=np.int64)
 
 
-def as_read(args: TrainingArguments, dataset: Any) -> Any:
+def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
     """`dataset` as transformers hands it to its loader: a datasets.Dataset without the columns not taken.
 
-    A transform of it does not see them either. ValueError when no column is left.
+    A transform of it does not see them either. ValueError when no column is left, and as `check_sized`.
     """
     if not args.remove_unused_columns or not is_table(dataset):
-        return dataset
+        return check_sized(dataset)
     ignored = [name for name in dataset.column_names if name not in OF_FORWARD]
     if ignored and len(ignored) == len(dataset.column_names):
         raise ValueError(

@@ -22,6 +22,9 @@ def sources_of(raw_data: Sequence[Any]) -> list[Any]:
 
 
 class _RecordFault:
+    remark = ""
+    always_stops = False
+
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
         self._text = text

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, SupportsInt
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ class RowCache(dict[int, Tensors]):
         self._noted: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._order: list[int] = []
 
-    def note(self, rows: LabelledRows, numbers: Any) -> None:
+    def note(self, rows: LabelledRows, numbers: Iterable[SupportsInt]) -> None:
         """The rows `numbers` of `rows` were read; those that are items already stay."""
         if rows is not self._rows:
             self.fill()
@@ -63,9 +63,10 @@ class RowCache(dict[int, Tensors]):
         assert self._rows is not None
         return self._rows.row(number)
 
-    def _is_noted(self, number: Any) -> bool:
-        is_number = isinstance(number, int | np.integer) and 0 <= number < len(self._noted)
-        return bool(is_number and self._noted[int(number)])
+    def _is_noted(self, number: object) -> bool:
+        if not isinstance(number, int | np.integer) or not 0 <= number < len(self._noted):
+            return False
+        return bool(self._noted[int(number)])
 
     def __contains__(self, number: object) -> bool:
         return dict.__contains__(self, number) or self._is_noted(number)
@@ -76,7 +77,7 @@ class RowCache(dict[int, Tensors]):
         self[number] = self._row(number)
         return dict.__getitem__(self, number)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         self.fill()
         return dict, (self.made(),)
 
@@ -90,12 +91,12 @@ class RowCache(dict[int, Tensors]):
         dict.clear(self)
 
 
-def _with_all(name: str) -> Any:
+def _with_all(name: str) -> Callable[..., object]:
     """The method of dict, which sees noted rows too."""
     method = getattr(dict, name)
 
     @functools.wraps(method)
-    def call(self: RowCache, *args: Any, **given: Any) -> Any:
+    def call(self: RowCache, *args: object, **given: object) -> object:
         self.fill()
         return method(self, *args, **given)
 

@@ -6,13 +6,15 @@ are made only for those who ask for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, SupportsInt, cast
 
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
+from fastsft import _C
 from fastsft.data.called_rows import called_columns, refuse_label_flags
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import settle_script_policy
@@ -20,20 +22,22 @@ from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
 from fastsft.data.dropped_records import check_dropped as check_dropped
 from fastsft.data.format_lines import calls_note, format_lines
+from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
-from fastsft.data.labelled_rows import COLUMNS, LabelledRows, RowTensors, Tensors
+from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows
 from fastsft.data.record_sources import sources_of
 from fastsft.data.row_cache import RowCache
 from fastsft.runtime.messages import rank0_print, tell
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
 from fastsft.sources.data_files import data_files, read_records
+from fastsft.tokenizer.interfaces import ChatTokenizer
 from fastsft.tokenizer.tokenizer_state import is_comparable
 
 IGNORE_TOKEN_ID = -100
 
 
-def preprocess(sources: Sequence[Any], tokenizer: Any) -> Tensors:
+def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
     """Ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
 
     tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
@@ -60,7 +64,7 @@ class SupervisedDataset(Dataset[Tensors]):
     labels: torch.Tensor
     attention_mask: torch.Tensor
 
-    def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
+    def __init__(self, raw_data: Sequence[Any], tokenizer: ChatTokenizer) -> None:
         super().__init__()
         _say("Formatting inputs...")
         if is_rebound("preprocess"):
@@ -84,12 +88,12 @@ class SupervisedDataset(Dataset[Tensors]):
         return dataset
 
     @property
-    def native(self) -> Any:
+    def native(self) -> _C.TokenDataset | None:
         """Native rows; None where a script's own `preprocess` made them. So are `report` and `labelling`."""
         return self._rows.native if "_rows" in self.__dict__ else None
 
     @property
-    def report(self) -> Any:
+    def report(self) -> _C.DataReport | None:
         return self._rows.report if "_rows" in self.__dict__ else None
 
     @property
@@ -100,28 +104,28 @@ class SupervisedDataset(Dataset[Tensors]):
     def _tensors(self) -> RowTensors:
         return RowTensors(self._rows)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> torch.Tensor:
         if name not in COLUMNS or "_rows" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.__dict__[name] = self._tensors.whole()[name]
-        return self.__dict__[name]
+        column = self.__dict__[name] = self._tensors.whole()[name]
+        return column
 
     def __len__(self) -> int:
         return len(self.input_ids) if "input_ids" in self.__dict__ else len(self._rows.native)
 
-    def __getitem__(self, i: Any) -> Tensors:
+    def __getitem__(self, i: Index) -> Tensors:
         if "_rows" in self.__dict__ and not any(name in self.__dict__ for name in COLUMNS):
             return self._tensors.at(i)
         return {name: getattr(self, name)[i] for name in COLUMNS}
 
-    def untouched_rows(self, *, label: bool = True) -> Any:
+    def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
         """`native` where the items are those rows; None where class, methods or contents are others.
 
         label: has no effect here (LazySupervisedDataset).
         """
         return self._rows.native if self.still_has(None) else None
 
-    def still_has(self, rows: Any) -> bool:
+    def still_has(self, rows: npt.ArrayLike | None) -> bool:
         """True if the items are those of `native`; rows: their numbers that are looked at, None: all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
@@ -139,7 +143,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     raw_data: Sequence[Any]
 
-    def __init__(self, raw_data: Sequence[Any], tokenizer: Any) -> None:
+    def __init__(self, raw_data: Sequence[Any], tokenizer: ChatTokenizer) -> None:
         super().__init__()
         _say("Formatting inputs...Skip in lazy mode")
         self.tokenizer = tokenizer
@@ -148,7 +152,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @classmethod
     def from_rows(
-        cls, rows: LabelledRows, tokenizer: Any, read_raw_data: Callable[[], Sequence[Any]]
+        cls, rows: LabelledRows, tokenizer: ChatTokenizer, read_raw_data: Callable[[], Sequence[Any]]
     ) -> LazySupervisedDataset:
         """A data set over labelled rows; `raw_data` is read when somebody asks for it."""
         dataset = cls((), tokenizer)
@@ -162,26 +166,26 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return LazyRows.of(rows, self.tokenizer, self.raw_data)
 
     @property
-    def native(self) -> Any:
+    def native(self) -> _C.TokenDataset | None:
         """Native rows; None where a script has its own `preprocess`. So are `report` and `labelling`."""
         return None if is_rebound("preprocess") else self._lazy.rows.native
 
     @property
-    def report(self) -> Any:
+    def report(self) -> _C.DataReport | None:
         return None if is_rebound("preprocess") else self._lazy.rows.report
 
     @property
     def labelling(self) -> dict[str, Any]:
         return {} if is_rebound("preprocess") else self._lazy.rows.labelling
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Sequence[Any]:
         if name != "raw_data" or "_lazy" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.raw_data = self._lazy.read_raw_data()
         return self.raw_data
 
     def __len__(self) -> int:
-        return len(self.raw_data) if "raw_data" in self.__dict__ else len(self.native)
+        return len(self.raw_data) if "raw_data" in self.__dict__ else len(self._lazy.rows.native)
 
     def __getitem__(self, i: int) -> Tensors:
         if i not in self.cached_data_dict:
@@ -201,7 +205,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
             return cast(LabelledRows, alike(sources, self.tokenizer)).row(0)
         return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
 
-    def untouched_rows(self, *, label: bool = True) -> Any:
+    def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
         """Native rows where the items are those; None where class, methods or contents are others.
 
         label: label again what was changed since; else None for it. Items that were read stay.
@@ -223,7 +227,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
             self.cached_data_dict.move(lazy.rows)
         return lazy.rows.native
 
-    def still_has(self, rows: Any) -> bool:
+    def still_has(self, rows: Collection[int]) -> bool:
         """True if the items are those of `native`; rows: their numbers that are looked at."""
         lazy = self.__dict__.get("_lazy")
         return (
@@ -233,7 +237,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
             and lazy.are_rows(self.cached_data_dict, rows)
         )
 
-    def note_read(self, rows: Any) -> None:
+    def note_read(self, rows: Iterable[SupportsInt]) -> None:
         """A loader of this process would have read these rows of `native` by now: they stay as they are."""
         cache = self.cached_data_dict
         if isinstance(cache, RowCache):
@@ -259,7 +263,7 @@ _OWN_CODE = {
 }
 
 
-def _has_own_methods(dataset: Any) -> bool:
+def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool:
     """True if a loader would read `dataset` by the methods above: nobody has replaced one."""
     own = _OWN_METHODS[type(dataset)]
     code = _OWN_CODE[type(dataset)]
@@ -270,7 +274,7 @@ def _has_own_methods(dataset: Any) -> bool:
     return not replaced and "__getitems__" not in dataset.__dict__
 
 
-def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any]:
+def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
     """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
 
     data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
@@ -287,7 +291,7 @@ def make_supervised_data_module(tokenizer: Any, data_args: Any) -> dict[str, Any
     }
 
 
-def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
+def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> SizedDataset:
     kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
     for name in (kind, "preprocess"):
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
@@ -295,7 +299,8 @@ def _load_dataset(path: str, tokenizer: Any, data_args: Any) -> Any:
             records = read_records(
                 data_files(str(path)), data_format=getattr(data_args, "data_format", "auto")
             )
-            return current(kind)(records, tokenizer=tokenizer)
+            made: SizedDataset = current(kind)(records, tokenizer=tokenizer)
+            return made
     settings = settle_script_policy(LabelSettings.from_arguments(data_args))
     options = FileOptions.from_arguments(data_args)
     if data_args.lazy_preprocess and settings.overlong == "split":
@@ -331,7 +336,7 @@ def _has_other_constructor(kind: str) -> bool:
     return _constructor_of(own) != _CONSTRUCTORS[kind]
 
 
-def _say(*words: Any) -> None:
+def _say(*words: object) -> None:
     """FastChat's lines, through `rank0_print` or what a script bound to that name."""
     current("rank0_print")(*words)
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C, __version__
 from fastsft.data.cache_directory import digest_index, mark_used, only_writer, remove_forgotten
@@ -33,15 +32,15 @@ class Labelled:
     cache: the file that the rows are mapped from and its key, if they are.
     """
 
-    dataset: Any
-    report: Any
-    faults: list[Any]
+    dataset: _C.TokenDataset
+    report: _C.DataReport
+    faults: list[_C.DataFault]
     num_faults: int
     bad_records: memoryview
     cache: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, labelled: Any) -> Labelled:
+    def of(cls, labelled: _C.LabelledData) -> Labelled:
         """From a native _C.LabelledData."""
         return cls(
             labelled.dataset, labelled.report, labelled.faults, labelled.num_faults, labelled.bad_records
@@ -49,10 +48,10 @@ class Labelled:
 
 
 # Labels everything: into the given _C.TokenCacheWriter, or into memory for None.
-LabelFunction = Callable[[Any], Labelled]
+LabelFunction = Callable[[_C.TokenCacheWriter | None], Labelled]
 
 
-def tokenizer_digest(tokenizer: Any) -> str | None:
+def tokenizer_digest(tokenizer: object) -> str | None:
     """A hash of all that decides a fastsft Tokenizer's ids; None for an object that it cannot be told of."""
     kept, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
     if not isinstance(kept, KeptFiles) or not isinstance(native, _C.Tokenizer):
@@ -64,7 +63,7 @@ def tokenizer_digest(tokenizer: Any) -> str | None:
 
 
 def cache_key(
-    files: list[DataFile], directory: Path, tokenizer: str, options: Any, streams: list[str] | None = None
+    files: list[DataFile], directory: Path, tokenizer: str, options: object, streams: list[str] | None = None
 ) -> str:
     """The name of a cache: a hash of contents and weights of the files, the tokenizer, the label options.
 
@@ -138,5 +137,5 @@ def _write_cache(
     return found or label(None)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fastsft import _C
+from fastsft.data.interfaces import SizedDataset, is_sized, is_table
 from fastsft.data.item_rules import ItemRules
 from fastsft.data.known_lengths import (
     Lengths,
@@ -17,6 +19,12 @@ from fastsft.data.known_lengths import (
     scan,
     untouched_rows,
 )
+
+
+class RowChecker(Protocol):
+    """A model, as far as it says which rows it takes."""
+
+    def check_rows(self, native: _C.TokenDataset, *, training: bool) -> object: ...
 
 
 class TokenRows:
@@ -31,9 +39,9 @@ class TokenRows:
 
     def __init__(
         self,
-        native: Any,
+        native: _C.TokenDataset | None,
         padded_length: int,
-        source: Any = None,
+        source: SizedDataset | None = None,
         *,
         is_read: bool = False,
         lengths: Lengths | None = None,
@@ -41,7 +49,7 @@ class TokenRows:
         count: int = 0,
         rules: ItemRules | None = None,
     ) -> None:
-        self.native, self.padded_length, self.source = native, padded_length, source
+        self.native, self.padded_length, self._source = native, padded_length, source
         self.is_read, self.bound, self.rules = is_read, bound, rules
         self._stays_native = not is_read
         self.is_exact = not bound
@@ -49,8 +57,16 @@ class TokenRows:
             full = np.full(count, bound, dtype=np.int64)
             lengths = Lengths(full, np.maximum(full - 1, 0), full, full)
         if lengths is None:
+            assert native is not None  # else lengths or a bound are given
             lengths = lengths_of(native, np.full(len(native), padded_length, dtype=np.int64))
         self.lengths, self.target_counts, self.label_counts, self._item_lengths = lengths
+
+    @property
+    def source(self) -> SizedDataset:
+        """The data set. ValueError for rows that were made without one."""
+        if self._source is None:
+            raise ValueError("these rows are of no data set: they were made of native rows alone")
+        return self._source
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -72,15 +88,16 @@ class TokenRows:
 
     def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
         """Tokens of each item with its padding; those of `column`, where a datasets.Dataset has it."""
-        if column is not None and column in (getattr(self.source, "column_names", None) or ()):
-            return np.asarray(self.source[column], dtype=np.int64)
+        source = self._source
+        if column is not None and is_table(source) and column in source.column_names:
+            return np.asarray(source[column], dtype=np.int64)
         return self._item_lengths
 
     def checksum(self) -> str | None:
         """CRC-32C of all ids and learned spans, where the rows are known."""
         return None if self.native is None else f"{self.native.checksum():08x}"
 
-    def check_for(self, model: Any, vocab_size: int, *, training: bool = True) -> None:
+    def check_for(self, model: RowChecker, vocab_size: int, *, training: bool = True) -> None:
         """ValueError on every rank alike when `model`, of `vocab_size` ids, does not take all rows.
 
         training: rows that teach nothing are not computed. Rows that are not known yet are checked when
@@ -101,14 +118,14 @@ class TokenRows:
     def with_bound(self, bound: int) -> TokenRows:
         """The same rows, each of at most `bound` tokens."""
         return TokenRows(
-            self.native, self.padded_length, self.source, is_read=self.is_read, bound=bound, count=len(self),
+            self.native, self.padded_length, self._source, is_read=self.is_read, bound=bound, count=len(self),
             rules=self.rules,
         )  # fmt: skip
 
     def as_items(self) -> TokenRows:
         """The same data set, read item by item from now on."""
         return TokenRows(
-            None, self.padded_length, self.source, is_read=True, bound=self.longest, count=len(self),
+            None, self.padded_length, self._source, is_read=True, bound=self.longest, count=len(self),
             rules=self.rules,
         )  # fmt: skip
 
@@ -118,7 +135,7 @@ class TokenRows:
             return self
         lengths = Lengths(self.lengths, self.target_counts, self.label_counts, self._item_lengths)
         rows = TokenRows(
-            self.native, self.padded_length, self.source, is_read=True, lengths=lengths, rules=self.rules
+            self.native, self.padded_length, self._source, is_read=True, lengths=lengths, rules=self.rules
         )
         rows._stays_native = True
         return rows
@@ -127,33 +144,34 @@ class TokenRows:
         """True if the data set still has these rows: fastsft's own their content, others their number."""
         if self.is_read and not self._stays_native:
             return len(self.source) == len(self) and untouched_rows(self.source) is None
-        return self.source is None or untouched_rows(self.source) is self.native
+        return self._source is None or untouched_rows(self._source) is self.native
 
-    def take(self, numbers: Any) -> None:
+    def take(self, numbers: object) -> None:
         """A loader of this process would read these rows now: they are what the engine takes.
 
         ValueError when a script has changed them in fastsft's own data set since the run began with them.
         """
-        still_has = getattr(self.source, "still_has", None)
+        still_has = getattr(self._source, "still_has", None)
         if self.is_read or still_has is None:
             return
         if not still_has(numbers):
             raise ValueError(
-                f"{type(self.source).__name__}: its class, methods or contents were changed while train() "
+                f"{type(self._source).__name__}: its class, methods or contents were changed while train() "
                 "runs in the middle of an epoch, and fastsft has read its rows before; change it before "
                 "train(), or at on_epoch_begin"
             )
         self.note_read(numbers)
 
-    def note_read(self, numbers: Any) -> None:
+    def note_read(self, numbers: object) -> None:
         """A loader of this process has read these rows by now."""
-        if hasattr(self.source, "note_read") and not self.is_read:
-            self.source.note_read(numbers)
+        note = getattr(self._source, "note_read", None)
+        if note is not None and not self.is_read:
+            note(numbers)
 
     @classmethod
     def of(
         cls,
-        dataset: Any,
+        dataset: object,
         model_max_length: int,
         *,
         collated: bool = False,
@@ -169,21 +187,21 @@ class TokenRows:
         """
         native = None if collated else untouched_rows(dataset)
         if native is not None:
-            return cls(native, model_max_length, dataset, rules=rules)
-        check_sized(dataset)
-        if not collated and is_container(dataset):
-            native, lengths = scan(dataset, rules)
+            return cls(native, model_max_length, check_sized(dataset), rules=rules)
+        source = check_sized(dataset)
+        if not collated and is_container(source):
+            native, lengths = scan(source, rules)
             padded = int(lengths.items[-1]) if len(native) else model_max_length
-            return cls(native, padded, dataset, is_read=True, lengths=lengths, rules=rules)
-        known = None if collated else lengths_of_parts(dataset, model_max_length)
+            return cls(native, padded, source, is_read=True, lengths=lengths, rules=rules)
+        known = None if collated else lengths_of_parts(source, model_max_length)
         return cls(
-            None, model_max_length, dataset, is_read=True, lengths=known, count=len(dataset), rules=rules,
+            None, model_max_length, source, is_read=True, lengths=known, count=len(source), rules=rules,
             bound=0 if known is not None else model_max_length,
         )  # fmt: skip
 
 
-def check_sized(dataset: Any) -> None:
-    """ValueError for what is no data set with a length and rows by number."""
+def check_sized(dataset: object) -> SizedDataset:
+    """`dataset`. ValueError for what is no data set with a length and rows by number."""
     if isinstance(dataset, Mapping):
         raise ValueError(
             f"expected one data set, got a dictionary of {', '.join(map(str, dataset))}; give one of them"
@@ -191,8 +209,9 @@ def check_sized(dataset: Any) -> None:
     import torch
 
     iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-    if iterable or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    if iterable or not is_sized(dataset):
         raise ValueError(
             f"expected a data set with a length and rows by number, got {type(dataset).__name__}; "
             "list(dataset) makes one of what can only be iterated"
         )
+    return dataset

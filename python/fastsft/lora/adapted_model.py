@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.lora.adapter_files import AdapterDirectory
@@ -21,6 +21,11 @@ from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
+
 
 class AdaptedModel(CausalLM):
     """The base model `model` with adapters.
@@ -35,7 +40,7 @@ class AdaptedModel(CausalLM):
         self,
         model: CausalLM,
         settings: LoraSettings,
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, torch.Tensor] | None = None,
         seed: int = 42,
         *,
         four_bits: bool = False,
@@ -74,16 +79,16 @@ class AdaptedModel(CausalLM):
         self._values = gather_objects(self._values if launch().rank == 0 else {})[0]
 
     @property
-    def initial(self) -> Mapping[str, Any]:
+    def initial(self) -> Mapping[str, torch.Tensor]:
         """The tensors that training begins with in place of the base's, or next to them."""
         return self._values
 
-    def load_weights(self, engine: Any) -> None:
+    def load_weights(self, engine: _C.Engine) -> None:
         """The base model's weights, then the adapters; collective."""
         super().load_weights(engine)
         put_values(engine, self._values)
 
-    def load_saved(self, engine: Any, directory: str) -> None:
+    def load_saved(self, engine: _C.Engine, directory: str) -> None:
         """The tensors of an adapter that was saved in `directory`; collective."""
         adapter = AdapterDirectory(directory)
         adapter.check(self.targets)
@@ -98,7 +103,7 @@ class AdaptedModel(CausalLM):
         assert self.engine is not None  # built before there is something to save
         return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters())
 
-    def adapter_of(self, state_dict: Mapping[str, Any]) -> SavedAdapter:
+    def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
         """The adapter whose tensors a script has gathered, by peft's names. ValueError without one."""
         return SavedAdapter(self.settings, self.targets, values_of(state_dict, self.targets))
 
@@ -116,7 +121,7 @@ class AdaptedModel(CausalLM):
         """Of the tensors that training begins with."""
         return hashlib.sha256(str(sorted(tensor_digests(self._values.items()).items())).encode()).hexdigest()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """Everything that is trained, by the names of peft's files, whole, in fp32; collective."""
         if self.engine is None:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
@@ -139,7 +144,7 @@ class AdaptedModel(CausalLM):
     def _find_targets(self) -> Targets:
         return resolve(self.settings, self.engine_config())
 
-    def _engine_adapters(self) -> Any:
+    def _engine_adapters(self) -> _C.AdapterOptions | None:
         return engine_adapters(self.targets)
 
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
@@ -152,20 +157,20 @@ class AdaptedModel(CausalLM):
         options["engine"]["state"] = state.replace(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
         return options
 
-    def _take_weights(self) -> dict[str, Any] | None:
+    def _take_weights(self) -> dict[str, torch.Tensor] | None:
         if self.engine is None:
             return None
         weights = {name: value.clone() for name, value in self.engine.trained_parameters().items()}
         self.engine = None
         return weights
 
-    def _put_weights(self, engine: Any, weights: Mapping[str, Any]) -> None:
+    def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
         """The base model's are those of the directory."""
         self.load_weights(engine)
         put_values(engine, weights)
 
 
-def engine_adapters(targets: Targets) -> Any:
+def engine_adapters(targets: Targets) -> _C.AdapterOptions:
     """The engine's options."""
     from fastsft import _C
 
@@ -178,14 +183,14 @@ def frozen_dtype(*, four_bits: bool) -> str:
     return "nf4" if four_bits else "compute"
 
 
-def put_values(engine: Any, values: Mapping[str, Any]) -> None:
+def put_values(engine: _C.Engine, values: Mapping[str, torch.Tensor]) -> None:
     """Tensors into the engine, by its names; collective."""
     for name, value in values.items():
         engine.set_parameter(name, value)
     engine.publish()
 
 
-def values_of(state_dict: Mapping[str, Any], targets: Targets) -> dict[str, Any]:
+def values_of(state_dict: Mapping[str, torch.Tensor], targets: Targets) -> dict[str, torch.Tensor]:
     """The trained tensors of a state_dict in the names of peft's files. ValueError without one."""
     values = {}
     for name in targets.shapes():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.lora.names import name_in_engine, name_in_file
 from fastsft.lora.settings import LoraSettings
@@ -13,6 +13,11 @@ from fastsft.model.config import json_text
 from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of
 from fastsft.model.weights import pickled_tensors
 from fastsft.runtime.regular_files import file_inside, read_json_object
+
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -57,7 +62,7 @@ class AdapterDirectory:
                 return path
         raise ValueError(f"{self.directory}: expected {WEIGHTS_NAME} or {PICKLED_NAME}, found neither")
 
-    def _open(self) -> Any:
+    def _open(self) -> dict[str, torch.Tensor] | _C.SafetensorsReader:
         from fastsft import _C
 
         if self.file.suffix == ".bin":
@@ -65,7 +70,7 @@ class AdapterDirectory:
         return _C.SafetensorsReader(str(self.file))
 
     def _entries(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        if self.file.suffix == ".bin":
+        if isinstance(self._content, dict):
             return [(name, tuple(value.shape)) for name, value in self._content.items()]
         return [(each.name, tuple(each.shape)) for each in self._content.tensors]
 
@@ -90,12 +95,12 @@ class AdapterDirectory:
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str) -> torch.Tensor:
         """A tensor by the engine's name, float32, in its own memory. ValueError for a type that none has."""
         import torch
 
         stored = self._names[name]
-        if self.file.suffix == ".bin":
+        if isinstance(self._content, dict):
             value = self._content[stored].detach()
         else:
             entry = next(each for each in self._content.tensors if each.name == stored)
@@ -115,8 +120,8 @@ def adapter_config_text(settings: LoraSettings) -> str:
 
 
 def write_adapter(
-    directory: str | Path, settings: LoraSettings, targets: Targets, values: Mapping[str, Any]
-) -> list[Any]:
+    directory: str | Path, settings: LoraSettings, targets: Targets, values: Mapping[str, torch.Tensor]
+) -> list[_C.FileDigest]:
     """Write adapter_model.safetensors and adapter_config.json into a new directory. Their digests.
 
     values: of everything that is trained, by the engine's names; written as float32. The files are durable

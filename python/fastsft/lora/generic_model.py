@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -12,6 +12,9 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets
 from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.placement import base_name
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _NAME = "default"  # of an adapter, as peft calls the first one
 
@@ -30,14 +33,14 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
     def _engine_adapters(self) -> None:
         """None: they are modules of the model."""
 
-    def _empty(self, dtype: torch.dtype) -> Any:
+    def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         return with_peft(self._base._empty(dtype), self.settings)
 
     def _why_padded(self) -> str | None:
         return self._base.why_padded
 
 
-def with_peft(model: Any, settings: LoraSettings) -> Any:
+def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel:
     """`model`, on the meta device, with peft's modules in place of the linears that `settings` name.
 
     ValueError without peft, for what it refuses, and for modules_to_save.
@@ -64,15 +67,15 @@ def with_peft(model: Any, settings: LoraSettings) -> Any:
             f"LoRA: peft makes no such adapters of {type(model).__name__}: {str(error).splitlines()[0]} Its "
             f"linears are {', '.join(_linears(model))}; all-linear takes all but the head"
         ) from error
-    return wrapped.base_model.model
+    return cast("PreTrainedModel", wrapped.base_model.model)  # `model`, changed in place
 
 
-def find_generic_targets(model: Any, settings: LoraSettings) -> Targets:
+def find_generic_targets(model: GenericCausalLM, settings: LoraSettings) -> Targets:
     """Targets of `settings` in the GenericCausalLM `model`."""
     return targets_of(with_peft(model._empty(torch.float32), settings), settings)
 
 
-def targets_of(model: Any, settings: LoraSettings) -> Targets:
+def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
     """Targets in a model that `with_peft` made. ValueError for adapters of what is no linear."""
     from peft.tuners.lora.layer import Linear, LoraLayer
 
@@ -103,7 +106,7 @@ def targets_of(model: Any, settings: LoraSettings) -> Targets:
     return Targets(tuple(adapters), trained, settings.lora_dropout)
 
 
-def _linears(model: Any) -> list[str]:
+def _linears(model: torch.nn.Module) -> list[str]:
     """Ends of the names of linears, each once."""
     found: dict[str, None] = {}
     for name, module in model.named_modules():

@@ -23,6 +23,12 @@ from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+
+    from fastsft import _C
+
 
 class GivenPeftModel(AdaptedModel):
     """`module`, what peft's get_peft_model makes of a Llama-family model of transformers.
@@ -32,7 +38,7 @@ class GivenPeftModel(AdaptedModel):
     ValueError for adapters that are not as their LoraConfig says, and as LoadedModel for the base model.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: PeftModel) -> None:
         settings = settings_of(module)
         self.module = module
         with base_alone(module) as base:
@@ -76,7 +82,7 @@ class GivenPeftModel(AdaptedModel):
         """As CausalLM's."""
         return self._base.library_has_changed()
 
-    def load_weights(self, engine: Any) -> None:
+    def load_weights(self, engine: _C.Engine) -> None:
         """The parameters of the module as they are now; collective."""
         with base_alone(self.module):
             self._base.load_weights(engine)
@@ -90,7 +96,7 @@ class GivenPeftModel(AdaptedModel):
         super().take_first_adapters()
         write_values(self.module, self._values)
 
-    def _named(self) -> list[tuple[str, Any]]:
+    def _named(self) -> list[tuple[str, torch.nn.Parameter]]:
         return [(engine_name(name), parameter) for name, parameter in raw_parameters(self.module)]
 
     def _note_weights(self) -> None:
@@ -175,7 +181,7 @@ class GivenPeftModel(AdaptedModel):
         self._note_weights()
         self.engine_leads = False
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """As AdaptedModel's, with what a script has changed; collective."""
         self.take_weights_to_save("model.state_dict")
         return super().state_dict()

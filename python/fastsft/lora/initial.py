@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.lora.targets import Adapter, Targets
 
+if TYPE_CHECKING:
+    import torch
 
-def initial_values(targets: Targets, seed: int, init_lora_weights: bool | str = True) -> dict[str, Any]:
+
+def initial_values(
+    targets: Targets, seed: int, init_lora_weights: bool | str = True
+) -> dict[str, torch.Tensor]:
     """A and B of every adapter by the engine's names, float32.
 
     They are those that peft's get_peft_model draws after `torch.manual_seed(seed)`: for each adapter,
@@ -18,7 +23,7 @@ def initial_values(targets: Targets, seed: int, init_lora_weights: bool | str = 
     """
     import torch
 
-    values: dict[str, Any] = {}
+    values: dict[str, torch.Tensor] = {}
     with torch.random.fork_rng(devices=[]):  # the state of the process stays
         torch.default_generator.manual_seed(seed)
         for adapter in targets.adapters:
@@ -27,7 +32,7 @@ def initial_values(targets: Targets, seed: int, init_lora_weights: bool | str = 
     return values
 
 
-def _draw(adapter: Adapter, init_lora_weights: bool | str) -> tuple[Any, Any]:
+def _draw(adapter: Adapter, init_lora_weights: bool | str) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
     a = torch.empty(adapter.rank, adapter.inputs, dtype=torch.float32)

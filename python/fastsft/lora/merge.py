@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.opening import find_targets
@@ -13,6 +13,9 @@ from fastsft.model.choice import open_model
 from fastsft.model.conversion import Converted, convert_model
 from fastsft.model.source import model_directory
 from fastsft.model.stored_weights import StoredWeights
+
+if TYPE_CHECKING:
+    import torch
 
 
 def merge_adapter(
@@ -62,7 +65,7 @@ class MergedModel:
         own = (self._adapter.directory / "tokenizer_config.json").is_file()
         return self._adapter.directory if own else self.source
 
-    def merged(self, name: str, value: Any) -> Any:
+    def merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """The tensor `name` of the base, `value`, as it is in the merged model: float32 where it changes.
 
         name: of the base's files, or of its model where they differ. float64 stays that.
@@ -86,7 +89,7 @@ class MergedModel:
         return merged_weight(value, a, b, adapter.scale)
 
 
-def merged_weight(weight: Any, a: Any, b: Any, scale: float) -> Any:
+def merged_weight(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
     """weight + scale * b a, [outputs, inputs], in float32, or float64 for such a weight.
 
     Source: peft's Linear.get_delta_weight and merge.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.sizes import parse_size
+from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.modules import HEAD
 from fastsft.model.family import ties_embeddings
@@ -15,10 +17,14 @@ from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
 
+if TYPE_CHECKING:
+    from fastsft.arguments.training import TrainingArguments
+    from fastsft.model.causal_lm import CausalLM
+
 FOLDER = "merged"
 
 
-def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model: Any) -> None:
+def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
     """Before training: ValueError where --save_merged could not write its folder, or not merge."""
     place = Path(output_dir or ".") / FOLDER
     if not lora.save_merged:
@@ -28,12 +34,29 @@ def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model
             f"--save_merged: {place} is there already, and nothing is overwritten; move it away, or choose "
             "another --output_dir"
         )
-    adapted = [each.module for each in model.targets.adapters]
+    adapted = [each.module for each in model.targets.adapters] if isinstance(model, AdaptedModel) else []
     if ties_embeddings(model.config) and HEAD in adapted:
         raise ValueError(f"--save_merged: {HEAD} has an adapter and is tied to the embedding: leave it out")
 
 
-def save_merged(trainer: Any) -> None:
+class MergingTrainer(Protocol):
+    """A Trainer of a model with adapters."""
+
+    @property
+    def args(self) -> TrainingArguments: ...
+    @property
+    def model(self) -> CausalLM: ...
+    @property
+    def progress(self) -> Phases: ...
+
+
+class Phases(Protocol):
+    """A sink for the phases of a run."""
+
+    def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
+
+
+def save_merged(trainer: MergingTrainer) -> None:
     """Merge the adapter that is saved in `output_dir` into its base model; collective.
 
     The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size.

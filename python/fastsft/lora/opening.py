@@ -53,6 +53,9 @@ def find_targets(model: CausalLM, settings: LoraSettings) -> Targets:
     if model.engine_kind == "native":
         return resolve(settings, model.engine_config())
     from fastsft.lora.generic_model import find_generic_targets
+    from fastsft.model.generic.causal_lm import GenericCausalLM
+
+    assert isinstance(model, GenericCausalLM)
 
     return find_generic_targets(model, settings)
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets
 from fastsft.model.live_weights import raw_parameters
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
+    from transformers import PreTrainedModel
 
 ADAPTER = "default"
 _WHERE = f"Trainer(model=PeftModel): peft_config[{ADAPTER!r}]"
@@ -18,13 +24,13 @@ _BASE = "base_model.model."
 _COPY = f".modules_to_save.{ADAPTER}."
 
 
-def is_peft_model(model: Any) -> bool:
+def is_peft_model(model: object) -> TypeGuard[PeftModel]:
     """True for an object of peft's own classes, or of one derived from them; imports nothing."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(model, peft.PeftModel)
 
 
-def settings_of(model: Any) -> LoraSettings:
+def settings_of(model: PeftModel) -> LoraSettings:
     """The LoraConfig of a PeftModel. ValueError for other adapters, several, and classes of a script."""
     kind = type(model)
     if kind.__name__ not in _KINDS or kind.__module__ != "peft.peft_model":
@@ -44,7 +50,7 @@ def settings_of(model: Any) -> LoraSettings:
     return LoraSettings.from_config(config, _WHERE)
 
 
-def check_modules(model: Any, settings: LoraSettings, targets: Targets) -> None:
+def check_modules(model: PeftModel, settings: LoraSettings, targets: Targets) -> None:
     """ValueError unless adapters and trained parameters of `model` are those that its settings name.
 
     Also for adapters that are merged, disabled or changed by hand.
@@ -75,7 +81,7 @@ def _trained(shape: tuple[int, ...] | None) -> str:
     return "frozen" if shape is None else f"trained, {list(shape)}"
 
 
-def _check_layer(name: str, layer: Any, settings: LoraSettings, rank: int, scale: float) -> None:
+def _check_layer(name: str, layer: LoraLayer, settings: LoraSettings, rank: int, scale: float) -> None:
     kind = type(layer)
     dropout = getattr(layer.lora_dropout[ADAPTER], "p", 0.0)
     problems = {
@@ -106,13 +112,13 @@ def engine_name(name: str) -> str:
     return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
 
 
-def trained_values(model: Any, targets: Targets) -> dict[str, Any]:
+def trained_values(model: PeftModel, targets: Targets) -> dict[str, torch.Tensor]:
     """Copies of everything that is trained, float32, by the engine's names."""
     found = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
     return {name: found[name].detach().cpu().float().clone() for name in targets.shapes()}
 
 
-def write_values(model: Any, values: Mapping[str, Any]) -> None:
+def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
     """Tensors by the engine's names into the parameters of `model`, rounded to their types."""
     import torch
 
@@ -123,9 +129,10 @@ def write_values(model: Any, values: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def base_alone(model: Any) -> Iterator[Any]:
+def base_alone(model: PeftModel) -> Iterator[PreTrainedModel]:
     """The model of transformers inside, as it was before peft changed it; changed back at the end."""
-    base, changed = model.get_base_model(), []
+    base = cast("PreTrainedModel", model.get_base_model())  # which peft knows to be a module
+    changed: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
     frozen = [parameter for _, parameter in raw_parameters(base) if not parameter.requires_grad]
     for path, module in list(base.named_modules()):
         original = _original(module)
@@ -145,16 +152,17 @@ def base_alone(model: Any) -> Iterator[Any]:
             holder._modules[name] = module
 
 
-def _original(module: Any) -> Any:
+def _original(module: object) -> torch.nn.Module | None:
     """The module that peft has put `module` around; None for others."""
+    original: torch.nn.Module | None = None
     if hasattr(module, "lora_A") and hasattr(module, "base_layer"):
-        return module.base_layer
-    if hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
-        return module.original_module
-    return None
+        original = module.base_layer
+    elif hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
+        original = module.original_module
+    return original
 
 
-def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+def _layers(model: PeftModel) -> Iterator[tuple[str, LoraLayer]]:
     for name, module in model.named_modules():
         if hasattr(module, "lora_A") and hasattr(module, "base_layer"):
             yield name, module

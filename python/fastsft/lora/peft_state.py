@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
-def maybe_zero_3(param: Any) -> Any:
+def maybe_zero_3(param: torch.Tensor) -> torch.Tensor:
     """A copy of a parameter on the CPU; gathered first where DeepSpeed's ZeRO 3 holds it in parts."""
     if not hasattr(param, "ds_id"):
         return param.detach().cpu().clone()
@@ -16,7 +19,9 @@ def maybe_zero_3(param: Any) -> Any:
         return param.data.detach().cpu().clone()
 
 
-def get_peft_state_maybe_zero_3(named_params: Iterable[tuple[str, Any]], bias: str) -> dict[str, Any]:
+def get_peft_state_maybe_zero_3(
+    named_params: Iterable[tuple[str, torch.Tensor]], bias: str
+) -> dict[str, torch.Tensor]:
     """Copies of the adapters among the parameters of a PeftModel, by their names there.
 
     bias: none; all: with every bias; lora_only: with the biases of the adapted modules, where FastChat's own

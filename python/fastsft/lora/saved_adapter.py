@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.lora.adapter_files import write_adapter
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets
+
+if TYPE_CHECKING:
+    import torch
+
+    from fastsft import _C
 
 _ROOM_FOR_HEADERS = 1 << 20
 
@@ -20,9 +25,9 @@ class SavedAdapter:
 
     settings: LoraSettings
     targets: Targets
-    values: Mapping[str, Any]
+    values: Mapping[str, torch.Tensor]
 
-    def write(self, directory: str | Path) -> list[Any]:
+    def write(self, directory: str | Path) -> list[_C.FileDigest]:
         """Write the adapter's files into a new directory, durable on return. Their digests."""
         return write_adapter(directory, self.settings, self.targets, self.values)
 

@@ -100,7 +100,7 @@ class LoraSettings:
                 raise ValueError(f"{where}: {name}: expected {_nothing(value)}, got {value!r}; {way_out}")
         if config.get("fan_in_fan_out"):
             warn_once(f"{where}: fan_in_fan_out has no effect on linear modules")
-        values = {name: _plain(name, config[name], where) for name in known & config.keys()}
+        values: dict[str, Any] = {name: _plain(name, config[name], where) for name in known & config.keys()}
         base = config.get("base_model_name_or_path")
         try:
             return cls(**values, base_model=base if isinstance(base, str) else None)
@@ -144,14 +144,14 @@ def _check_kind(config: Mapping[str, Any], where: str) -> None:
         raise ValueError(f"{where}: task_type: expected CAUSAL_LM, got {task!r}")
 
 
-def _nothing(value: Any) -> str:
+def _nothing(value: object) -> str:
     return "False" if isinstance(value, bool) else "nothing"
 
 
 _TEXTS = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save")
 
 
-def _plain(name: str, value: Any, where: str) -> Any:
+def _plain(name: str, value: object, where: str) -> object:
     """A value of JSON or of a LoraConfig as the field has it. ValueError for another type."""
     if name in _TEXTS and isinstance(value, list | tuple | set | frozenset):
         if not all(isinstance(each, str) for each in value):
@@ -186,7 +186,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _NEVER_NONE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "init_lora_weights")
 
 
-def _pattern(name: str, value: Any, where: str) -> dict[str, Any]:
+def _pattern(name: str, value: object, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     numbers = (int,) if name == "rank_pattern" else (int, float)

@@ -193,5 +193,5 @@ def _endings(modules: Sequence[Module]) -> list[str]:
     return list(dict.fromkeys(module.name.rpartition(".")[2] for module in modules if module.is_linear))
 
 
-def _listed(value: Any) -> str:
+def _listed(value: object) -> str:
     return repr(list(value) if isinstance(value, tuple) else value)

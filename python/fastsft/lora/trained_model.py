@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.given_model import GivenPeftModel
@@ -13,8 +13,14 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import as_model
 
+if TYPE_CHECKING:
+    from peft import PeftConfig
+    from transformers import PreTrainedModel
 
-def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42, engine: str = "auto") -> Any:
+
+def as_trained_model(
+    model: object, peft_config: object = None, seed: int = 42, engine: str = "auto"
+) -> CausalLM:
     """`model` as a Trainer trains it.
 
     model: a PeftModel, with its adapters; a LoraConfig, with the base model that it names; others as
@@ -25,11 +31,12 @@ def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42, engine
     """
     if _is_config(model):
         return _of_config_alone(model, peft_config, seed, engine)
-    if peft_config is None and not is_peft_model(model):
-        return as_model(model, engine)
-    if peft_config is None:
+    if peft_config is None and is_peft_model(model):
         _check_engine_of_objects(engine)
         return GivenPeftModel(model)
+    if peft_config is None:
+        made: CausalLM = as_model(model, engine)
+        return made
     if not _is_config(peft_config):
         raise ValueError(
             f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}"
@@ -40,12 +47,17 @@ def as_trained_model(model: Any, peft_config: Any = None, seed: int = 42, engine
             "with peft_config"
         )
     settings = _settings(peft_config, "Trainer(peft_config=)")
-    if hasattr(model, "named_parameters") and not hasattr(model, "build"):
+    if _is_of_transformers(model):
         from peft import get_peft_model
 
         _check_engine_of_objects(engine)
         return GivenPeftModel(get_peft_model(model, peft_config))
     return _with_adapters(as_model(model, engine), settings, seed)
+
+
+def _is_of_transformers(model: object) -> TypeGuard[PreTrainedModel]:
+    """True for a module; fastsft's models have parameters too, and build an engine."""
+    return hasattr(model, "named_parameters") and not hasattr(model, "build")
 
 
 def _check_engine_of_objects(engine: str) -> None:
@@ -57,17 +69,17 @@ def _check_engine_of_objects(engine: str) -> None:
         )
 
 
-def _is_config(value: Any) -> bool:
+def _is_config(value: object) -> TypeGuard[PeftConfig]:
     """True for an object of peft's own configuration classes; imports nothing."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(value, peft.PeftConfig)
 
 
-def _settings(config: Any, where: str) -> LoraSettings:
+def _settings(config: PeftConfig, where: str) -> LoraSettings:
     return LoraSettings.from_config(config.to_dict(), where)
 
 
-def _of_config_alone(config: Any, peft_config: Any, seed: int, engine: str) -> AdaptedModel:
+def _of_config_alone(config: PeftConfig, peft_config: object, seed: int, engine: str) -> AdaptedModel:
     settings = _settings(config, "Trainer(model=LoraConfig)")
     if peft_config is not None or settings.base_model is None:
         got = "peft_config as well" if peft_config is not None else "none"
@@ -78,7 +90,7 @@ def _of_config_alone(config: Any, peft_config: Any, seed: int, engine: str) -> A
     return _with_adapters(as_model(settings.base_model, engine), settings, seed)
 
 
-def _with_adapters(model: Any, settings: LoraSettings, seed: int) -> AdaptedModel:
+def _with_adapters(model: object, settings: LoraSettings, seed: int) -> AdaptedModel:
     if not isinstance(model, CausalLM) or model.engine is not None:
         raise ValueError(
             "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "

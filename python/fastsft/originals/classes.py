@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastsft.originals.functions import is_defined_there, is_written_in, plain
 from fastsft.originals.source import source_of
@@ -23,7 +23,7 @@ class Method(NamedTuple):
     """`where` (module, class and name) is `value`, not what is there in the file; None: not there."""
 
     where: str
-    value: Any
+    value: object
 
     @property
     def name(self) -> str:
@@ -31,7 +31,9 @@ class Method(NamedTuple):
         return self.where.replace(" ", ".").rpartition(".")[2]
 
 
-_judged: weakref.WeakKeyDictionary[type, tuple[tuple[Any, ...], list[Method]]] = weakref.WeakKeyDictionary()
+_judged: weakref.WeakKeyDictionary[type, tuple[tuple[object, ...], list[Method]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def foreign_methods(kind: type) -> list[Method]:
@@ -47,7 +49,7 @@ def foreign_methods(kind: type) -> list[Method]:
     return known[1]
 
 
-def foreign_methods_of(value: Any) -> list[Method]:
+def foreign_methods_of(value: object) -> list[Method]:
     """Those of an object: set on itself, or `foreign_methods` of its class."""
     kind = type(value)
     own = [
@@ -64,14 +66,14 @@ def is_class_of(kind: type, package: str) -> bool:
     return is_theirs and source_of(home).defines_class(kind.__qualname__)
 
 
-def is_own_object(value: Any, names: Collection[str]) -> bool:
+def is_own_object(value: object, names: Collection[str]) -> bool:
     """True if an object is of a class of transformers or torch with one of these names, unchanged."""
     kind = type(value)
     is_named = kind.__name__ in names and kind.__module__.split(".")[0] in LIBRARIES
     return is_named and not foreign_methods_of(value)
 
 
-def replaced_on(value: Any) -> dict[str, Any]:
+def replaced_on(value: object) -> dict[str, Callable[..., object]]:
     """Callables that an object has in the place of its class's, by name; its own bound ones left out."""
     kind, attributes = type(value), getattr(value, "__dict__", {})
     return {
@@ -81,7 +83,7 @@ def replaced_on(value: Any) -> dict[str, Any]:
     }
 
 
-def methods_of(kind: type) -> tuple[Any, ...]:
+def methods_of(kind: type) -> tuple[object, ...]:
     """All that decides what the methods of a class do, to compare with later."""
     return tuple(
         (owner, name, *(_inside(part) for part in _parts(value)))
@@ -104,7 +106,7 @@ def _foreign(kind: type) -> Iterator[Method]:
         yield from _missing(owner)
 
 
-def _hides(name: str, value: Any, bases: Sequence[type]) -> bool:
+def _hides(name: str, value: object, bases: Sequence[type]) -> bool:
     """True if a name that the file does not have is found before what a base has, or makes when asked."""
     is_made = isinstance(value, property) and any("__getattr__" in vars(base) for base in bases)
     return name[:2] == "__" or is_made or any(name in vars(base) for base in bases)
@@ -124,7 +126,7 @@ def _missing(owner: type) -> Iterator[Method]:
             yield Method(f"{owner.__module__}.{qualname}", None)
 
 
-def _is_own(owner: type, name: str, value: Any) -> bool:
+def _is_own(owner: type, name: str, value: object) -> bool:
     home, qualname = owner.__module__, f"{owner.__qualname__}.{name}"
     if home.split(".")[0] not in LIBRARIES or home not in sys.modules:
         return False
@@ -139,7 +141,7 @@ def _is_own(owner: type, name: str, value: Any) -> bool:
     )
 
 
-def _is_of_base(owner: type, name: str, value: Any) -> bool:
+def _is_of_base(owner: type, name: str, value: object) -> bool:
     return any(
         base.__module__ in sys.modules
         and is_defined_there(value, base.__module__, f"{base.__qualname__}.{name}")
@@ -152,7 +154,7 @@ def _defines(owner: type, name: str) -> bool:
     return module in sys.modules and source_of(module).defines(f"{owner.__qualname__}.{name}")
 
 
-def _is_generated(function: Any, home: str) -> bool:
+def _is_generated(function: object, home: str) -> bool:
     """True if dataclasses wrote the function, for a class of `home`."""
     return (
         isinstance(function, FunctionType)
@@ -161,7 +163,7 @@ def _is_generated(function: Any, home: str) -> bool:
     )
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[object]:
     """The functions in what a class holds; the thing itself where none is known."""
     if isinstance(value, property):
         return [part for part in (value.fget, value.fset, value.fdel) if part is not None]
@@ -170,14 +172,14 @@ def _parts(value: Any) -> list[Any]:
     return [plain(value)]
 
 
-def _inside(function: Any) -> tuple[Any, ...]:
+def _inside(function: object) -> tuple[object, ...]:
     if not isinstance(function, FunctionType):
         return (function,)
     named = tuple((function.__kwdefaults__ or {}).items())
     return function, function.__code__, function.__defaults__, named
 
 
-def _is_code(value: Any) -> bool:
+def _is_code(value: object) -> bool:
     """True if a class attribute is called, not read."""
     wrapped = isinstance(value, property | staticmethod | classmethod | functools.cached_property)
     return wrapped or (callable(value) and not isinstance(value, type))
@@ -188,6 +190,6 @@ def _is_of_python(owner: type) -> bool:
     return home == "builtins" or (home in sys.stdlib_module_names and home != "__main__")
 
 
-def _is_bound(found: Any, value: Any, name: str) -> bool:
+def _is_bound(found: object, value: object, name: str) -> bool:
     own = getattr(type(value), name, None)
     return isinstance(found, MethodType) and found.__self__ is value and found.__func__ is own

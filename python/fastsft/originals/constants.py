@@ -7,7 +7,6 @@ import functools
 import sys
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any
 
 from fastsft.originals.classes import Method, is_class_of
 from fastsft.originals.source import source_of
@@ -32,17 +31,17 @@ def changed_constants(kind: type, package: str) -> Iterator[Method]:
 
 
 @functools.cache
-def _constants(module: str, qualname: str) -> dict[str, Any]:
+def _constants(module: str, qualname: str) -> dict[str, object]:
     assert module in sys.modules
     codes = source_of(module).codes.get(qualname, [])
     return _stored(codes[0]) if len(codes) == 1 else {}
 
 
-def _stored(code: CodeType) -> dict[str, Any]:
+def _stored(code: CodeType) -> dict[str, object]:
     """Names that get a constant; not those that get something else as well."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     others: set[str] = set()
-    before: Any = None
+    before: dis.Instruction | None = None
     for instruction in dis.get_instructions(code):
         if instruction.opname == "STORE_NAME":
             name = str(instruction.argval)

@@ -9,7 +9,6 @@ import textwrap
 import tokenize
 from collections.abc import Mapping
 from types import FunctionType
-from typing import Any
 
 from fastsft.originals.source import source_of
 
@@ -70,10 +69,10 @@ def _header(lines: list[str]) -> str:
 class _Names:
     """The values of the names of a file."""
 
-    def __init__(self, now: Mapping[str, Any], module: str) -> None:
+    def __init__(self, now: Mapping[str, object], module: str) -> None:
         self._now, self._imports = now, source_of(module).imports
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> object:
         """The value; _UNKNOWN without one."""
         for home, original in self._imports.get(name, ()):
             there = vars(sys.modules.get(home, object))
@@ -82,14 +81,14 @@ class _Names:
         return self._now.get(name, _UNKNOWN)
 
 
-def _agrees(node: ast.expr, value: Any, names: _Names) -> bool:
+def _agrees(node: ast.expr, value: object, names: _Names) -> bool:
     expected = _value(node, names)
     if expected is _UNKNOWN or expected is value:
         return True
     return type(expected) is type(value) and bool(expected == value)
 
 
-def _value(node: ast.expr, names: _Names) -> Any:
+def _value(node: ast.expr, names: _Names) -> object:
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.Attribute):

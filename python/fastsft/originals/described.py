@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from types import FunctionType
-from typing import Any
 
 from fastsft.originals.defaults import has_written_defaults
 from fastsft.originals.source import source_of
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """module.name of a function or class; of another object its class.
 
     A function that has another's name, as functools.wraps makes it, has the name of its code after it.
@@ -27,13 +26,12 @@ def described(value: Any) -> str:
     text = f"{getattr(value, '__module__', None) or 'builtins'}.{name}"
     if _has_other_defaults(value):
         return f"{text} with other default values"
-    code = getattr(value, "__code__", None)
-    if code is None or code.co_qualname == name:
+    if not isinstance(value, FunctionType) or value.__code__.co_qualname == name:
         return text
-    return f"{text} (its code: {value.__globals__.get('__name__')}.{code.co_qualname})"
+    return f"{text} (its code: {value.__globals__.get('__name__')}.{value.__code__.co_qualname})"
 
 
-def _has_other_defaults(value: Any) -> bool:
+def _has_other_defaults(value: object) -> bool:
     if not isinstance(value, FunctionType):
         return False
     home = str(value.__globals__.get("__name__"))

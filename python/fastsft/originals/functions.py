@@ -24,7 +24,7 @@ _DECORATORS = (
 )  # whose decorators change no result
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """The function in a static, class or bound method, or in a property that can only be read by it."""
     if isinstance(value, staticmethod | classmethod | MethodType):
         return value.__func__
@@ -33,7 +33,7 @@ def plain(value: Any) -> Any:
     return value.fget if type(value) is property else value
 
 
-def is_defined_there(value: Any, module: str, qualname: str) -> bool:
+def is_defined_there(value: object, module: str, qualname: str) -> bool:
     """True if `value` is what the def `qualname` of `module` makes, with the decorators written above it.
 
     The code and the default values count, not the names that a function gives itself: `functools.wraps`
@@ -43,7 +43,7 @@ def is_defined_there(value: Any, module: str, qualname: str) -> bool:
     return bool(expected) and _leads_to(plain(value), module, qualname, expected, _MAX_LAYERS)
 
 
-def is_written_in(value: Any, package: str) -> bool:
+def is_written_in(value: object, package: str) -> bool:
     """True if the code of `value` is in a file of `package`, in whatever function."""
     function = plain(value)
     if not isinstance(function, FunctionType):
@@ -58,14 +58,17 @@ def is_written_in(value: Any, package: str) -> bool:
     )
 
 
-def uncompiled(value: Any) -> Any:
+def uncompiled(value: object) -> object:
     """The function that torch.compile was given, when `value` is what it made of it."""
-    while is_written_in(value, "torch._dynamo") and hasattr(plain(value), "_torchdynamo_orig_callable"):
-        value = plain(value)._torchdynamo_orig_callable
+    while is_written_in(value, "torch._dynamo"):
+        given = getattr(plain(value), "_torchdynamo_orig_callable", value)
+        if given is value:
+            break
+        value = given
     return value
 
 
-def _leads_to(function: Any, module: str, qualname: str, expected: list[CodeType], depth: int) -> bool:
+def _leads_to(function: object, module: str, qualname: str, expected: list[CodeType], depth: int) -> bool:
     function = plain(uncompiled(function))
     if not isinstance(function, FunctionType) or depth == 0:
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Set
-from typing import Any
 
 from fastsft.runtime.versions import KERNELS_OF_TORCH
 
@@ -17,7 +16,7 @@ _COMPUTING = (
 
 def registered_kernels() -> Set[str]:
     """All that were registered from Python, as "namespace/operation/key"."""
-    known: Any = getattr(sys.modules.get("torch.library"), "_impls", None)
+    known = getattr(sys.modules.get("torch.library"), "_impls", None)
     return known if isinstance(known, set) else set()
 
 
@@ -26,7 +25,7 @@ def _of_torch() -> Set[str]:
     module, names = KERNELS_OF_TORCH
     entries: set[str] = set()
     for name in names:
-        known: Any = getattr(sys.modules.get(module), name, None)
+        known = getattr(sys.modules.get(module), name, None)
         for entry in known if isinstance(known, dict) else ():
             entries.add("/".join(entry if len(entry) == 3 else ("aten", *entry)))
     return entries

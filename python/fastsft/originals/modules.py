@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from fastsft.originals.classes import Method
 from fastsft.originals.functions import is_defined_there
@@ -30,7 +29,7 @@ def foreign_functions(module: str) -> Iterator[Method]:
             yield Method(f"{module}.{name}", values[name])
 
 
-def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
+def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
     """True if something that is called was imported from none of the places that the file names."""
     if not callable(value):
         return False
@@ -43,11 +42,11 @@ def _is_other(value: Any, places: list[tuple[str, str | None]]) -> bool:
     return not any(_is_written_at(value, home, name) for home, name in places if name)
 
 
-def _is_written_at(value: Any, home: str, name: str) -> bool:
+def _is_written_at(value: object, home: str, name: str) -> bool:
     """True if the file of `home` defines the value so: then it is the origin that a script has changed."""
     return home in sys.modules and is_defined_there(value, home, name)
 
 
-def _named(value: Any) -> tuple[str, str]:
+def _named(value: object) -> tuple[str, str]:
     """Of a class, which a reload makes again under the same name; of others what equals nothing else."""
     return (value.__module__, value.__qualname__) if isinstance(value, type) else (str(id(value)), "")

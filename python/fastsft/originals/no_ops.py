@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import sys
 from types import CodeType, FunctionType
-from typing import Any
 
 from fastsft.originals.classes import Method
 from fastsft.originals.functions import plain
@@ -22,7 +21,7 @@ def replaces_nothing(method: Method) -> bool:
     return does_nothing(method.value) and bool(codes) and all(map(_is_empty, codes))
 
 
-def does_nothing(value: Any) -> bool:
+def does_nothing(value: object) -> bool:
     """True for a function that only returns None, whatever it is given."""
     function = plain(value)
     return isinstance(function, FunctionType) and _is_empty(function.__code__)

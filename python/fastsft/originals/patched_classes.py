@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from fastsft.originals.classes import Method, foreign_methods
 from fastsft.originals.no_ops import replaces_nothing
@@ -61,11 +61,22 @@ class PatchedMethod(NamedTuple):
     """A method that a script replaced, or deleted (value None), and what to do instead."""
 
     where: str
-    value: Any
+    value: object
     instead: str
 
 
-def patched_methods(args: Any, *, training: bool) -> Iterator[PatchedMethod]:
+class CheckedArguments(Protocol):
+    """TrainingArguments, as far as they say what of the libraries a run would go through."""
+
+    @property
+    def label_smoothing_factor(self) -> float: ...
+    @property
+    def lr_scheduler_type(self) -> str: ...
+    @property
+    def _source(self) -> object: ...
+
+
+def patched_methods(args: CheckedArguments, *, training: bool) -> Iterator[PatchedMethod]:
     """Those of imported classes. args: of the Trainer; training: also what only a step goes through."""
     made_of_theirs = args._source is not None
     harmless = (*_ARGUMENTS.harmless, *(_FILL_FIELDS if made_of_theirs else ()))

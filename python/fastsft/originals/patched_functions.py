@@ -6,12 +6,13 @@ A script that replaces one of them changes what is trained there, and nothing he
 from __future__ import annotations
 
 import sys
-from types import BuiltinFunctionType, ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import NamedTuple
 
 from fastsft.originals.functions import functions_inside, is_written_in, plain, uncompiled
 from fastsft.originals.kernels import check_kernels, registered_kernels
-from fastsft.originals.patched_classes import patched_methods, watched_classes
+from fastsft.originals.patched_classes import CheckedArguments, patched_methods, watched_classes
 from fastsft.originals.places import Places
 from fastsft.originals.source import source_of
 
@@ -111,7 +112,9 @@ _SCHEDULES = {
 }
 
 
-def check_patched_functions(args: Any, caller: str, *, training: bool, has_collator: bool) -> None:
+def check_patched_functions(
+    args: CheckedArguments, caller: str, *, training: bool, has_collator: bool
+) -> None:
     """ValueError, naming the first one that a script has replaced.
 
     training: also what only a step goes through. has_collator: a data_collator was given, so that nobody
@@ -135,7 +138,7 @@ def check_patched_functions(args: Any, caller: str, *, training: bool, has_colla
         _check_callbacks(caller)
 
 
-def places_of(args: Any, *, has_collator: bool) -> Places:
+def places_of(args: CheckedArguments, *, has_collator: bool) -> Places:
     """The places that `check_patched_functions` looks at for training, as they are now."""
     places = Places()
     groups = _LOADING if has_collator else (*_LOADING, *_COLLATING)
@@ -167,12 +170,12 @@ def _check_modules(caller: str) -> None:
                     _refuse(caller, f"{place}.{name}", value, "give the module that the file imports")
 
 
-def _origin(home: str, name: str | None) -> Any:
+def _origin(home: str, name: str | None) -> object:
     """The module that an import means; None for what is none, or is not imported."""
     return sys.modules.get(home if name is None else f"{home}.{name}")
 
 
-def _check_schedule(args: Any, caller: str) -> None:
+def _check_schedule(args: CheckedArguments, caller: str) -> None:
     """The function of the schedule's name, and the functions of its file that it reads by name."""
     place = "transformers.optimization"
     table = _found(place, "TYPE_TO_SCHEDULER_FUNCTION")
@@ -192,7 +195,8 @@ def _check_schedule(args: Any, caller: str) -> None:
 
 def _check_hooks(caller: str) -> None:
     for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
-        for hook in (_found("torch.optim.optimizer", name) or {}).values():
+        hooks = _found("torch.optim.optimizer", name)
+        for hook in hooks.values() if isinstance(hooks, Mapping) else ():
             raise ValueError(
                 f"{caller}: a hook of all optimizers is registered ({_described(hook)}), and fastsft's step "
                 "has no torch optimizer that would call it; take it away, or train with transformers' Trainer"
@@ -201,9 +205,9 @@ def _check_hooks(caller: str) -> None:
 
 def _check_callbacks(caller: str) -> None:
     """Callbacks that every Trainer of transformers gets: they are given to this one in another way."""
-    added = _found("transformers.trainer", "DEFAULT_CALLBACKS") or []
+    added = _found("transformers.trainer", "DEFAULT_CALLBACKS")
     own = _found("transformers.trainer_callback", "DefaultFlowCallback")
-    others = [item for item in added if item is not own]
+    others = [item for item in added if item is not own] if isinstance(added, Sequence) else []
     if others:
         raise ValueError(
             f"{caller}: transformers.trainer.DEFAULT_CALLBACKS has {_described(others[0])}, which fastsft's "
@@ -211,15 +215,15 @@ def _check_callbacks(caller: str) -> None:
         )
 
 
-def _found(place: str, name: str) -> Any:
+def _found(place: str, name: str) -> object:
     """The value there now; None for a module that nobody has imported, or a release without the name."""
-    value: Any = sys.modules.get(place)
+    value: object = sys.modules.get(place)
     for part in name.split("."):
         value = None if value is None else getattr(value, part, None)
     return value
 
 
-def _is_original(value: Any, package: str, name: str) -> bool:
+def _is_original(value: object, package: str, name: str) -> bool:
     """True if it is written under `name` in a file of `package`, in whatever wrappers of that package."""
     if isinstance(value, type):
         module = value.__module__
@@ -230,23 +234,23 @@ def _is_original(value: Any, package: str, name: str) -> bool:
     return _leads_to(value, package, name, _MAX_LAYERS)
 
 
-def _leads_to(value: Any, package: str, name: str, depth: int) -> bool:
+def _leads_to(value: object, package: str, name: str, depth: int) -> bool:
     function = plain(uncompiled(value))
-    if depth == 0 or not is_written_in(function, package):
+    if depth == 0 or not isinstance(function, FunctionType) or not is_written_in(function, package):
         return False
     if function.__code__.co_name == name:
         return True
     return any(_leads_to(inner, package, name, depth - 1) for inner in functions_inside(function))
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     value = plain(value)
     named = hasattr(value, "__qualname__") and hasattr(value, "__module__")
     kind = value if named else type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{kind.__module__}.{getattr(kind, '__qualname__', '')}"
 
 
-def _refuse(caller: str, where: str, value: Any, instead: str) -> None:
+def _refuse(caller: str, where: str, value: object, instead: str) -> None:
     raise ValueError(
         f"{caller}: {where} was replaced by {_described(value)}, which transformers' Trainer would use, and "
         f"fastsft's does not; take the change back ({instead}), or train with transformers' Trainer"

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
-from types import FunctionType
-from typing import Any
+from types import CodeType, FunctionType
 
 
 class Places:
     """Their content when they were added; `changed` is asked at every step."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Mapping[str, Any], str, Any, Any]] = []
+        self._held: list[tuple[Mapping[str, object], str, object, CodeType | None]] = []
         self._sizes: list[tuple[Sized, int]] = []
 
-    def add(self, owner: Any, name: str) -> None:
+    def add(self, owner: object, name: str) -> None:
         """The name of a module or class."""
         names = vars(owner)
         value = names.get(name)
         self._held.append((names, name, value, _code(value)))
 
-    def add_all(self, owner: Any) -> None:
+    def add_all(self, owner: object) -> None:
         """All names of a class, and how many there are."""
         for name in vars(owner):
             self.add(owner, name)
@@ -38,5 +37,5 @@ class Places:
         ) or any(len(content) != size for content, size in self._sizes)
 
 
-def _code(value: Any) -> Any:
-    return value.__code__ if type(value) is FunctionType else None
+def _code(value: object) -> CodeType | None:
+    return value.__code__ if isinstance(value, FunctionType) else None

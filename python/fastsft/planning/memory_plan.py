@@ -5,8 +5,9 @@ The bytes come from the engine's own description of itself (csrc/train/memory_pl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.planning.gpus import Gpu
 from fastsft.planning.state_options import default_state_options
@@ -40,6 +41,15 @@ class Workload:
         return cls(tokens, tokens, min(longest, tokens), step, step, micro_batches)
 
 
+class CalledSizes(Protocol):
+    """Of a model that is not native: its layout, and bytes of its activations by what they are for."""
+
+    @property
+    def layout(self) -> _C.CalledModel: ...
+    def whole_bytes(self) -> int: ...
+    def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> Mapping[str, int]: ...
+
+
 @dataclass(frozen=True)
 class Setting:
     """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
@@ -55,12 +65,12 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
-    called: Any = None
-    adapters: Any = None
+    called: CalledSizes | None = None
+    adapters: _C.AdapterOptions | None = None
     gpu: Gpu | None = None
 
-    def with_called(self, sizes: Any) -> Setting:
-        """Of a called model: sizes has `layout` (_C.CalledModel) and `parts` (model/generic/memory.py)."""
+    def with_called(self, sizes: CalledSizes | None) -> Setting:
+        """Of a called model, whose activations the core does not know."""
         return replace(self, called=sizes)
 
     def with_state(self, **changes: Any) -> Setting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.precision import state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_flag
@@ -12,6 +12,10 @@ from fastsft.planning.device_memory import size_text
 from fastsft.planning.gpus import gpu_named
 from fastsft.planning.memory_plan import MemoryPlan, Setting, Workload, plan_memory
 from fastsft.planning.time_model import predict, why_not
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.data.token_rows import TokenRows
 
 # More tokens than this do not make matrix products faster; fewer are enough where a step has fewer.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
@@ -190,9 +194,9 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
 
 
 def plan_of_run(
-    args: Any,
+    args: TrainingArguments,
     setting: Setting,
-    rows: Any,
+    rows: TokenRows,
     cost: tuple[float, ...],
     room: Room,
     kept: tuple[str, int | None] | None = None,

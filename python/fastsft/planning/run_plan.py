@@ -50,7 +50,9 @@ class RunPlan:
         )
 
 
-def step_source(args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]) -> Any:
+def step_source(
+    args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
+) -> _C.StepSource:
     """Cuts the optimizer steps of a run over ranks and micro-batches of at most `token_budget` tokens.
 
     cost: of a conversation, linear and quadratic in its tokens; evens out what ranks compute.
@@ -67,8 +69,12 @@ def step_source(args: TrainingArguments, rows: TokenRows, token_budget: int, cos
 
 
 def single_step(
-    args: TrainingArguments, native: Any, micro_batches: int, token_budget: int, cost: tuple[float, ...]
-) -> Any:
+    args: TrainingArguments,
+    native: _C.TokenDataset,
+    micro_batches: int,
+    token_budget: int,
+    cost: tuple[float, ...],
+) -> _C.GroupPlan:
     """This rank's part of one step: all rows of `native`, which are micro-batch by micro-batch, rank by rank.
 
     micro_batches: reference micro-batches of a rank, all of one size. The rest as for `step_source`.
@@ -100,7 +106,7 @@ _SUMMARY_STEPS = 200
 
 def packing_summary(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
-) -> Any:
+) -> _C.PackingSummary:
     """The cut of the first steps of epoch 0, over all ranks (csrc/data/step_source.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
@@ -129,7 +135,9 @@ def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
 class EpochGroups:
     """The accumulation groups of one epoch, as this rank computes them. source: of `step_source`."""
 
-    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: Any) -> None:
+    def __init__(
+        self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource | None
+    ) -> None:
         self.args, self.source, self._rows = args, source, rows
         self._epoch = epoch
         self._micro_batches = _C.micro_batch_count(
@@ -164,6 +172,7 @@ class EpochGroups:
         """Reference micro-batches of a rank in optimizer step `step`: fewer at the end of an epoch."""
         return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
-    def plan(self, step: int) -> Any:
+    def plan(self, step: int) -> _C.GroupPlan:
         """This rank's padding-free micro-batches and loss weights of optimizer step `step`."""
+        assert self.source is not None  # of orders alone nothing is cut
         return self.source.plan(self.order, step, self.args.process_index)

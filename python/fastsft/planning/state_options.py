@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from fastsft.arguments.precision import compute_dtype, state_flags
+from fastsft.arguments.precision import FormatFlags, compute_dtype, state_flags
 
 if TYPE_CHECKING:
     from fastsft import _C
 
 
-def state_options(args: Any) -> _C.StateOptions:
-    """The one object that the engine and the memory plan read.
+class StateArguments(FormatFlags, Protocol):
+    """Arguments that say how the state of a run is held."""
 
-    args: TrainingArguments, or what has their bf16, fp16, world_size, sharding_strategy, offload and
-    STATE_FLAGS.
-    """
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def sharding_strategy(self) -> str: ...
+    @property
+    def offload(self) -> bool: ...
+
+
+def state_options(args: StateArguments) -> _C.StateOptions:
+    """The one object that the engine and the memory plan read."""
     return default_state_options().replace(
         strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
         compute_dtype=compute_dtype(args),

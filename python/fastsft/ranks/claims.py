@@ -10,9 +10,12 @@ import socket
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.ranks.machine import machine
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _ANSWER_S, _PAUSE_S = 2.0, 0.05
 
@@ -62,7 +65,7 @@ class Claim:
         self.key = f"{name}/process/{rank}"
         self._mine = _Process()
 
-    def take(self, store: Any, met: bool) -> None:
+    def take(self, store: Store, met: bool) -> None:
         """met: whether all ranks were here already. ValueError where another living process is this rank.
 
         One that has ended is forgotten. One on another machine is asked whether it still waits (`answer`).
@@ -82,13 +85,13 @@ class Claim:
             )
         store.set(self.key, text)
 
-    def answer(self, store: Any) -> None:
+    def answer(self, store: Store) -> None:
         """Now and then while this process waits, for one that has come with the same rank."""
         asked = f"{self.key}/asked"
         if store.check([asked]) and (nonce := bytes(store.get(asked)).decode()) != self._mine.nonce:
             store.set(f"{self.key}/lives/{nonce}", self._mine.nonce)
 
-    def _answered(self, store: Any) -> bool:
+    def _answered(self, store: Store) -> bool:
         store.set(f"{self.key}/asked", self._mine.nonce)
         end = time.monotonic() + _ANSWER_S
         while time.monotonic() < end:

@@ -7,14 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison_text import difference
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.place import launch
 
-Facts = Mapping[str, Any]
+Facts = Mapping[str, object]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -32,10 +31,11 @@ def compare(what: str, find: Callable[[], Facts]) -> None:
     mine = agreement.attempt(lambda: {name: _text(value) for name, value in _flat(find())})
     digest = hashlib.sha256(json.dumps(mine).encode()).hexdigest()
     if len(set(agreement.settle(digest))) > 1:
+        assert mine is not None  # else settle has raised
         raise ValueError(difference(dict(enumerate(gather_objects(mine)))))
 
 
-def _flat(facts: Facts) -> Iterator[tuple[str, Any]]:
+def _flat(facts: Facts) -> Iterator[tuple[str, object]]:
     for name, value in facts.items():
         if isinstance(value, Mapping) and value:
             yield from _flat({f"{name}: {key}": item for key, item in value.items()})
@@ -43,11 +43,11 @@ def _flat(facts: Facts) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=_plain)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A text for what JSON does not know; an address of this process says nothing to others."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import fastsft
 from fastsft.ranks.roll_call import RollCall
@@ -26,6 +26,12 @@ from fastsft.ranks.store import (
 from fastsft.runtime.network_interface import interface_towards
 from fastsft.runtime.place import Launch, launch
 from fastsft.runtime.place_variables import check_network, number_of
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ _THREADS_OF_A_GROUP, _GROUPS = 4, "a process group"  # torch 2.11 calls std::ter
 _REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
 
 
-def _roll_call(place: Launch, timeout_seconds: float) -> Any:
+def _roll_call(place: Launch, timeout_seconds: float) -> Store:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     here = is_one_machine(place.local_world_size, place.world_size)
     connect = functools.partial(
@@ -121,7 +127,7 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Any:
     return call.hold(timeout_seconds)
 
 
-def _options_of(backend: str) -> Any:
+def _options_of(backend: str) -> dist.ProcessGroupNCCL.Options | None:
     """NCCL's kernels go before waves of a product that wait for multiprocessors; gloo has no such options."""
     if backend != "nccl":
         return None
@@ -204,7 +210,7 @@ def barrier() -> None:
             dist.barrier()
 
 
-def gather_objects(value: Any, place: Launch | None = None) -> list[Any]:
+def gather_objects(value: T, place: Launch | None = None) -> list[T]:
     """The value of every rank, in order of rank; collective. `place`: of this process, where known better."""
     place = launch() if place is None else place
     if place.world_size == 1:

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastsft.ranks.process_group import host_collective
 from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.place import launch
 from fastsft.runtime.timeouts import heard_by, note_progress
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _WAIT_SECONDS = 1
 _PULSE_SECONDS = 0.25  # progress is passed on no more often
@@ -112,7 +115,7 @@ def _heard(name: str) -> int:
         return int(_store().add(_pulse_of(name), 0))
 
 
-def _store() -> Any:
+def _store() -> Store:
     from torch.distributed import distributed_c10d
 
     return distributed_c10d._get_default_store()

@@ -5,9 +5,9 @@ Nobody waits inside a collective: ranks/progress_wait.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from fastsft.ranks.process_group import join
 from fastsft.ranks.progress_wait import Pulse, announce, wait_for
@@ -21,7 +21,9 @@ class Made(Protocol):
     """The product of a job; `cache` names the file to take it over from, and its key."""
 
     cache: tuple[str, str] | None
-    faults: list[Any]
+
+    @property
+    def faults(self) -> Sequence[object]: ...
 
 
 Result = TypeVar("Result", bound=Made)

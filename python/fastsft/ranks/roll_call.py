@@ -8,12 +8,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.ranks.claims import Claim
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.standard_streams import say
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _FORM = 1  # of the record; raised with every change of what is in it
 _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0
@@ -31,7 +34,7 @@ class RollCall:
 
     def __init__(
         self,
-        connect: Callable[[], Any],
+        connect: Callable[[], Store],
         rank: int,
         world_size: int,
         *,
@@ -40,7 +43,7 @@ class RollCall:
         serves: bool,
         refusals_s: float | None = None,
         round: int = 0,
-        knock: Callable[[], Any] | None = None,
+        knock: Callable[[], Store] | None = None,
         restarts: bool = False,
     ) -> None:
         self._connect, self._rank, self._world_size, self._where = connect, rank, world_size, where
@@ -52,13 +55,13 @@ class RollCall:
             "ranks of the run (WORLD_SIZE)": world_size,
             "version of fastsft": version,
         }
-        self._store: Any = None
+        self._store: Store | None = None
         self._state = "connecting"
         self._absent: list[int] | None = None
         self._error: Exception | None = None
         self._met = threading.Event()
 
-    def hold(self, limit_s: float, check: Callable[[], None] = lambda: None) -> Any:
+    def hold(self, limit_s: float, check: Callable[[], None] = lambda: None) -> Store:
         """Wait until all ranks are here, and return the store; `check` is called all the while.
 
         After 15 seconds, and then each minute, the lowest rank that is here says on stderr who is missing.
@@ -82,6 +85,7 @@ class RollCall:
                 say(line, to_stderr=True)
         if self._error is not None:
             raise self._error
+        assert self._store is not None
         return self._store
 
     def _run(self) -> None:
@@ -92,7 +96,7 @@ class RollCall:
             self._error = error
         self._met.set()
 
-    def _connected(self) -> Any:
+    def _connected(self) -> Store:
         """A plain socket first: torch's own client fills the log while nobody listens."""
         began = time.monotonic()
         while not self._serves:
@@ -112,7 +116,7 @@ class RollCall:
                 self._ask_who_serves(self._knock)
             raise
 
-    def _ask_who_serves(self, knock: Callable[[], Any]) -> None:
+    def _ask_who_serves(self, knock: Callable[[], Store]) -> None:
         """ValueError where that is another process with this rank; nothing for a store of others."""
         with contextlib.suppress(RuntimeError):
             store, end = knock(), time.monotonic() + _KNOCK_S
@@ -122,19 +126,19 @@ class RollCall:
                     return
                 time.sleep(_PAUSE_S)
 
-    def _take_place(self, store: Any) -> None:
+    def _take_place(self, store: Store) -> None:
         try:
             self._claim.take(store, met=store.add(f"{self._name}/here", 0) >= self._world_size)
         except ValueError as error:
             store.set(f"{self._name}/differs", json.dumps({"told": str(error)}))
             raise
 
-    def _wait_for_all(self, store: Any) -> None:
+    def _wait_for_all(self, store: Store) -> None:
         """A rank counts as here once its record is that of rank 0."""
         self._state, looked = "waiting", time.monotonic()
         self._take_place(store)
         store.set(self._key(self._rank), json.dumps(self._mine))
-        first: dict[str, Any] | None = None
+        first: dict[str, object] | None = None
         while first != self._mine or store.add(f"{self._name}/here", 0) < self._world_size:
             if first is None and store.check([self._key(0)]):
                 first = _read(store.get(self._key(0)))
@@ -151,13 +155,13 @@ class RollCall:
                 self._absent, looked = self._look(store), time.monotonic()
             time.sleep(_PAUSE_S)
 
-    def _look(self, store: Any) -> list[int] | None:
+    def _look(self, store: Store) -> list[int] | None:
         """On the lowest rank that is here: those that are not."""
         if any(store.check([self._key(rank)]) for rank in range(self._rank)):
             return None
         return [rank for rank in range(self._world_size) if not store.check([self._key(rank)])]
 
-    def _refuse(self, store: Any) -> None:
+    def _refuse(self, store: Store) -> None:
         first = _read(store.get(self._key(0)))
         found = json.loads(store.get(f"{self._name}/differs"))
         if self._rank == 0:
@@ -184,7 +188,7 @@ class RollCall:
         return f"waiting for {named_ranks(self._absent)} of {self._world_size} at {place}"
 
 
-def _read(record: bytes) -> dict[str, Any]:
+def _read(record: bytes) -> dict[str, object]:
     """{} of a record in a form that is not known here."""
     try:
         found = json.loads(record)
@@ -193,5 +197,5 @@ def _read(record: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _texts(record: dict[str, Any]) -> dict[str, str]:
+def _texts(record: dict[str, object]) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in record.items() if name != "form"}

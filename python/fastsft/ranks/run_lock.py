@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 _LOCK_NAME = ".fastsft-lock"
 
@@ -17,7 +20,7 @@ _LOCK_NAME = ".fastsft-lock"
 class _Hold:
     """A directory that this process holds; on ranks other than 0 without the lock itself."""
 
-    def __init__(self, path: str, lock: Any) -> None:
+    def __init__(self, path: str, lock: _C.RunLock | None) -> None:
         self._path, self.lock = path, lock
         self._identity = None if lock is None else _identities(path)
 

@@ -7,7 +7,7 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.place import launch
@@ -58,7 +58,16 @@ def choose_way(wanted: str, sights: list[Sight]) -> tuple[Way, str]:
     return "parallel", ""
 
 
-def agreed_way(args: Any, directory: str | Path, agreement: Agreement) -> tuple[Way, str]:
+class SaveArguments(Protocol):
+    """Of the arguments of a run, what says who writes."""
+
+    @property
+    def save_on_each_node(self) -> bool: ...
+    @property
+    def save_mode(self) -> str: ...
+
+
+def agreed_way(args: SaveArguments, directory: str | Path, agreement: Agreement) -> tuple[Way, str]:
     """`choose_way` for a directory that rank 0 has made; collective."""
     if args.save_on_each_node:
         return "stream", ""
@@ -67,7 +76,7 @@ def agreed_way(args: Any, directory: str | Path, agreement: Agreement) -> tuple[
     return choose_way(args.save_mode, agreement.settle(look_at(directory)))
 
 
-def writes_small_files(args: Any) -> bool:
+def writes_small_files(args: SaveArguments) -> bool:
     """True if this rank makes directories and their JSON files: rank 0, or the first of every node."""
     return launch().local_rank == 0 if args.save_on_each_node else launch().rank == 0
 

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import fastsft
 from fastsft.ranks.comparison import Facts
+
+if TYPE_CHECKING:
+    import torch
 
 # Every field of the argument classes is compared but these.
 RANK_LOCAL = {
@@ -46,10 +49,23 @@ _VARIABLES = (
 )  # fmt: skip
 
 
-def start_facts(args: Any, *others: Any) -> Facts:
-    """Versions, switches and every argument. args: TrainingArguments; others: further argument classes."""
-    arguments: dict[str, Any] = {}
+class SettledArguments(Protocol):
+    """TrainingArguments, as they are compared."""
+
+    @property
+    def save_on_each_node(self) -> bool: ...
+    @property
+    def output_dir(self) -> str | os.PathLike[str] | None: ...
+    @property
+    def device(self) -> torch.device: ...
+    def settled_values(self) -> dict[str, Any]: ...
+
+
+def start_facts(args: SettledArguments, *others: object) -> Facts:
+    """Versions, switches and every argument; others: further argument classes."""
+    arguments: dict[str, object] = {}
     for given in others:
+        assert dataclasses.is_dataclass(given)
         arguments |= {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
     arguments |= args.settled_values()
     named = {f"--{name}": value for name, value in arguments.items() if name not in RANK_LOCAL}
@@ -98,7 +114,7 @@ def _switches() -> Facts:
     """Of torch and of the environment, where they change results."""
     import torch
 
-    switches: dict[str, Any] = {
+    switches: dict[str, object] = {
         "torch.use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision(),
         "torch.backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,

@@ -11,15 +11,21 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.ranks.timed_store import BoundedStore
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _LOOPBACK = "127.0.0.1"
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
 _CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
-_own: tuple[Any, BoundedStore] | None = None  # the default store, and our connection to it
-_counted: tuple[Any, defaultdict[str, itertools.count[int]]] = (None, defaultdict(itertools.count))
+_own: tuple[Store, BoundedStore] | None = None  # the default store, and our connection to it
+_counted: tuple[weakref.ref[Store] | None, defaultdict[str, itertools.count[int]]] = (
+    None,
+    defaultdict(itertools.count),
+)
 _making = threading.Lock()
 
 
@@ -42,7 +48,7 @@ class HeldPort:
         self._socket.close()
 
 
-def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Any:
+def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Store:
     """A TCPStore of rank 0 that listens on 127.0.0.1 only; torch's own accepts anyone, without a password.
 
     RuntimeError when the port is taken, or rank 0 does not come within the timeout.
@@ -72,7 +78,7 @@ def serves_store(env: Mapping[str, str]) -> bool:
     return env.get(_AGENT_STORE) == "True"
 
 
-def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool) -> Any:
+def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool) -> Store:
     """The store at MASTER_ADDR and MASTER_PORT that all ranks know: torchrun's, or one that rank 0 makes.
 
     here: all ranks share this machine (`loopback_store`). Waits for no rank but for the server.
@@ -90,7 +96,7 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
     return _of_attempt(store)
 
 
-def _of_attempt(store: Any) -> Any:
+def _of_attempt(store: Store) -> Store:
     """torchrun's store outlives the ranks that it starts again: each attempt has names of its own.
 
     As torch's own meeting has them; what an earlier attempt wrote is never read.
@@ -102,7 +108,7 @@ def _of_attempt(store: Any) -> Any:
     return PrefixStore(f"/worker/attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
-def visitors_store(host: str, port: int, world_size: int) -> Any:
+def visitors_store(host: str, port: int, world_size: int) -> Store:
     """The store that somebody serves there. RuntimeError where there is none, within seconds."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -123,20 +129,20 @@ def own_store() -> BoundedStore:
 
     global _own
     with _making:
-        default: Any = distributed_c10d._get_default_store()
+        default: Store = distributed_c10d._get_default_store()
         if _own is None or _own[0] is not default or _own[1].failed():
             _close_own()
-            usual = default.timeout
+            usual: timedelta = default.timeout  # type: ignore[attr-defined]  # torch's stub has none
             made = BoundedStore(functools.partial(_connection, default, usual), usual.total_seconds())
             _own = default, made
         return _own[1]
 
 
-def _connection(default: Any, usual: timedelta) -> Any:
+def _connection(default: Store, usual: timedelta) -> Store:
     """With the store's usual timeout it would wait for a lost rank 0 as long as a collective may take."""
     default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
     try:
-        made = default.clone()
+        made: Store = default.clone()  # type: ignore[attr-defined]  # torch's stub has none
     finally:
         default.set_timeout(usual)
     made.set_timeout(usual)

@@ -13,10 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.timed_queue import TimedQueue
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _CLOSING_S, _GRACE_S = 0.5, 1.0
 
@@ -42,11 +45,11 @@ class BoundedStore:
     were to hear, they will. Safe from many threads. RuntimeError from every call where `connect` raised it.
     """
 
-    def __init__(self, connect: Callable[[], Any], limit_s: float) -> None:
+    def __init__(self, connect: Callable[[], Store], limit_s: float) -> None:
         self._limit_s, self._closed = limit_s, False
-        self._jobs: TimedQueue[_Job | None] = TimedQueue()
+        self._jobs: TimedQueue[Callable[[], None] | None] = TimedQueue()
         self._beats: dict[str, _Beat] = {}
-        self._connected: Future[Any] = Future()
+        self._connected: Future[Store] = Future()
         # A daemon: a process that ends does not wait for a server that is silent.
         self._thread = threading.Thread(target=self._work, args=(connect,), name="fastsft-store", daemon=True)
         start_needed(self._thread, "the store of the ranks")
@@ -59,11 +62,11 @@ class BoundedStore:
         """True if there will never be a connection."""
         return self._connected.done() and self._connected.exception() is not None
 
-    def run(self, work: Callable[[Any], T], limit_s: float | None = None) -> T:
+    def run(self, work: Callable[[Store], T], limit_s: float | None = None) -> T:
         """`work(store)`. SilentStoreError when that has not ended within `limit_s`."""
         return self._wait(self._put(work), self._limit_s if limit_s is None else limit_s)
 
-    def later(self, work: Callable[[Any], Any]) -> None:
+    def later(self, work: Callable[[Store], object]) -> None:
         """`work(store)`, for which nobody waits, and of whose failure nobody hears."""
         self._put(work)
 
@@ -74,7 +77,7 @@ class BoundedStore:
         return self.run(lambda store: bytes(store.get(key)))
 
     def check(self, keys: Sequence[str]) -> bool:
-        return self.run(lambda store: bool(store.check(keys)))
+        return self.run(lambda store: bool(store.check(list(keys))))
 
     def add(self, key: str, amount: int) -> int:
         return self.run(lambda store: int(store.add(key, amount)))
@@ -102,7 +105,7 @@ class BoundedStore:
             self._jobs.put(None)
             self._thread.join(_CLOSING_S)
 
-    def _put(self, work: Callable[[Any], T]) -> Future[T]:
+    def _put(self, work: Callable[[Store], T]) -> Future[T]:
         if self._closed:
             raise RuntimeError("this connection to the store has been closed")
         future: Future[T] = Future()
@@ -121,7 +124,7 @@ class BoundedStore:
         finally:
             del future  # an error holds this frame, and must not hold itself
 
-    def _work(self, connect: Callable[[], Any]) -> None:
+    def _work(self, connect: Callable[[], Store]) -> None:
         try:
             self._connected.set_result(connect())
         except BaseException as error:
@@ -142,10 +145,10 @@ class BoundedStore:
             return lambda: None
 
 
-class _Job:
+class _Job(Generic[T]):
     """A call, and where its caller waits."""
 
-    def __init__(self, connected: Future[Any], work: Callable[[Any], Any], future: Future[Any]) -> None:
+    def __init__(self, connected: Future[Store], work: Callable[[Store], T], future: Future[T]) -> None:
         self._connected, self._work, self._future = connected, work, future
 
     def __call__(self) -> None:

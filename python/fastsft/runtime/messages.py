@@ -64,7 +64,7 @@ def tell(text: str) -> None:
             say(fitted(visible(text, keep="\n\t\r"), sys.stdout))
 
 
-def _above_bars() -> contextlib.AbstractContextManager[Any]:
+def _above_bars() -> contextlib.AbstractContextManager[object]:
     """While a bar is on the terminal: takes it away, and draws it again below what is printed."""
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)

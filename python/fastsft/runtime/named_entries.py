@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 
-def check_named(path: Path, content: Any, kind: type, what: str) -> None:
+def check_named(path: Path, content: object, kind: type, what: str) -> None:
     """ValueError, naming the file, unless `content` has texts for keys and values of `kind`.
 
     what: the kind for messages ("a tensor").

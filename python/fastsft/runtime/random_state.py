@@ -6,9 +6,14 @@ import base64
 import random
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastsft.runtime.regular_files import read_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
 
 _MOST_STATE_BYTES = 1 << 20  # torch has 5 KB
 _DAMAGED = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, OverflowError, zlib.error)
@@ -19,12 +24,16 @@ def random_state_name(rank: int) -> str:
     return f"random-state-rank-{rank:05d}.json"
 
 
+# Name of the generator, its keys, the place in them, whether a normal value is kept, and that value.
+NumpyState = tuple[str, "npt.NDArray[np.uint32]", int, int, float]
+
+
 class RandomState(NamedTuple):
     """The global generators of Python, numpy and torch (CPU) of this process at one moment."""
 
-    python: Any
-    numpy: Any
-    torch: Any
+    python: tuple[Any, ...]
+    numpy: NumpyState | dict[str, Any]  # a dictionary of a generator other than MT19937
+    torch: torch.Tensor
 
     @classmethod
     def now(cls) -> RandomState:
@@ -44,7 +53,12 @@ class RandomState(NamedTuple):
         torch.set_rng_state(self.torch)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values. ValueError where numpy's generator was replaced by one of another kind."""
+        if isinstance(self.numpy, dict):
+            raise ValueError(
+                f"numpy.random.set_bit_generator: expected MT19937, whose state a checkpoint can hold, got "
+                f"{self.numpy.get('bit_generator')}; make a numpy.random.Generator of it instead"
+            )
         version, internal, gauss = self.python
         kind, keys, position, has_gauss, cached = self.numpy
         return {
@@ -115,11 +129,11 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
     return True
 
 
-def _pack(state: Any) -> str:
+def _pack(state: torch.Tensor) -> str:
     return base64.b64encode(zlib.compress(state.numpy().tobytes())).decode("ascii")
 
 
-def _unpack(text: str) -> Any:
+def _unpack(text: str) -> torch.Tensor:
     import torch
 
     state = zlib.decompressobj().decompress(base64.b64decode(text), _MOST_STATE_BYTES)

@@ -126,7 +126,7 @@ def read_json_object(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> di
     return content
 
 
-def _check_texts(value: Any, where: str) -> None:
+def _check_texts(value: object, where: str) -> None:
     if isinstance(value, str):
         try:
             value.encode()

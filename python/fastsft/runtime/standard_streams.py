@@ -10,7 +10,10 @@ import io
 import os
 import select
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _PATIENCE_S = 1.0  # for a pipe that does not block and is full
 
@@ -37,13 +40,14 @@ def make_best_effort() -> None:
             setattr(sys, name, outlet(number, stream))
 
 
-def outlet(number: int, like: Any = None, *, write_through: bool = False) -> io.TextIOWrapper:
+def outlet(number: int, like: TextIO | None = None, *, write_through: bool = False) -> io.TextIOWrapper:
     """A text stream to the descriptor `number` that loses what cannot be written.
 
     like: the stream whose encoding and buffering it takes over, None for UTF-8.
     """
     with contextlib.suppress(Exception):
-        like.flush()
+        if like is not None:
+            like.flush()
     return io.TextIOWrapper(
         Outlet(number, "w", closefd=False),
         encoding=getattr(like, "encoding", "utf-8"),
@@ -56,7 +60,7 @@ def outlet(number: int, like: Any = None, *, write_through: bool = False) -> io.
 class Outlet(io.FileIO):
     """A descriptor to which all of the data are written, or as much as can be."""
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         """The length of `data`, whatever became of them."""
         view = memoryview(data).cast("B")
         left = view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol
 
 PHASES = ("init", "data", "first_step", "step", "save", "evaluation")
 _entered: list[tuple[str, float]] = [("none", 0.0)]
@@ -26,7 +26,18 @@ def parse_timeouts(text: str | None) -> dict[str, float]:
     return limits
 
 
-def limit_of(args: Any, phase: str) -> float:
+class TimeLimits(Protocol):
+    """Of the arguments of a run, what limits depend on."""
+
+    @property
+    def phase_timeouts(self) -> str | None: ...
+    @property
+    def ddp_timeout(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+
+
+def limit_of(args: TimeLimits, phase: str) -> float:
     """Seconds that `phase` may go without progress; 0, no limit, for a lone rank without a given one."""
     given = parse_timeouts(args.phase_timeouts)
     if phase in given:
@@ -36,7 +47,7 @@ def limit_of(args: Any, phase: str) -> float:
 
 
 @contextmanager
-def deadline(args: Any, name: str) -> Iterator[None]:
+def deadline(args: TimeLimits, name: str) -> Iterator[None]:
     """Inside, a standstill longer than the limit of `name` (one of PHASES) ends this process.
 
     It leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.

@@ -8,9 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from transformers import AddedToken, PreTrainedTokenizerBase
 
 IGNORE_INDEX = -100
 DEFAULT_PAD_TOKEN = "[PAD]"
@@ -22,7 +25,34 @@ _ROLES = {"human": "Human", "gpt": "Assistant"}  # of default_conversation in v0
 _BEGIN, _END = "### ", "\n"
 
 
-def safe_save_model_for_hf_trainer(trainer: Any, output_dir: str) -> None:
+class _Model(Protocol):
+    def state_dict(self) -> Mapping[str, torch.Tensor]: ...
+
+
+class _Arguments(Protocol):
+    @property
+    def should_save(self) -> bool: ...
+
+
+class SavingTrainer(Protocol):
+    """A Trainer of transformers, as far as it saves a model."""
+
+    @property
+    def model(self) -> _Model: ...
+    @property
+    def args(self) -> _Arguments: ...
+    def _save(self, output_dir: str, state_dict: dict[str, torch.Tensor]) -> object: ...
+
+
+class ResizedModel(Protocol):
+    """A model of transformers with input and output embeddings, whose number of rows can be changed."""
+
+    def resize_token_embeddings(self, new_num_tokens: int, /) -> object: ...
+    def get_input_embeddings(self) -> torch.nn.Embedding: ...
+    def get_output_embeddings(self) -> torch.nn.Linear: ...
+
+
+def safe_save_model_for_hf_trainer(trainer: SavingTrainer, output_dir: str) -> None:
     """Save the model of a trainer into `output_dir`: whole on every rank first, then written by rank 0.
 
     `trainer_save_model_safe` writes the same weights unit by unit.
@@ -35,22 +65,24 @@ def safe_save_model_for_hf_trainer(trainer: Any, output_dir: str) -> None:
 
 
 def smart_tokenizer_and_embedding_resize(
-    special_tokens_dict: Mapping[str, Any], tokenizer: Any, model: Any
+    special_tokens_dict: dict[str, str | AddedToken],
+    tokenizer: PreTrainedTokenizerBase,
+    model: ResizedModel,
 ) -> None:
-    """Add special tokens to a tokenizer and rows for them to the model: the mean of the rows there were.
-
-    model: one of transformers, with input and output embeddings.
-    """
+    """Add special tokens to a tokenizer and rows for them to the model: the mean of the rows there were."""
     added = tokenizer.add_special_tokens(special_tokens_dict)
     model.resize_token_embeddings(len(tokenizer))
     if added <= 0:
         return
-    for embeddings in (model.get_input_embeddings(), model.get_output_embeddings()):
-        rows = embeddings.weight.data
+    changed: tuple[torch.nn.Embedding | torch.nn.Linear, ...] = (
+        model.get_input_embeddings(), model.get_output_embeddings(),
+    )  # fmt: skip
+    for embeddings in changed:
+        rows: torch.Tensor = embeddings.weight.data
         rows[-added:] = rows[:-added].mean(dim=0, keepdim=True)
 
 
-def _tokenize_fn(strings: Sequence[str], tokenizer: Any) -> dict[str, Any]:
+def _tokenize_fn(strings: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Any]]:
     """Ids of each text (int64, [length], cut at model_max_length), twice, and their numbers of tokens, twice.
 
     Tokens that are the padding token do not count.
@@ -113,7 +145,7 @@ class DataCollatorForSupervisedDataset:
     Ids are filled up with the padding token, labels with IGNORE_INDEX; the mask is where ids are not padding.
     """
 
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
 
     def __call__(self, instances: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """The batch of `instances`."""

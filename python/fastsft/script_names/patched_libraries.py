@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 from fastsft.originals.classes import foreign_methods, foreign_methods_of, is_class_of
 from fastsft.originals.described import described
@@ -67,11 +66,11 @@ def refuse_template() -> None:
             _check_template(f"fastchat.{place}", template)
 
 
-def _registered_template() -> Any:
+def _registered_template() -> object:
     return getattr(sys.modules.get("fastchat.conversation"), "conv_templates", {}).get("vicuna_v1.1")
 
 
-def _check_template(place: str, template: Any) -> None:
+def _check_template(place: str, template: object) -> None:
     for name, expected in _TEMPLATE.items():
         got = getattr(template, name, expected)
         if got != expected and not (name == "messages" and not got):
@@ -91,7 +90,7 @@ def refuse_reader() -> None:
             )
 
 
-def _foreign_parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
+def _foreign_parts(name: str, found: object) -> Iterator[tuple[str, object]]:
     """The parts that are not transformers' own: the class itself, or methods of it and its bases."""
     if not isinstance(found, type) or not is_class_of(found, "transformers"):
         yield name, found

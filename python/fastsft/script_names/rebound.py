@@ -19,11 +19,11 @@ _DEFAULTS = ("DEFAULT_PAD_TOKEN", "DEFAULT_EOS_TOKEN", "DEFAULT_BOS_TOKEN", "DEF
 _LABEL = -100
 _LEFT_ALONE = frozenset({"torch", "np", "math", "pathlib", "Dataset", "LabelSmoother", *_DEFAULTS})
 
-_own: dict[str, Any] = {}
-_codes: dict[str, tuple[Any, ...]] = {}
+_own: dict[str, object] = {}
+_codes: dict[str, tuple[object, ...]] = {}
 
 
-def remember_own(**values: Any) -> None:
+def remember_own(**values: object) -> None:
     """Remember what names mean while no script has bound them; called by the module that defines them."""
     _own.update(values)
     _codes.update({name: code_of(value) for name, value in values.items()})
@@ -46,7 +46,7 @@ def is_rebound(name: str) -> bool:
     return current(name) is not _own[name] or code_of(_own[name]) != _codes[name]
 
 
-def code_of(value: Any) -> tuple[Any, ...]:
+def code_of(value: object) -> tuple[object, ...]:
     """The code that a call of a function runs, to compare with later; nothing of other values."""
     if not isinstance(value, FunctionType):
         return ()
@@ -71,13 +71,13 @@ def refuse_unused() -> None:
                 )
 
 
-def _is_original(name: str, value: Any) -> bool:
+def _is_original(name: str, value: object) -> bool:
     if name in ("IGNORE_TOKEN_ID", "IGNORE_INDEX"):
         return bool(value == _LABEL)
     return value is _own[name] if name in _own else reexports.is_original(name, value)
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return f"{name}" if name else repr(value)[:80]
 

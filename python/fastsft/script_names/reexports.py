@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from types import ModuleType
-from typing import Any
 
 # name -> module, and the attribute of it; "" is the module itself.
 _HOMES = {
@@ -54,7 +53,7 @@ NAMES = frozenset(_HOMES)
 _PACKAGES = {"transformers": "transformers", "fastchat": "fschat"}
 
 
-def look_up(name: str) -> Any:
+def look_up(name: str) -> object:
     """The object of `name`. ImportError, with the package to install, when it is not there."""
     module, attribute = _HOMES[name]
     package = module.split(".")[0]
@@ -73,15 +72,16 @@ def look_up(name: str) -> Any:
         ) from None
 
 
-def is_original(name: str, value: Any) -> bool:
+def is_original(name: str, value: object) -> bool:
     """True if `value`, which a script bound to `name`, is the object that is there anyway."""
     try:
         found = look_up(name)
     except ImportError:
         return False
     # transformers puts another module object into sys.modules when a part of it is imported again.
-    both = isinstance(value, ModuleType) and isinstance(found, ModuleType)
-    return value is found or (both and (value.__name__, value.__file__) == (found.__name__, found.__file__))
+    if isinstance(value, ModuleType) and isinstance(found, ModuleType):
+        return (value.__name__, value.__file__) == (found.__name__, found.__file__)
+    return value is found
 
 
 def star_names() -> list[str]:

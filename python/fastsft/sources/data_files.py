@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from fastsft.runtime.regular_files import check_name, open_regular
 from fastsft.sources.converted_records import as_sharegpt
@@ -21,6 +21,9 @@ from fastsft.sources.json_lines import JsonArray, JsonLines
 from fastsft.sources.packed_files import GzipStream, ZstandardStream
 from fastsft.sources.table_lines import TableLines, is_table
 from fastsft.sources.waiting_pipe import open_data
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 __all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "check_data_format", "data_files",
            "open_input", "open_reader", "read_records"]  # fmt: skip
@@ -94,7 +97,7 @@ def open_input(
     watch: Callable[[bytes], None] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
     data_format: str = "auto",
-) -> Any:
+) -> _C.DataInput:
     """The native input (_C.DataInput) of a file; its format is known by its first bytes, not by its name.
 
     JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) by their
@@ -113,7 +116,7 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
     """`read(size)` of the JSON in a file, unpacked; of Parquet and Arrow, the records as lines."""
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
-    stream: Any = raw
+    stream: _Stream = raw
     if is_table(start):
         _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow", "parquet")
         stream = TableLines(raw, _name(file))
@@ -163,7 +166,7 @@ def _parsed(file: DataFile, limit: int, data_format: str) -> list[Any]:
     return found
 
 
-def _check_record(record: Any, where: str, limit: int) -> None:
+def _check_record(record: object, where: str, limit: int) -> None:
     size = len(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     if size > limit:
         raise ValueError(
@@ -196,10 +199,14 @@ def _is_zstandard(start: bytes) -> bool:
     return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
 
-def _guarded(stream: Any, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def _guarded(stream: _Stream, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
     def read(size: int) -> bytes:
         try:
-            block: bytes = stream.read(size)
+            block = stream.read(size)
         except (OSError, EOFError) as error:
             raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
         except Exception as error:

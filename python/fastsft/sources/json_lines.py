@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 
 class JsonLines:
@@ -16,7 +15,7 @@ class JsonLines:
     What is no JSON value counts as a number: truthy, and not a text. Lone surrogates are written as escapes.
     """
 
-    def __init__(self, records: Iterable[Any]) -> None:
+    def __init__(self, records: Iterable[object]) -> None:
         self._records = iter(records)
         self._waiting = b""
 
@@ -37,7 +36,7 @@ class JsonLines:
 class JsonArray:
     """As JsonLines, but one array, in which a record may be any value; without records an empty one."""
 
-    def __init__(self, records: Iterable[Any]) -> None:
+    def __init__(self, records: Iterable[object]) -> None:
         self._chunks = self._write(records)
         self._waiting = b""
 
@@ -52,14 +51,14 @@ class JsonArray:
         return block
 
     @staticmethod
-    def _write(records: Iterable[Any]) -> Iterator[bytes]:
+    def _write(records: Iterable[object]) -> Iterator[bytes]:
         yield b"["
         for number, record in enumerate(records):
             yield (b"," if number else b"") + write_line(record)
         yield b"]"
 
 
-def write_line(record: Any) -> bytes:
+def write_line(record: object) -> bytes:
     """A record as a JSON line."""
     text = json.dumps(record, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
     try:
@@ -68,7 +67,7 @@ def write_line(record: Any) -> bytes:
         return json.dumps(record, skipkeys=True, default=lambda _: 1).encode() + b"\n"
 
 
-def write_conversations(sources: Sequence[Any]) -> str:
+def write_conversations(sources: Sequence[object]) -> str:
     """A JSON array of records with `sources` as their conversations, of any values, as in JsonLines."""
     records = [{"conversations": source} for source in sources]
     text = json.dumps(records, skipkeys=True, default=lambda _: 1, ensure_ascii=False)

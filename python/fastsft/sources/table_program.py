@@ -11,8 +11,9 @@ import io
 import os
 import resource
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, Protocol
 
 from fastsft.sources.json_lines import write_line
 
@@ -82,12 +83,36 @@ def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
             yield used.slice(first, rows), unread
 
 
-def _file_batches(ipc: Any) -> Iterator[Any]:
+def _file_batches(ipc: ModuleType) -> Iterator[Any]:
     file = ipc.open_file(sys.stdin.buffer)
     return (file.get_batch(number) for number in range(file.num_record_batches))
 
 
-def _columns(schema: Any) -> tuple[list[str], dict[str, int]]:
+class _Schema(Protocol):
+    """pyarrow's."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def types(self) -> Sequence[object]: ...
+
+
+class _RowGroup(Protocol):
+    @property
+    def total_byte_size(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+
+
+class _Metadata(Protocol):
+    """pyarrow's, of a Parquet file."""
+
+    @property
+    def num_row_groups(self) -> int: ...
+    def row_group(self, i: int, /) -> _RowGroup: ...
+
+
+def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
     """The columns to read (known fields, lists of structs), and names of the others, with a value."""
     known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
@@ -97,7 +122,7 @@ def _columns(schema: Any) -> tuple[list[str], dict[str, int]]:
     return used, {name: 1 for name in types if name not in used}
 
 
-def _is_list_of_structs(kind: Any) -> bool:
+def _is_list_of_structs(kind: object) -> bool:
     return "list" in str(kind).split("<")[0] and str(getattr(kind, "value_type", "")).startswith("struct")
 
 
@@ -109,10 +134,10 @@ def _check_rows(rows: int, size: int) -> None:
         )
 
 
-def _rows_at_once(metadata: Any) -> int:
+def _rows_at_once(metadata: _Metadata) -> int:
     sizes = [metadata.row_group(i).total_byte_size for i in range(min(metadata.num_row_groups, 1000))]
     counts = [metadata.row_group(i).num_rows for i in range(len(sizes))]
-    mean: int = max(1, sum(sizes) // max(1, sum(counts)))
+    mean = max(1, sum(sizes) // max(1, sum(counts)))
     return max(1, min(_MOST_ROWS_AT_ONCE, _BATCH_BYTES // mean))
 
 

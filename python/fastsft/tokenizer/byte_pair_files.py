@@ -85,7 +85,7 @@ def _merges(path: Path, is_qwen2: bool) -> list[list[str]]:
     return [pair for _, pair in pairs]
 
 
-def _bos_in_front(text: str, number: Any, directory: Path) -> dict[str, Any]:
+def _bos_in_front(text: str, number: object, directory: Path) -> dict[str, Any]:
     if not isinstance(number, int):
         raise ValueError(f"{directory / VOCAB}: expected an id of {text!r}, which is put in front of texts")
     one: list[dict[str, Any]] = [

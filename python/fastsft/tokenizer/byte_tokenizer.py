@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 NO_LIMIT = 1 << 29  # bytes of a row; a record that is longer is nobody's conversation
 
 
-def byte_tokenizer(special: Sequence[str]) -> Any:
+def byte_tokenizer(special: Sequence[str]) -> _C.Tokenizer:
     """The native tokenizer with an id for each byte, in the order of GPT-2's alphabet, and then `special`."""
     from fastsft import _C
 

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastsft import _C
 from fastsft.originals.classes import Method, foreign_methods_of
 from fastsft.originals.described import described
+from fastsft.tokenizer.interfaces import CallableTokenizer, is_callable
 
 
-def called_tokenizer(tokenizer: Any) -> Any:
+def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
     """`tokenizer` as labels are made with it.
 
     FastChat calls it with a text, and with a list of texts to be padded and cut. Where a script has changed a
     method, a text whose ids are others then is refused by a ValueError.
+    TypeError for an object that cannot be called.
     """
+    if not is_callable(tokenizer):
+        raise TypeError(
+            f"expected a tokenizer of fastsft or transformers, got {type(tokenizer).__name__}, which cannot "
+            "be called"
+        )
     ids = (tokenizer.bos_token_id, tokenizer.eos_token_id)
     changed = foreign_methods_of(tokenizer)
     encode = _CheckedCalls(tokenizer, changed[0]) if changed else lambda text: tokenizer(text).input_ids
     return _C.CalledTokenizer(
-        encode, lambda: bool(tokenizer.legacy), _C.NamedIds(*(-1 if i is None else i for i in ids))
+        encode,
+        lambda: bool(tokenizer.legacy),
+        _C.NamedIds(*(-1 if i is None else i for i in ids)),
     )
 
 
 class _CheckedCalls:
     """The ids of a text, known to be the same in a batch."""
 
-    def __init__(self, tokenizer: Any, changed: Method) -> None:
+    def __init__(self, tokenizer: CallableTokenizer, changed: Method) -> None:
         self._tokenizer, self._changed = tokenizer, changed
         empty = list(tokenizer("").input_ids)
         self._adds_eos = 0 < len(empty) <= 2 and empty[-1] == tokenizer.eos_token_id
@@ -45,8 +52,8 @@ class _CheckedCalls:
             )
         return alone
 
-    def _padded(self, ids: list[int], width: int) -> list[int]:
+    def _padded(self, ids: list[int], width: int) -> list[int | None]:
         cut = ids[:width]
         if len(ids) > width and self._adds_eos:
             cut[-1] = ids[-1]
-        return cut + [self._tokenizer.pad_token_id] * (width - len(cut))
+        return [*cut, *([self._tokenizer.pad_token_id] * (width - len(cut)))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C
 from fastsft.runtime.messages import warn_once
@@ -13,7 +12,7 @@ from fastsft.tokenizer.library_tokenizer import library_tokenizer
 from fastsft.tokenizer.settings import TokenizerSettings
 
 
-def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> Any:
+def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer:
     """The tokenizer at `path`. ValueError when the file is damaged; a line says when the library runs it."""
     try:
         return _C.read_json_tokenizer(str(path), settings.native())
@@ -25,7 +24,7 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> Any:
     return library_tokenizer(text, settings, str(path))
 
 
-def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> Any:
+def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C.Tokenizer:
     """The tokenizer of vocab.json and merges.txt. ValueError when one is damaged."""
     text = tokenizer_json(directory, settings.named.get("bos_token"))
     where = str(directory / VOCAB)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, file_inside, open_regular, read_regular
@@ -87,6 +86,5 @@ def _names(folder: Path) -> list[str]:
 
 
 def _digest(path: Path) -> str:
-    file: Any
     with open_regular(path, "a file of a tokenizer") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

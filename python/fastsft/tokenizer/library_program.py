@@ -15,6 +15,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
@@ -80,7 +81,7 @@ class Library:
             "around": self._around(),
         }
 
-    def _add_tokens(self, tokenizers: Any, added: list[dict[str, Any]]) -> None:
+    def _add_tokens(self, tokenizers: ModuleType, added: list[dict[str, Any]]) -> None:
         in_file = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         known, chosen = set(in_file), []
         for given in added:

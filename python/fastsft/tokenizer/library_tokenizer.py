@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
 
 from fastsft import _C
 from fastsft.tokenizer.library_process import LibraryProcess
@@ -16,7 +15,9 @@ _MAX_GROWTH = 256  # what the replacements of a file may make of a character
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
-def library_tokenizer(text: str, settings: TokenizerSettings, where: str = "tokenizer.json") -> Any:
+def library_tokenizer(
+    text: str, settings: TokenizerSettings, where: str = "tokenizer.json"
+) -> _C.LibraryTokenizer:
     """The tokenizer.json `text` with the interface of the native tokenizers.
 
     The library runs in a process with limits of time and memory. Byte ranges are the library's, widened so
@@ -51,7 +52,7 @@ def library_tokenizer(text: str, settings: TokenizerSettings, where: str = "toke
     return _C.LibraryTokenizer(calls)
 
 
-def check_patterns(section: Any) -> None:
+def check_patterns(section: object) -> None:
     """Refuses regular expressions that a hostile file could stop a run with."""
     values = section.values() if isinstance(section, dict) else section if isinstance(section, list) else ()
     for value in values:
@@ -68,7 +69,7 @@ def check_patterns(section: Any) -> None:
         )
 
 
-def check_growth(content: Any) -> None:
+def check_growth(content: object) -> None:
     """Refuses replacements that, one after the other, multiply a text: thirty doublings fill any memory."""
     for name in ("normalizer", "decoder"):
         growth = _growth(content.get(name) if isinstance(content, dict) else None)
@@ -79,7 +80,7 @@ def check_growth(content: Any) -> None:
             )
 
 
-def _growth(section: Any) -> float:
+def _growth(section: object) -> float:
     if isinstance(section, list):
         return math.prod(map(_growth, section))
     if not isinstance(section, dict):
@@ -132,7 +133,7 @@ def _end_of_class(pattern: str, at: int) -> int:
     return at
 
 
-def _check_dropout(content: Any) -> None:
+def _check_dropout(content: object) -> None:
     model = content.get("model") if isinstance(content, dict) else None
     dropout = model.get("dropout") if isinstance(model, dict) else None
     if dropout:
@@ -142,7 +143,7 @@ def _check_dropout(content: Any) -> None:
         )
 
 
-def _with_prefix_space(content: Any, settings: TokenizerSettings) -> str:
+def _with_prefix_space(content: object, settings: TokenizerSettings) -> str:
     """The file's text, its ByteLevel pre-tokenizer set as transformers sets it by tokenizer_config.json."""
     section = content.get("pre_tokenizer") if isinstance(content, dict) else None
     if isinstance(section, dict) and section.get("type") == "ByteLevel":
@@ -151,7 +152,7 @@ def _with_prefix_space(content: Any, settings: TokenizerSettings) -> str:
     return json.dumps(content)
 
 
-def _given(given: Any) -> dict[str, Any]:
+def _given(given: _C.GivenToken) -> dict[str, object]:
     token = given.token
     return {
         "token": {
@@ -167,7 +168,7 @@ def _given(given: Any) -> dict[str, Any]:
     }
 
 
-def _around(before: list[int], after: list[int], named: Any) -> tuple[bool, bool]:
+def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bool, bool]:
     """True if BOS is put in front of a text, and True if EOS is put after it, by the ids there."""
     if len(before) == 1 and named.bos < 0:
         named.bos = before[0]

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import Any
+
+from fastsft.tokenizer.interfaces import BackendModel
 
 # Of slow byte-level tokenizers, dictionaries that the ids of a text are read from.
 TABLES = ("encoder", "bpe_ranks", "byte_encoder")
 # Its pieces change with nearly every change of a vocabulary or of merges, and take microseconds.
 _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġreturning▁functionalities▁internationally"
 
-_looked_at: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
+_looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary()
 
 
-def look_at_model(tokenizer: Any) -> None:
+def look_at_model(tokenizer: object) -> None:
     """Digests the model of `tokenizer` as it is now; tens of milliseconds, so once per epoch at most."""
     content = _model_content(tokenizer)
     if content is not None:
         _looked_at[tokenizer] = content
 
 
-def last_digest(tokenizer: Any) -> bytes | None:
+def last_digest(tokenizer: object) -> bytes | None:
     """Of the last look at the model; None where there was none."""
     try:
         return _looked_at.get(tokenizer)
@@ -29,7 +30,7 @@ def last_digest(tokenizer: Any) -> bytes | None:
         return None
 
 
-def probe_of(model: Any) -> Any:
+def probe_of(model: BackendModel) -> tuple[int, ...] | str | None:
     """The ids of a text by a model of the tokenizers library, or the message why it gives none."""
     if getattr(model, "dropout", None):
         return None  # others each time
@@ -39,10 +40,12 @@ def probe_of(model: Any) -> Any:
         return str(fault)
 
 
-def probe_of_pieces(pieces: Any) -> Any:
+def probe_of_pieces(pieces: object) -> tuple[int, ...] | str | None:
     """The same of a SentencePieceProcessor, which a script may load again in its place; None for another."""
     encode = getattr(pieces, "EncodeAsIds", None)
-    if encode is None or not hasattr(pieces, "serialized_model_proto") or pieces._enable_sampling:
+    if encode is None or not hasattr(pieces, "serialized_model_proto"):
+        return None
+    if getattr(pieces, "_enable_sampling", False):
         return None
     try:
         return tuple(encode(_PROBE))
@@ -50,15 +53,15 @@ def probe_of_pieces(pieces: Any) -> Any:
         return str(fault)
 
 
-def _model_content(tokenizer: Any) -> bytes | None:
+def _model_content(tokenizer: object) -> bytes | None:
     attributes = getattr(tokenizer, "__dict__", {})
-    model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
-    pieces: Any = attributes.get("sp_model")
+    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    pieces = attributes.get("sp_model")
     content: bytes
     tables = [attributes[name] for name in TABLES if type(attributes.get(name)) is dict]
-    if type(model).__module__ == "tokenizers.models":
+    if model is not None and type(model).__module__ == "tokenizers.models":
         content = model.__getstate__()
-    elif hasattr(pieces, "serialized_model_proto"):
+    elif pieces is not None and hasattr(pieces, "serialized_model_proto"):
         content = pieces.serialized_model_proto()
     elif tables:
         content = repr([list(table.items()) for table in tables]).encode("utf-8", "surrogatepass")

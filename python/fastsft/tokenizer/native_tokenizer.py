@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Mapping
 
 from fastsft import _C
 from fastsft.originals.classes import foreign_methods_of, replaced_on
 from fastsft.originals.described import described
 from fastsft.originals.functions import is_written_in
+from fastsft.tokenizer.interfaces import (
+    AddedToken,
+    FastTokenizer,
+    SlowTokenizer,
+    is_fast,
+    is_slow_llama,
+)
 from fastsft.tokenizer.settings import TokenizerSettings
 from fastsft.tokenizer.tokenizer_state import PIECE_FLAGS, tokenizer_state
 
-_known: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
-_LLAMA = ("transformers.models.llama.tokenization_llama", "LlamaTokenizer")
+_known: weakref.WeakKeyDictionary[object, tuple[tuple[object, ...], _C.Tokenizer | None]] = (
+    weakref.WeakKeyDictionary()
+)
 _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to_ids", "pad_token_id")
 
 
-def native_of(tokenizer: Any) -> Any | None:
+def native_of(tokenizer: object) -> _C.Tokenizer | None:
     """Native equal of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set up now, or None.
 
     Read from a slow object: vocab_file, legacy, added tokens, add_bos_token, add_eos_token, special tokens;
@@ -32,17 +40,28 @@ def native_of(tokenizer: Any) -> Any | None:
     return _remembered(tokenizer) if hasattr(tokenizer, "__dict__") else None
 
 
-def why_called(tokenizer: Any) -> str:
+def needed_native(tokenizer: object, what: str) -> _C.Tokenizer:
+    """`native_of`. ValueError, beginning with `what`, which needs one, where there is none."""
+    native = native_of(tokenizer)
+    if native is None:
+        raise ValueError(
+            f"{what}: {type(tokenizer).__name__} has no native equal in fastsft; load the tokenizer with "
+            "fastsft.Tokenizer.from_pretrained(directory)"
+        )
+    return native
+
+
+def why_called(tokenizer: object) -> str:
     """Why a tokenizer without a native equal has none, for a line to the user."""
     changed = foreign_methods_of(tokenizer)
-    if not changed and (type(tokenizer).__module__, type(tokenizer).__name__) == _LLAMA:
+    if not changed and is_slow_llama(tokenizer):
         return "LlamaTokenizer has settings or parts that fastsft does not have natively"
     if not changed:
         return f"{type(tokenizer).__name__} has no native equal in fastsft yet"
     return f"{changed[0].where} is {described(changed[0].value)}, which only the tokenizer itself can call"
 
 
-def _remembered(tokenizer: Any) -> Any | None:
+def _remembered(tokenizer: object) -> _C.Tokenizer | None:
     state, known = tokenizer_state(tokenizer), _known.get(tokenizer)
     if known is None or known[0] != state:
         known = (state, _made(tokenizer))
@@ -50,17 +69,16 @@ def _remembered(tokenizer: Any) -> Any | None:
     return known[1]
 
 
-def _made(tokenizer: Any) -> Any | None:
-    is_slow = (type(tokenizer).__module__, type(tokenizer).__name__) == _LLAMA
-    is_fast = hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
-    if not (is_slow or is_fast) or foreign_methods_of(tokenizer):
-        return None
-    if not is_slow:
+def _made(tokenizer: object) -> _C.Tokenizer | None:
+    if is_slow_llama(tokenizer):
+        own = not foreign_methods_of(tokenizer) and _has_own_parts(tokenizer)
+        return _build(tokenizer) if own else None
+    if is_fast(tokenizer) and not foreign_methods_of(tokenizer):
         return _build_fast(tokenizer)
-    return _build(tokenizer) if _has_own_parts(tokenizer) else None
+    return None
 
 
-def _has_own_parts(tokenizer: Any) -> bool:
+def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
     """True if a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
     pieces = tokenizer.sp_model
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
@@ -74,7 +92,7 @@ def _has_own_parts(tokenizer: Any) -> bool:
     return bool(pieces.serialized_model_proto() == read.serialized_model_proto())
 
 
-def _cuts_at(tokenizer: Any, added: dict[int, Any]) -> bool:
+def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
     """True if texts are cut at these added tokens and at nothing else, and they have these ids."""
     if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
         return False
@@ -87,7 +105,7 @@ def _cuts_at(tokenizer: Any, added: dict[int, Any]) -> bool:
         return False
 
 
-def _check_ours(tokenizer: Any, native: Any) -> None:
+def _check_ours(tokenizer: object, native: _C.Tokenizer) -> None:
     """ValueError for a change that labels, which come from `native`, would not have."""
     for method in foreign_methods_of(tokenizer):
         if method.where.rpartition(".")[2] in _ENCODING or "object's" in method.where:
@@ -103,10 +121,12 @@ def _check_ours(tokenizer: Any, native: Any) -> None:
             )
 
 
-def _build(tokenizer: Any) -> Any | None:
+def _build(tokenizer: SlowTokenizer) -> _C.Tokenizer | None:
     added = tokenizer.added_tokens_decoder
     plain = not (
-        tokenizer.sp_model_kwargs or tokenizer.split_special_tokens or getattr(tokenizer, "do_lower_case", 0)
+        tokenizer.sp_model_kwargs
+        or tokenizer.split_special_tokens
+        or getattr(tokenizer, "do_lower_case", False)
     )
     if (
         not plain
@@ -130,13 +150,13 @@ def _build(tokenizer: Any) -> Any | None:
         return None  # the object itself is called instead, and a line says so
 
 
-def _names(tokenizer: Any) -> dict[str, str]:
+def _names(tokenizer: FastTokenizer) -> dict[str, str]:
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     texts = {name: getattr(tokenizer, name, None) for name in names}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _build_fast(tokenizer: Any) -> Any | None:
+def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
     if getattr(tokenizer, "split_special_tokens", False) or tokenizer.truncation_side != "right":
         return None
     # A tokenizer without `legacy` counts as one where it is true, as a config without the key does.

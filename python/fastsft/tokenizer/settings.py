@@ -44,7 +44,7 @@ class TokenizerSettings:
     """
 
     named: dict[str, str] = field(default_factory=dict)
-    added: list[Any] = field(default_factory=list)
+    added: list[_C.GivenToken] = field(default_factory=list)
     add_prefix_space: bool | None = None
     adds_bos: bool | None = None
     adds_eos: bool | None = None
@@ -53,7 +53,7 @@ class TokenizerSettings:
     padding_side: str = "right"
     chat_template: str | None = None
 
-    def native(self) -> Any:
+    def native(self) -> _C.JsonTokenizerSettings:
         """The same for the core."""
         settings = _C.JsonTokenizerSettings()
         settings.added = self.added
@@ -162,7 +162,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < _MOST_TOKENS
 
 
-def text_of(token: Any, name: str = "a special token") -> str:
+def text_of(token: object, name: str = "a special token") -> str:
     """The text of a special token, which is a text or an object with "content". ValueError with `name`."""
     text = token.get("content") if isinstance(token, dict) else token
     if not isinstance(text, str):
@@ -194,7 +194,7 @@ def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None
 
 def _added_tokens(
     directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
-) -> list[Any]:
+) -> list[_C.GivenToken]:
     """In the order in which transformers gives them ids (tokenization_utils_base.py, _from_pretrained)."""
     extra = config.get("additional_special_tokens") or []
     decoder = config.get("added_tokens_decoder")
@@ -227,7 +227,9 @@ def _token_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _given(token: Any, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool) -> Any:
+def _given(
+    token: object, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool
+) -> _C.GivenToken:
     special = flags.get("special", True)
     fields = token if isinstance(token, dict) else {"normalized": not special, "special": special}
     values = [bool(fields.get(flag, flag == "special")) for flag in _FLAGS]
@@ -235,10 +237,11 @@ def _given(token: Any, replaces_file: bool = False, replaces_other: bool | None 
     return _C.GivenToken(_C.AddedToken(-1, text_of(token), *values), replaces_file, other)
 
 
-def _flag(value: Any) -> bool | None:
+def _flag(value: object) -> bool | None:
     return None if value is None else bool(value)
 
 
-def _length(value: Any) -> int | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return int(value) if is_number and 0 < value < 1e9 else None
+def _length(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 < value < 1e9 else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from fastsft import _C
 from fastsft.runtime.output_files import replace_file
@@ -34,7 +33,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        native: Any,
+        native: _C.Tokenizer,
         directory: str | Path,
         *,
         model_max_length: int | None = None,
@@ -44,7 +43,7 @@ class Tokenizer:
         self.native = native
         self.directory = Path(directory).absolute()
         self.files = KeptFiles.of(directory)
-        self.legacy: bool = native.legacy
+        self.legacy = native.legacy
         self.add_bos_token: bool = native.adds_bos
         self.add_eos_token: bool = native.adds_eos
         self.model_max_length: int = model_max_length or _NO_LENGTH
@@ -122,31 +121,25 @@ class Tokenizer:
         `add_special_tokens` puts BOS in front and EOS at the end where the tokenizer's settings say so.
         ValueError for a text with a lone surrogate.
         """
-        ids: list[int] = self.native.encode(text.encode(), split_special_tokens)
+        ids = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
 
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
         """`encode` of each text, on several threads."""
-        rows: list[list[int]] = self.native.encode_batch(
-            [text.encode() for text in texts], split_special_tokens
-        )
+        rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
     def encode_with_offsets(
         self, text: str, *, split_special_tokens: bool = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the text."""
-        result: tuple[list[int], list[tuple[int, int]]] = self.native.encode_with_offsets(
-            text.encode(), split_special_tokens
-        )
-        return result
+        return self.native.encode_with_offsets(text.encode(), split_special_tokens)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """The text of `ids`, as LlamaTokenizer.decode writes it. ValueError for an unknown id."""
-        text: str = self.native.decode([int(i) for i in ids], skip_special_tokens)
-        return text
+        return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
         """The id of a token by its text in the vocabulary; None when it is not there."""
@@ -158,7 +151,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return int(self.native.vocab_size)
+        return self.native.vocab_size
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -211,7 +204,7 @@ class Tokenizer:
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
         self.files.write(target)
-        changes: dict[str, Any] = {
+        changes: dict[str, object] = {
             "model_max_length": self.model_max_length,
             "padding_side": self.padding_side,
         }
@@ -230,18 +223,18 @@ class Tokenizer:
         return [*first, *ids, *([self.native.named.eos] if self.add_eos_token else [])]
 
     def _text_of(self, token_id: int | None) -> str | None:
-        return None if token_id is None else str(self.native.token_text(token_id))
+        return None if token_id is None else self.native.token_text(token_id)
 
 
 def _or_none(token_id: int) -> int | None:
     return token_id if token_id >= 0 else None
 
 
-def _content(token: Any) -> Any:
+def _content(token: object) -> object:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _patch(path: Path, changes: dict[str, Any]) -> None:
+def _patch(path: Path, changes: dict[str, object]) -> None:
     """Replace the values that differ; a file without differences keeps its bytes."""
     known = read_json_object(path) if path.exists() else {}
     differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any
 
 from fastsft.originals.classes import methods_of
 from fastsft.originals.functions import plain
+from fastsft.tokenizer.interfaces import is_backend
 from fastsft.tokenizer.model_digest import TABLES, last_digest, probe_of, probe_of_pieces
 
 _SETTINGS = (
@@ -34,7 +34,7 @@ _OF_MODELS = (
 )
 
 
-def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
+def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
     """Equal for the same object as long as it makes the same ids of a text; never kept beyond the object.
 
     In it: class and code of all methods, functions on the object, special and added tokens, what a script
@@ -58,17 +58,17 @@ def tokenizer_state(tokenizer: Any) -> tuple[Any, ...]:
     )
 
 
-def is_comparable(tokenizer: Any) -> bool:
+def is_comparable(tokenizer: object) -> bool:
     """True if a change is seen: no part of it is a script's own, of which nothing tells the content."""
     return tokenizer_state(tokenizer) == tokenizer_state(tokenizer)
 
 
-def _part_state(part: Any) -> tuple[Any, ...]:
+def _part_state(part: object) -> tuple[object, ...]:
     own = {name: _code_of(value) for name, value in getattr(part, "__dict__", {}).items() if callable(value)}
     return id(part), tuple(own.items()), *_content_of(part)
 
 
-def _content_of(part: Any) -> tuple[Any, ...]:
+def _content_of(part: object) -> tuple[object, ...]:
     """Of a Trie its words, of a SentencePieceProcessor how it cuts."""
     attributes = getattr(part, "__dict__", {})
     words = attributes.get("_tokens")
@@ -81,22 +81,22 @@ def _content_of(part: Any) -> tuple[Any, ...]:
     )
 
 
-def _special_tokens(tokenizer: Any) -> str:
+def _special_tokens(tokenizer: object) -> str:
     """Their texts: the id of one that the vocabulary lacks may have no end (the unknown token itself)."""
     texts = getattr(tokenizer, "_special_tokens_map", None)
     return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)
 
 
-def _code_of(value: Any) -> tuple[Any, ...]:
+def _code_of(value: object) -> tuple[object, ...]:
     function = plain(value)
     if isinstance(function, FunctionType):
         return id(function), function.__code__, repr(function.__defaults__)
     return (id(value),)
 
 
-def _backend_state(backend: Any) -> tuple[Any, ...]:
+def _backend_state(backend: object) -> tuple[object, ...]:
     """Of a tokenizer of the tokenizers library. Truncation and padding are set by each call: left out."""
-    if not hasattr(backend, "get_added_tokens_decoder"):
+    if not is_backend(backend):
         return (id(backend),)
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor, backend.decoder)
     model = backend.model
@@ -110,8 +110,9 @@ def _backend_state(backend: Any) -> tuple[Any, ...]:
     )
 
 
-def _serialized(part: Any) -> Any:
+def _serialized(part: object) -> object:
     try:
-        return part.__getstate__()
+        state: object = part.__getstate__()
+        return state
     except Exception:  # the library has no other class for it: a part that a script has written
         return object()

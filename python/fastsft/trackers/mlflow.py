@@ -6,11 +6,12 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
-from fastsft.trackers.tracker import Tracker, run_settings
+from fastsft.callbacks.state import TrainerState
+from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, run_settings
 
 _log = logging.getLogger("fastsft")
 
@@ -24,11 +25,11 @@ class MlflowTracker(Tracker):
 
     name = library = extra = "mlflow"
 
-    def open(self, args: Any, state: Any, model: Any) -> None:
+    def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin a run, or go on with the active one."""
         import mlflow
 
-        self._mlflow: Any = mlflow
+        self._mlflow: ModuleType = mlflow
         nested = os.environ.get("MLFLOW_NESTED_RUN", "").upper() in ("1", "TRUE", "YES", "ON")
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if uri and not mlflow.is_tracking_uri_set():
@@ -54,7 +55,7 @@ class MlflowTracker(Tracker):
         while batch := dict(islice(items, MAX_PARAMS_TAGS_PER_BATCH)):
             self._mlflow.log_params(batch)
 
-    def log(self, logs: Mapping[str, Any], step: int) -> None:
+    def log(self, logs: Values, step: int) -> None:
         """Numbers, under names with characters that MLflow takes."""
         metrics = {
             re.sub(r"[^0-9A-Za-z_\-. :/]", "_", name): value

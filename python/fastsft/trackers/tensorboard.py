@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
-from fastsft.trackers.tracker import Tracker, tracker_names
+from fastsft.callbacks.state import TrainerState
+from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, tracker_names
+
+
+class _Writer(Protocol):
+    """torch's SummaryWriter, which has no annotations."""
+
+    def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> object: ...
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> object: ...
+    def flush(self) -> object: ...
+    def close(self) -> object: ...
 
 
 class TensorBoardTracker(Tracker):
@@ -13,17 +22,17 @@ class TensorBoardTracker(Tracker):
 
     name = library = extra = "tensorboard"
 
-    def open(self, args: Any, state: Any, model: Any) -> None:
+    def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Open the event file."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(log_dir=args.logging_dir)
+        self._writer: _Writer = SummaryWriter(log_dir=args.logging_dir)
         self._writer.add_text("args", args.to_json_string())
         config = getattr(model, "config", None)
         if config is not None:
             self._writer.add_text("model_config", config.to_json_string())
 
-    def log(self, logs: Mapping[str, Any], step: int) -> None:
+    def log(self, logs: Values, step: int) -> None:
         """Numbers become scalars, words texts; nothing else occurs."""
         for name, value in tracker_names(logs).items():
             if isinstance(value, str):

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from fastsft.callbacks.callback import TrainerCallback
+from fastsft.callbacks.callback import TrainerCallback, TrainerControl
+from fastsft.callbacks.state import TrainerState
 
 _log = logging.getLogger("fastsft")
+Values = Mapping[str, float | str]  # of a step, as they are in log_history
+
+
+class TrackedArguments(Protocol):
+    """TrainingArguments, as they are told to trackers."""
+
+    @property
+    def logging_dir(self) -> str | None: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_json_string(self) -> str: ...
+
+
+class TrackedModel(Protocol):
+    """The model of a run; its `config`, where it has one, is told too."""
+
+    def num_parameters(self) -> int: ...
 
 
 class Tracker(TrainerCallback):
@@ -25,11 +42,11 @@ class Tracker(TrainerCallback):
     def __init__(self) -> None:
         self._is_open = self._is_off = False
 
-    def open(self, args: Any, state: Any, model: Any) -> None:
+    def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin a run at the tracker."""
         raise NotImplementedError
 
-    def log(self, logs: Mapping[str, Any], step: int) -> None:
+    def log(self, logs: Values, step: int) -> None:
         """Values of step `step`."""
         raise NotImplementedError
 
@@ -37,21 +54,38 @@ class Tracker(TrainerCallback):
         """The run has ended."""
         raise NotImplementedError
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
+    def on_train_begin(
+        self,
+        args: TrackedArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: TrackedModel | None = None,
+        **_: object,
+    ) -> None:
         """Open, on global rank 0."""
         if state.is_world_process_zero and not self._is_open:
             self.open(args, state, model)
             self._is_open, self._is_off = True, False
 
     def on_log(
-        self, args: Any, state: Any, control: Any, *, logs: Any = None, model: Any = None, **_: Any
+        self,
+        args: TrackedArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        logs: Values | None = None,
+        model: TrackedModel | None = None,
+        **_: object,
     ) -> None:
         """Hand the values over; opens when nobody did, as an evaluation without training does."""
         self.on_train_begin(args, state, control, model=model)
         if self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(
+        self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         """Close."""
         self.stop()
 
@@ -74,7 +108,7 @@ class Tracker(TrainerCallback):
             )  # fmt: skip
 
 
-def tracker_names(logs: Mapping[str, Any]) -> dict[str, Any]:
+def tracker_names(logs: Values) -> dict[str, float | str]:
     """Names as transformers sends them: eval/loss, test/loss, else train/loss."""
     renamed = {}
     for name, value in logs.items():
@@ -83,7 +117,7 @@ def tracker_names(logs: Mapping[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def run_settings(args: Any, model: Any) -> dict[str, Any]:
+def run_settings(args: TrackedArguments, model: TrackedModel | None) -> dict[str, Any]:
     """The model's configuration and the arguments, which win where both have a name."""
     config = getattr(model, "config", None)
     return {**(config.to_dict() if config is not None else {}), **args.to_dict()}

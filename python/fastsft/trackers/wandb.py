@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
 
-from fastsft.trackers.tracker import Tracker, run_settings, tracker_names
+from fastsft.callbacks.state import TrainerState
+from fastsft.trackers.tracker import (
+    TrackedArguments,
+    TrackedModel,
+    Tracker,
+    Values,
+    run_settings,
+    tracker_names,
+)
 
 # Of the whole run: transformers writes them into the summary instead of a curve.
 _SUMMARY = (
@@ -19,7 +26,7 @@ class WandbTracker(Tracker):
 
     name = library = extra = "wandb"
 
-    def open(self, args: Any, state: Any, model: Any) -> None:
+    def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin a run, or go on with the one that the script has begun. ValueError with WANDB_DISABLED."""
         if os.environ.get("WANDB_DISABLED", "").upper() in ("1", "ON", "YES", "TRUE"):
             raise ValueError(
@@ -27,7 +34,7 @@ class WandbTracker(Tracker):
             )
         import wandb
 
-        self._wandb: Any = wandb
+        self._wandb: ModuleType = wandb
         self._begun = wandb.run is None
         if self._begun:
             name = getattr(args, "run_name", None)
@@ -39,7 +46,7 @@ class WandbTracker(Tracker):
         if model is not None:
             self._wandb.config["model/num_parameters"] = model.num_parameters()
 
-    def log(self, logs: Mapping[str, Any], step: int) -> None:
+    def log(self, logs: Values, step: int) -> None:
         """One row of values; what belongs to the whole run goes into the summary."""
         for name in _SUMMARY:
             if name in logs:

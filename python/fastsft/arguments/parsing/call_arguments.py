@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ def read_arguments(
         raise ValueError(f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}")
     values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
     config = values.pop("config", None)
-    return parser.parse_dict({**(parser.file_values(config) if config is not None else {}), **values})
+    return parser.parse_dict({**(parser.file_values(str(config)) if config is not None else {}), **values})
 
 
-def _plain(value: Any) -> Any:
-    return value.__fspath__() if hasattr(value, "__fspath__") else value
+def _plain(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

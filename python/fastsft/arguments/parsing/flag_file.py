@@ -32,7 +32,7 @@ def read_flag_file(path: str | Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _read_yaml(text: str, path: str | Path) -> Any:
+def _read_yaml(text: str, path: str | Path) -> object:
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -62,7 +62,7 @@ def flag_defaults(
     return defaults
 
 
-def _value(key: str, value: Any, action: Action, hint: Any, path: str) -> Any:
+def _value(key: str, value: object, action: Action, hint: object, path: str) -> object:
     # Of a field that is refused away from them (meaning.py), whatever their type is.
     if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
         return value
@@ -89,8 +89,8 @@ def _value(key: str, value: Any, action: Action, hint: Any, path: str) -> Any:
     raise ValueError(f"--config: {path}: {key}: expected {wanted}, got {_kind(value)} {value!r}")
 
 
-def _converted(key: str, word: str, action: Action, path: str) -> Any:
-    convert: Any = action.type or str
+def _converted(key: str, word: str, action: Action, path: str) -> object:
+    convert = action.type if callable(action.type) else str
     try:
         value = convert(word)
     except Exception as error:  # whatever a type of the user's raises
@@ -102,5 +102,5 @@ def _converted(key: str, word: str, action: Action, path: str) -> Any:
     return [value] if action.nargs == "+" else value
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return {type(None): "nothing", dict: "an object", list: "a list"}.get(type(value), type(value).__name__)

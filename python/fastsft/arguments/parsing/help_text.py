@@ -61,10 +61,16 @@ class HelpAction(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs="?", metavar="WORD", **options)
         self.default = argparse.SUPPRESS
 
-    def __call__(self, parser: argparse.ArgumentParser, _: Any, word: Any, __: str | None = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _: argparse.Namespace,
+        word: str | Sequence[Any] | None,
+        __: str | None = None,
+    ) -> None:
         """argparse calls it."""
         try:
-            print(help_text(parser, word), end="")
+            print(help_text(parser, None if word is None else str(word)), end="")
         except ValueError as error:
             parser.exit(2, f"{parser.prog}: error: {error}\n")
         parser.exit()
@@ -180,5 +186,5 @@ def _value(action: argparse.Action) -> str:
         return listed if len(listed) <= _FLAG_WIDTH else "WORD"
     if action.nargs == "?":
         return "[True|False]"
-    numbers: dict[Any, str] = {int: "N", float: "X"}
+    numbers: dict[object, str] = {int: "N", float: "X"}
     return numbers.get(action.type, "TEXT" if action.nargs != 0 else "")

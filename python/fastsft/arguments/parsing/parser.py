@@ -56,7 +56,7 @@ class DataclassParser(ArgumentParser):
         if self._reads_config:
             self.add_argument("--config", help="YAML or JSON file of flags; the command line wins")
 
-    def _add_dataclass(self, kind: Any) -> None:
+    def _add_dataclass(self, kind: type) -> None:
         title = getattr(kind, "_argument_group_name", None)
         group = self.add_argument_group(title) if title is not None else self
         hints = get_type_hints(kind)

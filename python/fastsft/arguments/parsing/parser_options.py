@@ -6,7 +6,7 @@ import dataclasses
 import types
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from enum import Enum, EnumType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from fastsft.arguments.parsing.near_flags import hints
@@ -45,7 +45,7 @@ def spellings(name: str) -> list[str]:
     return [f"--{name}", f"--{name.replace('_', '-')}"] if "_" in name else [f"--{name}"]
 
 
-def word_type(hint: Any) -> Any:
+def word_type(hint: object) -> object:
     """The type that the words of a flag have, for a type hint of a field. ValueError for unions of others.
 
     A union with None is its other type, one with str and None its second; booleans with None stay as they
@@ -64,7 +64,7 @@ def word_type(hint: Any) -> Any:
     return members[0] if members[1] is none else members[1]
 
 
-def options_of(field: dataclasses.Field[Any], hint: Any) -> tuple[dict[str, Any], list[str]]:
+def options_of(field: dataclasses.Field[Any], hint: object) -> tuple[dict[str, Any], list[str]]:
     """argparse's keyword arguments for a field of type `hint` (see word_type), and its other spellings."""
     options = dict(field.metadata)
     aliases = options.pop("aliases", [])
@@ -94,7 +94,7 @@ def _default(field: dataclasses.Field[Any]) -> dict[str, Any]:
     return {"required": True}
 
 
-def _boolean(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+def _boolean(field: dataclasses.Field[Any], hint: object) -> dict[str, Any]:
     known = field.default is not dataclasses.MISSING
     if hint is bool or (known and field.default is not None):
         return {
@@ -103,11 +103,12 @@ def _boolean(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     return {"type": parse_bool}
 
 
-def _choices(hint: Any) -> Sequence[Any]:
-    return get_args(hint) if get_origin(hint) is Literal else [member.value for member in hint]
+def _choices(hint: object) -> Sequence[object]:
+    members: Iterable[Enum] = hint if isinstance(hint, EnumType) else ()
+    return [member.value for member in members] or get_args(hint)
 
 
-def _by_name(choices: Sequence[Any]) -> Callable[[str], Any]:
+def _by_name(choices: Sequence[object]) -> Callable[[str], object]:
     """Words become the choice that they spell, whatever its type."""
     by_name = {str(choice): choice for choice in choices}
     return lambda word: by_name.get(word, word)

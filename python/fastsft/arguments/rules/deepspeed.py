@@ -111,7 +111,7 @@ def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str |
 
 
 def _differs(
-    config: dict[str, Any], key: str, value: Any, flag: str | None = None, prefix: str = ""
+    config: dict[str, Any], key: str, value: object, flag: str | None = None, prefix: str = ""
 ) -> str | None:
     given = config.get(key)
     if given in (None, "auto") or given == value:

@@ -57,7 +57,7 @@ def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = 
     return plain
 
 
-def _is_off(section: Any) -> bool:
+def _is_off(section: object) -> bool:
     return isinstance(section, dict) and section.get("enabled") is False
 
 
@@ -76,7 +76,7 @@ def _zero(given: dict[str, Any], environ: Mapping[str, str] | None) -> dict[str,
     return {name: value for name, value in filled.items() if value not in (None, "auto")}
 
 
-def _filled(name: str, value: Any, env: Mapping[str, str]) -> Any:
+def _filled(name: str, value: object, env: Mapping[str, str]) -> object:
     variable, default = _FILLED.get(name, ("", ""))
     if isinstance(value, dict):
         device = env.get(variable, default) if value.get("device") == "auto" else value.get("device", "none")

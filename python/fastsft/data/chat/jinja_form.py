@@ -6,8 +6,6 @@ the model has read before a reply. BOS is written where training puts it: `apply
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastsft import _C
 
 _REFUSAL = (
@@ -56,12 +54,12 @@ def jinja_form(name: str, adds_bos: bool, has_bos: bool) -> str:
     )
 
 
-def _system(chat: Any) -> str:
+def _system(chat: _C.ChatTemplate) -> str:
     parts = _written(chat.before_system, "system", chat.after_system)
     return "{%- if system -%}" + parts + "{%- endif -%}"
 
 
-def _user(chat: Any, has_bos: bool) -> str:
+def _user(chat: _C.ChatTemplate, has_bos: bool) -> str:
     each = chat.bos == _C.BosRule.EACH_TURN and has_bos
     again = "{%- if seen.user -%}{{- bos_token -}}{%- endif -%}" if each else ""
     if not chat.system_in_user:
@@ -70,21 +68,21 @@ def _user(chat: Any, has_bos: bool) -> str:
     return again + _written(chat.before_user) + system + _written("text", chat.after_user)
 
 
-def _assistant(chat: Any) -> str:
+def _assistant(chat: _C.ChatTemplate) -> str:
     end = f"{chat.before_stop}{chat.stop_token}{chat.after_stop}"
     return _or_empty(chat, _written(chat.before_assistant, "text", end), chat.empty_assistant)
 
 
-def _or_empty(chat: Any, whole: str, empty: str) -> str:
+def _or_empty(chat: _C.ChatTemplate, whole: str, empty: str) -> str:
     """FastChat writes a message without text as its role alone."""
     if not chat.has_fastchat_labels:
         return whole
     return "{%- if text -%}" + whole + "{%- else -%}" + _written(empty) + "{%- endif -%}"
 
 
-def _prompt(chat: Any) -> str:
+def _prompt(chat: _C.ChatTemplate) -> str:
     """Without what is learned with the reply: a space that the first token of a reply begins with."""
-    lead: bytes = chat.before_assistant.encode()
+    lead = chat.before_assistant.encode()
     return lead[: len(lead) - chat.learned_lead].decode()
 
 

@@ -41,7 +41,7 @@ class LabelSettings:
     why: str = ""
 
     @classmethod
-    def from_arguments(cls, data_args: Any) -> LabelSettings:
+    def from_arguments(cls, data_args: object) -> LabelSettings:
         """From DataArguments; what an object of FastChat's own class lacks has its default."""
         names = (
             "mask_policy",
@@ -73,15 +73,15 @@ def parse_role_map(text: str | None) -> dict[str, str]:
 
 
 def make_labeller(
-    native: Any,
+    native: _C.Tokenizer,
     max_length: int,
     pad_id: int,
     settings: LabelSettings | None = None,
     *,
-    tokenizer: Any = None,
+    tokenizer: object = None,
     num_threads: int = 0,
     self_test: bool = False,
-) -> Any:
+) -> _C.Labeller:
     """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
 
     pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native`
@@ -96,7 +96,7 @@ def make_labeller(
 
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
 
-    def build(length: int) -> Any:
+    def build(length: int) -> _C.Labeller:
         options = _C.LabelOptions(
             mask_policy=chosen.mask_policy,
             chat_template=name,
@@ -118,7 +118,7 @@ def make_labeller(
     return build(max_length)
 
 
-def describe(labeller: Any, why: str = "") -> dict[str, str]:
+def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose."""
     options = labeller.options
     return {
@@ -137,7 +137,7 @@ def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
     return f"--mask_policy {policy}, template {template}, stop token {stop}{more}{why}"
 
 
-def labels_of(dataset: Any) -> str | None:
+def labels_of(dataset: object) -> str | None:
     """`label_words` of a data set that fastsft labelled; None where a script made the labels."""
     labelling = getattr(dataset, "labelling", None)
     if not isinstance(labelling, Mapping) or "mask_policy" not in labelling:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_choice import template_source
+from fastsft.tokenizer.tokenizer import Tokenizer
 
 _SYSTEM, _ASKED, _REPLIED = (
     "\ue010s\ue011",
@@ -62,7 +62,7 @@ class OllamaTemplate:
     notes: tuple[str, ...]
 
 
-def ollama_template(tokenizer: Any) -> OllamaTemplate:
+def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
     """Of the tokenizer's own chat template. ValueError where Go's template cannot write the same text."""
     source = template_source(tokenizer)
     if source is None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from fastsft import _C
 from fastsft.data.chat.jinja_form import jinja_form
 from fastsft.data.chat.labelling import AUTO, PROBE_LENGTH, LabelSettings, make_labeller
 from fastsft.data.chat.template_choice import MODEL, template_source
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.interfaces import NamedTokens
+from fastsft.tokenizer.native_tokenizer import native_of, needed_native
 from fastsft.tokenizer.tokenizer import Tokenizer
 from fastsft.tokenizer.trained_template import TrainedTemplate
 
+T = TypeVar("T")
 _FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
 # Templates whose marks are tokens of their own, for models that have these tokens and no template.
 _MARKS = {
@@ -22,7 +24,7 @@ _MARKS = {
 }
 
 
-def settle_policy(settings: LabelSettings, tokenizer: Any) -> LabelSettings:
+def settle_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
     """`settings` with the policy that auto comes to for this tokenizer, and why; others are returned as is.
 
     FastChat's, unless a flag asks for what only spans has, where a probe shows that FastChat's own counts
@@ -42,14 +44,18 @@ def settle_policy(settings: LabelSettings, tokenizer: Any) -> LabelSettings:
     return replace(settings, mask_policy="spans", template=named, why=f"{problem}; {whose}")
 
 
-def settle_arguments(data_args: Any, tokenizer: Any) -> Any:
+def settle_arguments(data_args: T, tokenizer: NamedTokens) -> T:
     """DataArguments with the policy of `settle_policy`: a copy where it was auto."""
     settled = settle_policy(LabelSettings.from_arguments(data_args), tokenizer)
     if getattr(data_args, "mask_policy", None) != AUTO:
         return data_args
     chosen = copy.copy(data_args)
-    chosen.mask_policy, chosen.template = settled.mask_policy, settled.template
-    chosen.mask_policy_reason = settled.why
+    for name, value in (
+        ("mask_policy", settled.mask_policy),
+        ("template", settled.template),
+        ("mask_policy_reason", settled.why),
+    ):
+        setattr(chosen, name, value)
     return chosen
 
 
@@ -60,13 +66,13 @@ def settle_script_policy(settings: LabelSettings) -> LabelSettings:
     return replace(settings, mask_policy="spans" if _spans_flag(settings) else "fastchat")
 
 
-def pad_for(settings: LabelSettings, tokenizer: Any) -> None:
+def pad_for(settings: LabelSettings, tokenizer: NamedTokens) -> None:
     """FastChat pads with the unknown token; in spans the pad id is free and stays."""
     if settings.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
         tokenizer.pad_token = tokenizer.unk_token
 
 
-def fastchat_problem(tokenizer: Any) -> str | None:
+def fastchat_problem(tokenizer: NamedTokens) -> str | None:
     """Why FastChat's script cannot label with this tokenizer; None where it can."""
     if tokenizer.unk_token_id is None:
         return "the tokenizer has no unk token, with which FastChat pads"
@@ -95,7 +101,7 @@ def _spans_flag(settings: LabelSettings) -> str | None:
     return "--on_bad_sample repair" if settings.on_bad_sample == "repair" else None
 
 
-def _template_of(settings: LabelSettings, tokenizer: Any, problem: str) -> tuple[str | None, str]:
+def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) -> tuple[str | None, str]:
     """--template, and in words whose it is."""
     if settings.template is not None:
         return settings.template, "the template is named by --template"
@@ -115,7 +121,7 @@ def _template_of(settings: LabelSettings, tokenizer: Any, problem: str) -> tuple
     )
 
 
-def _vicuna_for(tokenizer: Any, native: Any) -> str | None:
+def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
     """The end of replies in FastChat's template: </s>, else the tokenizer's own end, which it then gets."""
     if native is None or tokenizer.eos_token is None:
         return None
@@ -130,12 +136,12 @@ def _vicuna_for(tokenizer: Any, native: Any) -> str | None:
     return end
 
 
-def _is_special(native: Any, text: str) -> bool:
+def _is_special(native: _C.Tokenizer, text: str) -> bool:
     token = native.find_token(text)
     return bool(token >= 0 and native.is_special(token))
 
 
-def _other_template(tokenizer: Any) -> str:
+def _other_template(tokenizer: object) -> str:
     """That the model has a template of its own, which is not trained."""
     source = template_source(tokenizer)
     if source is None or native_of(tokenizer) is None or source == jinja_form_for(_FASTCHAT, tokenizer):
@@ -143,11 +149,11 @@ def _other_template(tokenizer: Any) -> str:
     return "; the model's own chat template is another: --mask_policy spans trains with that"
 
 
-def jinja_form_for(name: str, tokenizer: Any) -> str:
+def jinja_form_for(name: str, tokenizer: object) -> str:
     """`jinja_form` with the BOS of a tokenizer."""
-    native: Any = native_of(tokenizer)
-    return jinja_form(name, bool(native.adds_bos), native.named.bos >= 0)
+    native = needed_native(tokenizer, f"the chat template {name}")
+    return jinja_form(name, native.adds_bos, native.named.bos >= 0)
 
 
-def _where(tokenizer: Any) -> str:
+def _where(tokenizer: object) -> str:
     return str(getattr(tokenizer, "directory", None) or getattr(tokenizer, "name_or_path", "the tokenizer"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.chat.template_choice import template_source
+from fastsft.tokenizer.tokenizer import Tokenizer
 
 _LENGTH = 1 << 24
 _NAMES = {"user": "human", "assistant": "gpt"}
@@ -23,7 +23,7 @@ class Prompts:
     such token. ValueError for an unknown template.
     """
 
-    def __init__(self, tokenizer: Any, template: str | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: str | None = None) -> None:
         if template is None and template_source(tokenizer) is None:
             template = "vicuna_v1.1"
         native = tokenizer.native

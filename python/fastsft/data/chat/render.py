@@ -220,7 +220,7 @@ def _chat(system: str | None, messages: list[Message]) -> list[dict[str, str]]:
     return front + [{"role": role, "content": text} for role, text, _ in messages]
 
 
-def _answer(program: Program, request: Any, seconds: float) -> dict[str, Any]:
+def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[str, Any]:
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         if request == "ending":
@@ -240,7 +240,7 @@ def main() -> None:
     """Read the settings, then a request a line; answer each with a line."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
 
-    def on_alarm(*_: Any) -> None:
+    def on_alarm(*_: object) -> None:
         raise TimeLimit
 
     signal.signal(signal.SIGALRM, on_alarm)

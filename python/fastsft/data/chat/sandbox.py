@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if TYPE_CHECKING:
+    from jinja2.parser import Parser
 
 
 class Refused(Exception):
@@ -33,9 +36,9 @@ class GenerationBlocks(Extension):
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
-    def parse(self, parser: Any) -> Any:
+    def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         call = self.call_method("_mark", [])
         return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
@@ -55,7 +58,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda form: _formatted(date, form)
         self.filters["tojson"] = _to_json
 
-    def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+    def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
         """An error at once; the sandbox's own way writes nothing in place of what is forbidden."""
         raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
 
@@ -70,5 +73,5 @@ def _formatted(date: str, form: str) -> str:
     return datetime.fromisoformat(date).strftime(form)
 
 
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)

@@ -15,11 +15,14 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.runtime.messages import tell
 from fastsft.runtime.needed_threads import denied, start_needed
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 SECONDS = 10.0
 _GRACE = 5.0
@@ -40,7 +43,9 @@ class ModelTemplate:
     forbids, or ends replies with no special token.
     """
 
-    def __init__(self, source: str, tokenizer: Any, native: Any, *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, source: str, tokenizer: object, native: _C.Tokenizer, *, seconds: float = SECONDS
+    ) -> None:
         self.source = source
         # A day: what is labelled is found again in the token cache, and is the same on all ranks.
         self.date = date.today().isoformat()
@@ -108,7 +113,7 @@ class ModelTemplate:
             return [], False, True, answer["failure"]
         return [tuple(piece) for piece in answer["pieces"]], answer["bos"], answer["known"], ""
 
-    def _find_stop(self, native: Any) -> str:
+    def _find_stop(self, native: _C.Tokenizer) -> str:
         worker = _Worker(self._settings, self._seconds)
         self._workers.append(worker)
         answer = worker.ask_all(["ending"])[0]

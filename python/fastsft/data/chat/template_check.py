@@ -23,7 +23,9 @@ def probe_record(system: bool = False) -> dict[str, Any]:
     return {"id": "probe", "conversations": messages, **({"system": SYSTEM} if system else {})}
 
 
-def check_template(labeller: Any, native: Any, stop_token: str, *, train_turns: str = "all") -> None:
+def check_template(
+    labeller: _C.Labeller, native: _C.Tokenizer, stop_token: str, *, train_turns: str = "all"
+) -> None:
     """ValueError, with the probe token by token, when the labels of a probe are not what they must be.
 
     labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
@@ -51,7 +53,7 @@ def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str
     )
 
 
-def show_tokens(seen: Any, native: Any) -> str:
+def show_tokens(seen: _C.Explanation, native: _C.Tokenizer) -> str:
     """The tokens of an explained record, a line each: position, id, text, and a mark where it is learned."""
     if not seen.tokens:
         reasons = [f"{finding.remark}: {finding.reason}" for finding in seen.findings]
@@ -62,7 +64,7 @@ def show_tokens(seen: Any, native: Any) -> str:
     )
 
 
-def _faults(seen: Any, native: Any, stop_token: str, train_turns: str) -> list[str]:
+def _faults(seen: _C.Explanation, native: _C.Tokenizer, stop_token: str, train_turns: str) -> list[str]:
     replies = [reply for _, reply in TURNS][-1 if train_turns == "last" else 0 :]
     stop = native.find_token(stop_token)
     if stop < 0:
@@ -80,7 +82,12 @@ def _faults(seen: Any, native: Any, stop_token: str, train_turns: str) -> list[s
 
 
 def _reply_faults(
-    run: list[Any], reply: str, text: bytes, native: Any, stop: int, stop_token: str
+    run: list[tuple[int, int, int, bool]],
+    reply: str,
+    text: bytes,
+    native: _C.Tokenizer,
+    stop: int,
+    stop_token: str,
 ) -> list[str]:
     faults = []
     if run[-1][0] != stop:
@@ -94,7 +101,7 @@ def _reply_faults(
     return faults
 
 
-def _bos_faults(seen: Any, native: Any) -> list[str]:
+def _bos_faults(seen: _C.Explanation, native: _C.Tokenizer) -> list[str]:
     bos, named = native.named.bos, native.named
     if bos < 0 or bos in (named.eos, named.pad):
         return []

@@ -17,7 +17,7 @@ MODEL = "model"
 
 
 def choose_template(
-    policy: str, name: str | None, chat_template_name: str | None, tokenizer: Any, native: Any
+    policy: str, name: str | None, chat_template_name: str | None, tokenizer: object, native: _C.Tokenizer
 ) -> tuple[str, ModelTemplate | None]:
     """The template's name, and the Jinja template to render with when it is "model".
 
@@ -40,7 +40,7 @@ def choose_template(
     return (known, None) if known else (MODEL, model)
 
 
-def template_source(tokenizer: Any, chat_template_name: str | None = None) -> str | None:
+def template_source(tokenizer: object, chat_template_name: str | None = None) -> str | None:
     """The Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
@@ -58,7 +58,7 @@ def digest_of(source: str) -> str:
     return hashlib.sha256(source.strip().replace("\n", "\\n").encode()).hexdigest()
 
 
-def recognise(source: str, model: ModelTemplate, native: Any) -> str | None:
+def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | None:
     """The named template that is published with this very text and makes the same tokens of all probes."""
     for name in _C.chat_templates():
         if is_published_as(source, name, native) and _agree(name, model, native):
@@ -66,14 +66,14 @@ def recognise(source: str, model: ModelTemplate, native: Any) -> str | None:
     return None
 
 
-def is_published_as(source: str, name: str, native: Any) -> bool:
+def is_published_as(source: str, name: str, native: _C.Tokenizer) -> bool:
     """True if the text is one that models with the template `name` have, or that fastsft saves for it."""
     if digest_of(source) in _C.find_chat_template(name).jinja_digests:
         return True
-    return source == jinja_form(name, bool(native.adds_bos), native.named.bos >= 0)
+    return source == jinja_form(name, native.adds_bos, native.named.bos >= 0)
 
 
-def _agree(name: str, model: ModelTemplate, native: Any) -> bool:
+def _agree(name: str, model: ModelTemplate, native: _C.Tokenizer) -> bool:
     options: dict[str, Any] = {"mask_policy": "spans", "max_length": 1 << 16, "on_bad_sample": "skip"}
     one = _C.Labeller(native, _C.LabelOptions(chat_template=name, **options))
     other = _C.Labeller(native, _C.LabelOptions(chat_template=MODEL, **options), model)
@@ -88,7 +88,7 @@ def _agree(name: str, model: ModelTemplate, native: Any) -> bool:
         model.close()
 
 
-def _labels(seen: Any) -> Any:
+def _labels(seen: _C.Explanation) -> tuple[str, list[tuple[int, bool]]]:
     return seen.outcome, [(token, learned) for token, _, _, learned in seen.tokens]
 
 

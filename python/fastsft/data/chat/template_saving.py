@@ -10,13 +10,13 @@ from fastsft.data.chat.policy_choice import jinja_form_for
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source
 from fastsft.runtime.messages import tell
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.native_tokenizer import needed_native
 from fastsft.tokenizer.tokenizer import Tokenizer
 from fastsft.tokenizer.trained_template import BASE_NAME, TrainedTemplate
 
 
 def keep_trained_template(
-    tokenizer: Any, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
+    tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
     """Saves of `tokenizer` get the template of the labels; a line says so where the base's was another.
 
@@ -44,7 +44,7 @@ def keep_trained_template(
         )
 
 
-def trained_source(tokenizer: Any, settings: LabelSettings, name: str) -> str:
+def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
     """The Jinja text that renders what labels were made of. The model's own wherever it renders the same.
 
     name: of the template that the labels have.
@@ -59,8 +59,8 @@ def trained_source(tokenizer: Any, settings: LabelSettings, name: str) -> str:
     return jinja_form_for(name, tokenizer)
 
 
-def _is_published(source: str, name: str, tokenizer: Any) -> bool:
-    native = native_of(tokenizer)
+def _is_published(source: str, name: str, tokenizer: object) -> bool:
+    native = needed_native(tokenizer, f"the chat template {name}")
     if not is_published_as(source, name, native):
         return False
     try:

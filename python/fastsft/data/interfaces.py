@@ -1,0 +1,63 @@
+"""Data sets and arguments of scripts, as far as fastsft reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeGuard
+
+
+class SizedDataset(Protocol):
+    """A data set with a length and rows by number; a row is whatever its owner makes."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Table(Protocol):
+    """A datasets.Dataset; a name gives the column, a number the row."""
+
+    @property
+    def column_names(self) -> list[str]: ...
+    @property
+    def format(self) -> Mapping[str, object]: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __getitem__(self, key: int | str, /) -> Any: ...
+    def with_format(self, type: str | None) -> Table: ...
+    def remove_columns(self, column_names: list[str]) -> Table: ...
+
+
+class ScriptDataArguments(Protocol):
+    """Arguments of data with at least the fields of FastChat's; a script's class may have no others."""
+
+    @property
+    def data_path(self) -> str: ...
+    @property
+    def lazy_preprocess(self) -> bool: ...
+
+
+class Fault(Protocol):
+    """A fault of a record: `_C.DataFault`, or one that was found in Python."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def remark(self) -> str: ...
+    @property
+    def always_stops(self) -> bool: ...
+
+
+def is_table(dataset: object) -> TypeGuard[Table]:
+    """True if it is a datasets.Dataset, without importing that library."""
+    kind = type(dataset)
+    return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
+
+
+def is_sized(dataset: object) -> TypeGuard[SizedDataset]:
+    """True if it has a length and rows by number."""
+    return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+
+
+def is_plain_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """True for a list or tuple, of no class derived from them."""
+    return type(value) in (list, tuple)

@@ -1,0 +1,141 @@
+"""Tokenizers of others, as far as fastsft reads and calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeGuard
+
+
+class ChatTokenizer(Protocol):
+    """fastsft's Tokenizer, or any of transformers: what rows are made with."""
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+    @property
+    def pad_token_id(self) -> int | None: ...
+    @property
+    def model_max_length(self) -> int: ...
+
+
+class NamedTokens(ChatTokenizer, Protocol):
+    """The same, with the tokens and the template that a run may set."""
+
+    pad_token: str | None
+    chat_template: Any  # a text; of transformers also a dictionary of texts
+
+    @property
+    def unk_token(self) -> str | None: ...
+    @property
+    def unk_token_id(self) -> int | None: ...
+    @property
+    def eos_token(self) -> str | None: ...
+
+
+class CallableTokenizer(ChatTokenizer, Protocol):
+    """A tokenizer of transformers: called with a text or a list of texts, it gives `input_ids`."""
+
+    @property
+    def bos_token_id(self) -> int | None: ...
+    @property
+    def legacy(self) -> bool: ...
+    def __call__(self, text: str | list[str], /, **options: Any) -> Any: ...
+
+
+class AddedToken(Protocol):
+    """Of the tokenizers library."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def lstrip(self) -> bool: ...
+    @property
+    def rstrip(self) -> bool: ...
+    @property
+    def single_word(self) -> bool: ...
+
+
+class Trie(Protocol):
+    """The words at which a slow tokenizer of transformers cuts texts."""
+
+    def __init__(self) -> None: ...
+    def add(self, word: str, /) -> object: ...
+
+
+class Pieces(Protocol):
+    """A SentencePieceProcessor."""
+
+    def serialized_model_proto(self) -> bytes: ...
+
+
+class SlowTokenizer(Protocol):
+    """transformers' slow LlamaTokenizer."""
+
+    sp_model: Pieces
+    sp_model_kwargs: Mapping[str, object]
+    tokens_trie: Trie
+    vocab_file: str
+    truncation_side: str
+    legacy: bool
+    add_prefix_space: bool
+    add_bos_token: bool
+    add_eos_token: bool
+    split_special_tokens: bool
+    all_special_ids: Sequence[int]
+    bos_token_id: int | None
+    eos_token_id: int | None
+    unk_token_id: int | None
+    added_tokens_decoder: Mapping[int, AddedToken]
+    _added_tokens_encoder: Mapping[str, int]
+
+    def get_spm_processor(self, from_slow: bool, /) -> Pieces: ...
+
+
+class BackendModel(Protocol):
+    """A model of the tokenizers library; a class of a script's may have none of its names."""
+
+    def tokenize(self, sequence: str, /) -> Sequence[Any]: ...
+
+
+class Backend(Protocol):
+    """A Tokenizer of the tokenizers library."""
+
+    model: BackendModel
+    normalizer: object
+    pre_tokenizer: object
+    post_processor: object
+    decoder: object
+
+    def get_vocab_size(self, with_added_tokens: bool) -> int: ...
+    def get_added_tokens_decoder(self) -> Mapping[int, AddedToken]: ...
+    def to_str(self) -> str: ...
+
+
+class FastTokenizer(Protocol):
+    """A tokenizer of transformers around one of the tokenizers library."""
+
+    backend_tokenizer: Backend
+    truncation_side: str
+
+
+def is_callable(tokenizer: object) -> TypeGuard[CallableTokenizer]:
+    """True for one of transformers, or what looks like one."""
+    return callable(tokenizer)
+
+
+def is_slow_llama(tokenizer: object) -> TypeGuard[SlowTokenizer]:
+    """True for transformers' LlamaTokenizer itself."""
+    kind = type(tokenizer)
+    return (kind.__module__, kind.__name__) == (
+        "transformers.models.llama.tokenization_llama",
+        "LlamaTokenizer",
+    )
+
+
+def is_fast(tokenizer: object) -> TypeGuard[FastTokenizer]:
+    """True where a tokenizer of the tokenizers library, or what looks like one, is inside."""
+    return hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
+
+
+def is_backend(value: object) -> TypeGuard[Backend]:
+    """True for a tokenizer of the tokenizers library, or what looks like one."""
+    return hasattr(value, "get_added_tokens_decoder")
