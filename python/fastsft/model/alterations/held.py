@@ -132,7 +132,7 @@ class HeldSettings:
 
     def _attention_cap(self) -> None:
         """Note the bound of scores that the modules hold, unless their attention leaves it out."""
-        attention = self._model.config._attn_implementation or DEFAULT_ATTENTION
+        attention = str(self._setting("_attn_implementation") or DEFAULT_ATTENTION)
         held = {vars(node.module).get(CAP) for node in self._tree.of("Attention")}
         if len(held) > 1:
             self._different(f"model.model.layers[...].self_attn.{CAP}", held, "one bound for all layers")

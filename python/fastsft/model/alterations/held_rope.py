@@ -78,7 +78,8 @@ def _holds_longer(module: nn.Module, kind: str) -> bool:
     """True after a batch that was longer: the next shorter one brings the first frequencies back."""
     if kind == "longrope":
         return module.inv_freq is getattr(module, "long_inv_freq", None)
-    return int(module.max_seq_len_cached) > int(module.original_max_seq_len)
+    held = vars(module)
+    return bool(held["max_seq_len_cached"] > held["original_max_seq_len"])
 
 
 def _of_config(module: nn.Module, config: dict[str, Any], head_dim: int) -> tuple[torch.Tensor | None, float]:
