@@ -1,4 +1,4 @@
-"""What only Gemma's modules hold: the embedding's scale and the rotation of local layers."""
+"""Checks of what only Gemma's modules hold: the embedding's scale and the rotation of local layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCAL_BASE = 10000.0  # Gemma3TextConfig's default
 
 
 def found_of_gemma(tree: Tree, config: dict[str, Any]) -> Iterator[Alteration]:
-    """Where these are not what `config` gives."""
+    """Those that are not what `config` gives."""
     table = next(tree.of(EMBEDDING)).module
     scale, expected = getattr(table, "embed_scale", None), config["hidden_size"] ** 0.5
     if scale is not None and not math.isclose(float(scale), expected, rel_tol=_ROUNDING):
