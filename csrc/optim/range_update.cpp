@@ -16,8 +16,7 @@ UpdateRange range_of(Strategy& strategy, size_t unit, const UnitState& state,
   for (size_t i = 0; i < range.values.size(); ++i) {
     const StateSpec& spec = state.kept()[i];
     if (!spec.by_ranges()) continue;
-    range.values[i] =
-        range.values[i].narrow(0, spec.offset(state.range(), part), spec.count(part));
+    range.values[i] = range.values[i].narrow(0, spec.offset(state.range(), part), spec.count(part));
   }
   return range;
 }
@@ -28,8 +27,8 @@ void update_ranges(Strategy& strategy, const std::function<void(const UpdateRang
     const UnitState state = strategy.begin_update(unit);
     const int64_t boundary = std::clamp(state.unit->decay_end(), state.begin, state.end);
     for (const bool decays : {true, false}) {
-      const ElementRange part = decays ? ElementRange{state.begin, boundary}
-                                       : ElementRange{boundary, state.end};
+      const ElementRange part =
+          decays ? ElementRange{state.begin, boundary} : ElementRange{boundary, state.end};
       if (part.size() == 0) continue;
       UpdateRange range = range_of(strategy, unit, state, part);
       range.first = unit_begin + part.begin;

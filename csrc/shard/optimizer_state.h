@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct StateSpec {
   // a range of the unit holds are the values of all blocks that it has an element of.
   std::vector<ElementRange> segments = {};
   int64_t block = 1;
-  int64_t whole = 0;  // more than 0: so many values, the same ones on every rank
+  std::optional<int64_t> whole = {};  // so many values, the same ones on every rank
 
   static StateSpec of_all_elements(std::string name, c10::ScalarType dtype) {
     return {std::move(name), dtype, {{0, std::numeric_limits<int64_t>::max()}}};
@@ -32,14 +33,14 @@ struct StateSpec {
     return {.name = std::move(name), .whole = count};
   }
 
-  bool by_ranges() const { return whole == 0; }
+  bool by_ranges() const { return !whole.has_value(); }
   int64_t itemsize() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
   // By ranges: how many values `range` holds, and how many of them come before those of `part`,
   // which lies in it.
   int64_t count(const ElementRange& range) const;
   int64_t offset(const ElementRange& range, const ElementRange& part) const;
   // Values of `range` in memory, and in a checkpoint, where the range from 0 on has the whole ones.
-  int64_t held(const ElementRange& range) const { return by_ranges() ? count(range) : whole; }
+  int64_t held(const ElementRange& range) const { return by_ranges() ? count(range) : *whole; }
   int64_t stored(const ElementRange& range) const {
     return by_ranges() || range.begin == 0 ? held(range) : 0;
   }

@@ -20,10 +20,11 @@ struct UnitState {
   // float32, or int16: the lower half of a split one (ops/adamw/adamw.h). Of a unit that nothing
   // updates, what is computed with; it has none of what follows but `nf4`.
   at::Tensor master;
-  at::Tensor high;  // its upper half, the bfloat16 compute range; undefined unless it is split
+  at::Tensor high = {};  // its upper half, the bfloat16 compute range; undefined unless it is split
   std::shared_ptr<const StateSpecs> specs = {};  // what the optimizer keeps; null: nothing
   std::vector<at::Tensor> values = {};           // flat, one for each of `specs`
-  std::shared_ptr<Nf4Unit> nf4;  // has the elements before `begin`; null: the dtypes are as above
+  std::shared_ptr<Nf4Unit> nf4 =
+      {};  // has the elements before `begin`; null: the dtypes are as above
 
   bool split() const { return high.defined(); }
   ElementRange range() const { return {begin, end}; }

@@ -144,6 +144,7 @@ __all__: list[str] = [
     "note_progress",
     "num_mask_finders",
     "open_token_cache",
+    "optimizers",
     "pack_best_fit",
     "pack_bucket",
     "pack_rows",
@@ -169,6 +170,7 @@ __all__: list[str] = [
     "replace_file",
     "require_threads",
     "restore_replaced",
+    "rotary_frequencies",
     "rotate_checkpoints",
     "save_model",
     "save_training_state",
@@ -903,6 +905,7 @@ class StateOptions:
         self,
         *,
         strategy: str = "no_shard",
+        optimizer: str = "adamw",
         compute_dtype: str = "float32",
         grad_dtype: str = "float32",
         optim_dtype: str = "float32",
@@ -918,6 +921,7 @@ class StateOptions:
         self,
         *,
         strategy: str | None = None,
+        optimizer: str | None = None,
         compute_dtype: str | None = None,
         grad_dtype: str | None = None,
         optim_dtype: str | None = None,
@@ -956,7 +960,12 @@ class StateOptions:
     @property
     def optim_dtype(self) -> str:
         """
-        of AdamW's moments
+        of the moments of adamw
+        """
+    @property
+    def optimizer(self) -> str:
+        """
+        what updates the weights
         """
     @property
     def strategy(self) -> str:
@@ -1131,7 +1140,11 @@ class CalledModel:
                 str,
                 collections.abc.Sequence[
                     tuple[
-                        str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool, bool
+                        str,
+                        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+                        bool,
+                        bool,
+                        bool,
                     ]
                 ],
             ]
@@ -1141,7 +1154,11 @@ class CalledModel:
                 str,
                 collections.abc.Sequence[
                     tuple[
-                        str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool, bool
+                        str,
+                        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+                        bool,
+                        bool,
+                        bool,
                     ]
                 ],
             ]
@@ -1151,8 +1168,8 @@ class CalledModel:
         calls: typing.Any,
     ) -> None:
         """
-        units: (name, [(tensor, shape, decays, is_adapter)]), the first one whole throughout a
-        micro-batch; adapters are in no file of the model. frozen: the same of what nothing
+        units: (name, [(tensor, shape, decays, is_adapter, is_embedding)]), the first one whole
+        throughout a micro-batch; adapters are in no file of the model. frozen: the same of what nothing
         updates. calls: has forward_backward, forward_loss and logits
         (csrc/bindings/python_model.h).
         """
@@ -1385,7 +1402,7 @@ class UnitDigest:
     @property
     def state(self) -> int:
         """
-        of master and moments of this rank
+        of master and optimizer state of this rank
         """
     @property
     def unit(self) -> str:
@@ -1935,6 +1952,11 @@ def nested_path_inside(directory: str, name: str, where: str) -> str: ...
 def note_progress() -> None: ...
 def num_mask_finders() -> int: ...
 def open_token_cache(path: str, key: str, verify: bool = True) -> TokenCache: ...
+def optimizers() -> list[str]:
+    """
+    Names of optimizers, sorted: StateOptions.optimizer.
+    """
+
 def pack_best_fit(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     capacity: typing.SupportsInt | typing.SupportsIndex,
@@ -2061,6 +2083,11 @@ def remove_named(directory: str, names: collections.abc.Sequence[str]) -> list[s
 def replace_file(path: str, content: str) -> None: ...
 def require_threads(count: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
 def restore_replaced(parent: str) -> None: ...
+def rotary_frequencies(config_json: str) -> tuple[list[float], float, int]:
+    """
+    Of each pair of a head; the factor of cosine and sine; and up to how many positions they hold, 0: any number. ValueError as count_parameters.
+    """
+
 def rotate_checkpoints(
     output_directory: str,
     limit: typing.SupportsInt | typing.SupportsIndex,
@@ -2082,7 +2109,7 @@ def save_model(
 
 def save_training_state(engine: Engine, directory: str) -> FileDigest:
     """
-    Writes masters and moments of this rank, durable on return; not collective.
+    Writes masters and optimizer state of this rank, durable on return; not collective.
     """
 
 def schedule_names() -> list[str]:
@@ -2100,7 +2127,7 @@ def strategies() -> dict[str, bool]:
 
 def stream_training_state(engine: Engine, directory: str, *, writes: bool | None = None) -> list[FileDigest]:
     """
-    Writes masters and moments of all ranks as one file, durable on return; collective.
+    Writes masters and optimizer state of all ranks as one file, durable on return; collective.
     """
 
 def survey_inputs(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
+from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save import CheckpointSave, commit_checkpoint, explain
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
@@ -18,7 +19,7 @@ from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
-_STATE_BYTES = 12  # of a parameter: master and two moments in fp32
+_MASTER_BYTES = 4  # of a parameter
 _WORTH_SAYING = 1.0  # seconds that training waited for the save before
 _GRACE = 30.0  # seconds for the reports of other ranks after an error on this one
 
@@ -283,7 +284,11 @@ def _open_directory(trainer: Any, target: Path) -> Any:
 
 def needed_bytes(trainer: Any) -> int:
     """Of a checkpoint: model files, and the training state unless only the model is saved."""
-    state = 0 if trainer.args.save_only_model else _num_trained(trainer) * _STATE_BYTES
+    state = (
+        0
+        if trainer.args.save_only_model
+        else _num_trained(trainer) * (_MASTER_BYTES + kept_bytes(trainer.args))
+    )
     return ModelForm.of(trainer).bytes(trainer) + int(state)
 
 

@@ -17,7 +17,7 @@ from fastsft.model.generic.padding import PaddedBatch
 from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
 from fastsft.model.generic.placement import Placed, place
 
-_Described = tuple[str, list[int], bool, bool]
+_Described = tuple[str, list[int], bool, bool, bool]
 
 
 class GenericModel:
@@ -166,4 +166,4 @@ class GenericModel:
 
 
 def _tensor(one: Placed) -> _Described:
-    return one.name, list(one.shape), one.decays, one.is_adapter
+    return one.name, list(one.shape), one.decays, one.is_adapter, one.is_embedding
