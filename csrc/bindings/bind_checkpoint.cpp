@@ -90,7 +90,8 @@ void bind_checkpoint(py::module_& module) {
       "Returns digests of the files on the writers. All ranks raise when one fails.");
   module.def("stream_training_state", &stream_engine_state, "engine"_a, "directory"_a,
              py::kw_only(), "writes"_a = py::none(), Unlocked(),
-             "Writes masters and optimizer state of all ranks as one file, durable on return; collective.");
+             "Writes masters and optimizer state of all ranks as one file, durable on return; "
+             "collective.");
   module.def("save_training_state", &save_engine_state, "engine"_a, "directory"_a, Unlocked(),
              "Writes masters and optimizer state of this rank, durable on return; not collective.");
   module.def(

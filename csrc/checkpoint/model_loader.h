@@ -12,8 +12,9 @@
 
 namespace fastsft {
 
-// Fills the master weights of this rank, or what the optimizer keeps of each element, from tensors given by their
-// Hugging Face names, in any order; of each only the owned elements are read. No collectives.
+// Fills the master weights of this rank, or what the optimizer keeps of each element, from tensors
+// given by their Hugging Face names, in any order; of each only the owned elements are read. No
+// collectives.
 class ModelLoader {
  public:
   // Of adapters nothing is expected. What the units are of must outlive the loader. target: master,

@@ -36,7 +36,7 @@ struct StateSpec {
   bool by_ranges() const { return !whole.has_value(); }
   int64_t itemsize() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
   // By ranges: how many values `range` holds, and how many of them come before those of `part`,
-  // which lies in it.
+  // which is in it.
   int64_t count(const ElementRange& range) const;
   int64_t offset(const ElementRange& range, const ElementRange& part) const;
   // Values of `range` in memory, and in a checkpoint, where the range from 0 on has the whole ones.

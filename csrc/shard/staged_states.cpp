@@ -19,10 +19,9 @@ StagedStates::StagedStates(const std::vector<UnitState>& states, at::Device devi
   const UnitState& first = states.front();
   for (auto& slot : slots_) {
     for (size_t i = 0; i < first.values.size(); ++i) {
-      slot.values.push_back(first.kept()[i].by_ranges() ? room([i](const UnitState& state) {
-        return state.values[i];
-      })
-                                                        : at::Tensor());
+      slot.values.push_back(first.kept()[i].by_ranges()
+                                ? room([i](const UnitState& state) { return state.values[i]; })
+                                : at::Tensor());
     }
     if (with_master) slot.master = room([](const UnitState& state) { return state.master; });
     slot.left.record();

@@ -10,7 +10,8 @@ namespace {
 
 // torch's page-locked allocator hands out powers of two; a host's own memory comes as asked for.
 int64_t host_bytes(const StateDescription& d, int64_t bytes) {
-  return d.cloned || bytes == 0 ? bytes : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+  return d.cloned || bytes == 0 ? bytes
+                                : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
 }
 
 // Bytes of optimizer state of one rank.

@@ -43,7 +43,8 @@ struct StrategyContext {
   }
   at::TensorOptions gradient() const { return wide().dtype(options.grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
-  // What the optimizer keeps by ranges, and masters; page-locked when it is not the host's own work that reads them.
+  // What the optimizer keeps by ranges, and masters; page-locked when it is not the host's own work
+  // that reads them.
   at::TensorOptions state(at::ScalarType dtype) const {
     if (!options.offload) return wide().dtype(dtype);
     return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());
@@ -119,8 +120,8 @@ class Strategy {
   std::vector<at::Tensor> ranges_;  // in the compute dtype
 
  private:
-  int64_t movable_bytes() const;  // of what offloading moves to the host
-  int64_t whole_bytes() const;    // of the rest of the optimizer's state
+  int64_t movable_bytes() const;          // of what offloading moves to the host
+  int64_t whole_bytes() const;            // of the rest of the optimizer's state
   std::unique_ptr<StagedStates> staged_;  // offloaded states, from the first update on
 };
 

@@ -40,15 +40,15 @@ StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
           " ranks");
   const OptimizerKind& optimizer = find_optimizer(r.state);
   StateBytes bytes = plan_state({.units = layout.units,
-                     .options = r.state,
-                     .world_size = r.world_size,
-                     .node_size = r.node_size,
-                     .resident_units = layout.resident_units,
-                     .cloned = r.on_cpu,
-                     .accumulates = r.micro_batches > 1,
-                     .frozen = &layout.frozen_units,
-                     .resident_frozen_units = layout.resident_frozen_units,
-                     .layout = optimizer.state});
+                                 .options = r.state,
+                                 .world_size = r.world_size,
+                                 .node_size = r.node_size,
+                                 .resident_units = layout.resident_units,
+                                 .cloned = r.on_cpu,
+                                 .accumulates = r.micro_batches > 1,
+                                 .frozen = &layout.frozen_units,
+                                 .resident_frozen_units = layout.resident_frozen_units,
+                                 .layout = optimizer.state});
   if (optimizer.buffers) bytes.optimizer += optimizer.buffers(layout.units);
   return bytes;
 }

@@ -17,8 +17,8 @@ namespace {
 
 using cpu::MasterPiece;
 
-FASTSFT_CLONES void sgd_range(float* param, const float* grad, int64_t count, float scale,
-                              float lr, float weight_decay) {
+FASTSFT_CLONES void sgd_range(float* param, const float* grad, int64_t count, float scale, float lr,
+                              float weight_decay) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     param[i] = param[i] - lr * (grad[i] * scale + weight_decay * param[i]);
