@@ -52,19 +52,11 @@ FileDigest save_engine_state(Engine& engine, const std::string& directory) {
                              part_to_write(engine.strategy(), engine.communicator()), directory);
 }
 
-LoadTarget load_target(const std::string& name) {
-  if (name == "master") return LoadTarget::kMaster;
-  if (name == "exp_avg") return LoadTarget::kExpAvg;
-  if (name == "exp_avg_sq") return LoadTarget::kExpAvgSq;
-  throw_invalid("target: expected master, exp_avg or exp_avg_sq, got \"", name, "\"");
-}
-
 std::unique_ptr<ModelLoader> make_loader(Engine& engine, const std::string& target) {
   engine.await_states();
   Strategy& strategy = engine.strategy();
-  const LoadTarget kind = load_target(target);
   return std::make_unique<ModelLoader>(
-      kind == LoadTarget::kMaster ? strategy.all_states() : strategy.states(), kind);
+      target == ModelLoader::kMaster ? strategy.all_states() : strategy.states(), target);
 }
 
 // (name, has weight decay) of what is trained, in the order of a Llama's state dict.
@@ -98,9 +90,10 @@ void bind_checkpoint(py::module_& module) {
       "Returns digests of the files on the writers. All ranks raise when one fails.");
   module.def("stream_training_state", &stream_engine_state, "engine"_a, "directory"_a,
              py::kw_only(), "writes"_a = py::none(), Unlocked(),
-             "Writes masters and moments of all ranks as one file, durable on return; collective.");
+             "Writes masters and optimizer state of all ranks as one file, durable on return; "
+             "collective.");
   module.def("save_training_state", &save_engine_state, "engine"_a, "directory"_a, Unlocked(),
-             "Writes masters and moments of this rank, durable on return; not collective.");
+             "Writes masters and optimizer state of this rank, durable on return; not collective.");
   module.def(
       "load_training_state", &load_engine_state, "engine"_a, "directory"_a, Unlocked(),
       "Reads this rank's part from the files of any number of ranks, any strategy and other\n"

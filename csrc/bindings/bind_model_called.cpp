@@ -9,7 +9,7 @@ namespace {
 
 namespace py = pybind11;
 
-using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool>;
+using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool, bool>;
 using NamedUnit = std::pair<std::string, std::vector<NamedTensor>>;
 using Place = std::tuple<std::string, std::vector<int64_t>, int64_t>;
 
@@ -17,9 +17,12 @@ std::vector<ParamUnit> units_of(const std::vector<NamedUnit>& named) {
   std::vector<ParamUnit> units;
   for (const auto& [unit_name, tensors] : named) {
     std::vector<ParamGroup> groups;
-    for (const auto& [name, shape, decay, adapter] : tensors) {
-      groups.push_back(
-          {{ParamSlot{.name = name, .shape = shape, .decay = decay, .adapter = adapter}}});
+    for (const auto& [name, shape, decay, adapter, embedding] : tensors) {
+      groups.push_back({{ParamSlot{.name = name,
+                                   .shape = shape,
+                                   .decay = decay,
+                                   .adapter = adapter,
+                                   .embedding = embedding}}});
     }
     units.emplace_back(unit_name, std::move(groups));
   }
@@ -84,19 +87,20 @@ void bind_model_called(py::module_& module) {
   bind_units(module);
   py::class_<PythonModelMaker>(module, "CalledModel",
                                "A model whose forward and backward are called in Python.")
-      .def(
-          py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
-                      int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
-            return PythonModelMaker{
-                {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
-                std::move(calls)};
-          }),
-          py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
-          py::arg("embedding_parameters"), py::arg("calls"),
-          "units: (name, [(tensor, shape, decays, is_adapter)]), the first one whole throughout a\n"
-          "micro-batch; adapters are in no file of the model. frozen: the same of what nothing\n"
-          "updates. calls: has forward_backward, forward_loss and logits\n"
-          "(csrc/bindings/python_model.h).")
+      .def(py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
+                       int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
+             return PythonModelMaker{
+                 {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
+                 std::move(calls)};
+           }),
+           py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
+           py::arg("embedding_parameters"), py::arg("calls"),
+           "units: (name, [(tensor, shape, decays, is_adapter, is_embedding)]), the first one "
+           "whole\n"
+           "throughout a micro-batch; adapters are in no file of the model. frozen: the same of "
+           "what nothing\n"
+           "updates. calls: has forward_backward, forward_loss and logits\n"
+           "(csrc/bindings/python_model.h).")
       .def_property_readonly(
           "places", [](const PythonModelMaker& self) { return places_of(self.layout.units); },
           "Of every unit the tensors: (name, shape, first element).")

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 
 namespace fastsft::bindings {
@@ -21,6 +22,9 @@ void bind_optim(py::module_& module) {
            py::arg("warmup_steps"), py::arg("total_steps"), py::arg("options") = ScheduleOptions{},
            "learning_rate: the peak. ValueError for an unknown name or option, or a bad value.")
       .def("rate", &Schedule::rate, py::arg("step"), "Of the 0-based optimizer step.");
+  module.def(
+      "optimizers", [] { return OptimizerRegistry::instance().names(); },
+      "Names of optimizers, sorted: StateOptions.optimizer.");
   module.def(
       "schedule_names", [] { return ScheduleRegistry::instance().names(); },
       "All of them, sorted.");

@@ -144,7 +144,7 @@ void bind_results(py::module_& module) {
   py::class_<UnitDigest>(module, "UnitDigest", "CRC-32C of one unit.")
       .def_readonly("unit", &UnitDigest::unit, "name")
       .def_readonly("shard", &UnitDigest::shard, "ranks with the same one hold the same state")
-      .def_readonly("state", &UnitDigest::state, "of master and moments of this rank")
+      .def_readonly("state", &UnitDigest::state, "of master and optimizer state of this rank")
       .def_readonly("parameters", &UnitDigest::parameters, "of the whole unit in use");
 
   py::class_<trace::RecordedSpan>(module, "RecordedSpan", "Work between two times.")

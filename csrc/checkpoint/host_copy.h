@@ -15,8 +15,9 @@ inline at::Tensor host_buffer(int64_t numel, at::Device device, at::ScalarType d
 
 // What such a buffer takes: torch's page-locked allocator hands out powers of two.
 inline int64_t host_buffer_bytes(int64_t bytes, at::Device device) {
-  return device.is_cpu() ? bytes
-                         : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+  return device.is_cpu() || bytes == 0
+             ? bytes
+             : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
 }
 
 // The flat `tensor` on the host; itself when it is there already.

@@ -21,22 +21,19 @@ std::span<const float> HostValues::master(const UnitState& state, const ElementR
                         .begin = range.begin,
                         .end = range.end,
                         .master = cut(state.master, state, range),
-                        .high = cut(state.high, state, range),
-                        .exp_avg = {},
-                        .exp_avg_sq = {}};
+                        .high = cut(state.high, state, range)};
   held_ = host_copy(read_master(piece));
   return {held_.const_data_ptr<float>(), size};
 }
 
-std::span<const std::byte> HostValues::moment(const UnitState& state, const at::Tensor& moment,
-                                              const ElementRange& range) {
-  const size_t width = moment.element_size();
+std::span<const std::byte> HostValues::bytes(const at::Tensor& values, const ElementRange& range) {
+  const size_t width = values.element_size();
   const size_t bytes = static_cast<size_t>(range.size()) * width;
-  if (moment.is_cpu()) {
-    const auto* data = static_cast<const std::byte*>(moment.const_data_ptr());
-    return {data + static_cast<size_t>(range.begin - state.begin) * width, bytes};
+  if (values.is_cpu()) {
+    const auto* data = static_cast<const std::byte*>(values.const_data_ptr());
+    return {data + static_cast<size_t>(range.begin) * width, bytes};
   }
-  held_ = host_copy(cut(moment, state, range));
+  held_ = host_copy(values.narrow(0, range.begin, range.size()));
   return {static_cast<const std::byte*>(held_.const_data_ptr()), bytes};
 }
 

@@ -16,9 +16,8 @@ class HostValues {
  public:
   // The master weights of elements [begin, end) of the unit, which the state must hold.
   std::span<const float> master(const UnitState& state, const ElementRange& range);
-  // The bytes of those elements in `moment`, one of the state's.
-  std::span<const std::byte> moment(const UnitState& state, const at::Tensor& moment,
-                                    const ElementRange& range);
+  // The bytes of `range` of a flat tensor, one of the state's values.
+  std::span<const std::byte> bytes(const at::Tensor& values, const ElementRange& range);
 
  private:
   at::Tensor held_;

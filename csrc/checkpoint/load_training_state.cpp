@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/local_range.h"
@@ -59,26 +60,66 @@ void check_covered(std::vector<Piece> pieces, const ParamUnit& unit, const std::
           covered, " on are in no file");
 }
 
-const TensorEntry& entry_of(const Piece& piece, const char* suffix, bool moment) {
-  const std::string name = piece.unit.name + suffix;
+const TensorEntry& entry_of(const Piece& piece, const std::string& what, int64_t count,
+                            bool (*takes)(DType), const char* dtypes) {
+  const std::string name = piece.unit.name + "." + what;
   const TensorEntry* entry = piece.reader->find(name);
-  const bool fits = entry != nullptr &&
-                    (entry->dtype == DType::kF32 || (moment && entry->dtype == DType::kBF16)) &&
-                    static_cast<int64_t>(entry->numel()) == piece.unit.range.size();
-  require(fits, piece.reader->path(), ": expected tensor \"", name, "\" of ",
-          piece.unit.range.size(), moment ? " F32 or BF16 elements" : " F32 elements");
+  require(entry != nullptr && takes(entry->dtype) && static_cast<int64_t>(entry->numel()) == count,
+          piece.reader->path(), ": expected tensor \"", name, "\" of ", count, " ", dtypes,
+          " elements");
   return *entry;
+}
+
+const TensorEntry& master_of(const Piece& piece) {
+  return entry_of(
+      piece, "master", piece.unit.range.size(), [](DType dtype) { return dtype == DType::kF32; },
+      "F32");
+}
+
+const TensorEntry& kept_of(const Piece& piece, const StateSpec& spec) {
+  const int64_t count = spec.stored(piece.unit.range);
+  if (stored_dtype(spec) == DType::kU8) {
+    return entry_of(piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
+  }
+  return entry_of(
+      piece, spec.name, count,
+      [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }, "F32 or BF16");
+}
+
+// The names of what is kept of a unit in a file.
+std::set<std::string> kept_names(const Piece& piece) {
+  const std::string prefix = piece.unit.name + ".";
+  std::set<std::string> names;
+  for (const auto& entry : piece.reader->tensors()) {
+    if (!entry.name.starts_with(prefix)) continue;
+    const std::string name = entry.name.substr(prefix.size());
+    if (name.find('.') == std::string::npos) names.insert(name);  // not of another unit
+  }
+  names.erase("master");
+  return names;
+}
+
+void check_same_optimizer(const Piece& piece, const UnitState& state) {
+  std::set<std::string> expected;
+  for (const auto& spec : state.kept()) expected.insert(spec.name);
+  const std::set<std::string> found = kept_names(piece);
+  if (found == expected) return;
+  std::string names;
+  for (const auto& name : found) names += (names.empty() ? "" : ", ") + name;
+  throw_invalid(piece.reader->path(), ": unit \"", piece.unit.name,
+                "\": expected the state of the optimizer that the run has (",
+                names_of(state.kept()), "), got that of another (", names.empty() ? "none" : names,
+                "); resume with the --optim that the checkpoint was written with");
 }
 
 void load_piece(UnitState& state, const Piece& piece) {
   const auto data = [&](const TensorEntry& entry) { return piece.reader->bytes(entry).data(); };
   const ElementRange& range = piece.unit.range;
-  const TensorEntry& master = entry_of(piece, ".master", false);
+  const TensorEntry& master = master_of(piece);
   store_owned_master(state, range, master.dtype, data(master));
-  for (const auto& [suffix, target] :
-       {std::pair(".exp_avg", &state.exp_avg), std::pair(".exp_avg_sq", &state.exp_avg_sq)}) {
-    const TensorEntry& entry = entry_of(piece, suffix, true);
-    store_owned(state, *target, range, entry.dtype, data(entry));
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    const TensorEntry& entry = kept_of(piece, state.kept()[i]);
+    store_values(state, i, range, entry.dtype, data(entry));
   }
 }
 
@@ -92,6 +133,7 @@ void read_state(std::span<UnitState> units, const std::string& directory) {
   for (auto& state : units) {
     const auto& parts = pieces.at(state.unit->name());
     check_covered(parts, *state.unit, directory);
+    for (const auto& piece : parts) check_same_optimizer(piece, state);
     for (const auto& piece : parts) load_piece(state, piece);
   }
 }

@@ -40,6 +40,35 @@ void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange 
   if (!direct) place.copy_(values);
 }
 
+DType stored_dtype(const StateSpec& spec) {
+  if (spec.dtype == at::kByte) return DType::kU8;
+  return spec.dtype == at::kFloat ? DType::kF32 : DType::kBF16;
+}
+
+void store_values(const UnitState& state, size_t index, ElementRange source, DType dtype,
+                  const std::byte* data) {
+  const StateSpec& spec = state.kept()[index];
+  const ElementRange part =
+      spec.by_ranges() ? source.intersection(state.range()) : ElementRange{0, spec.stored(source)};
+  const int64_t count = spec.by_ranges() ? spec.count(part) : part.size();
+  if (count == 0) return;
+  if (spec.by_ranges() && dtype != DType::kU8 && count == part.size()) {
+    return store_owned(state, state.values[index], source, dtype, data);
+  }
+  const int64_t to = spec.by_ranges() ? spec.offset(state.range(), part) : 0;
+  const int64_t from = spec.by_ranges() ? spec.offset(source, part) : 0;
+  const at::Tensor place = state.values[index].narrow(0, to, count);
+  const at::Tensor values =
+      host_buffer(count, place.device(), dtype == DType::kU8 ? at::kByte : at::kFloat);
+  const std::byte* first = data + from * dtype_bits(dtype) / 8;
+  if (dtype == DType::kU8) {
+    std::copy_n(first, count, static_cast<std::byte*>(values.mutable_data_ptr()));
+  } else {
+    read_floats(dtype, first, {values.mutable_data_ptr<float>(), static_cast<size_t>(count)});
+  }
+  place.copy_(values);
+}
+
 void store_in_four_bits(const UnitState& state, int64_t offset, const at::Tensor& values) {
   const at::Tensor flat = values.reshape({-1}).to(state.master.options());
   for (const auto& slot : state.unit->slots()) {

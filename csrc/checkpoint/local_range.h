@@ -2,25 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "shard/element_range.h"
 #include "shard/unit_state.h"
 #include "storage/dtype.h"
 
 namespace fastsft {
-
-// Elements [begin, end) of a unit's flat buffer.
-struct ElementRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  int64_t size() const { return std::max<int64_t>(end - begin, 0); }
-  ElementRange intersection(const ElementRange& other) const {
-    return {std::max(begin, other.begin), std::min(end, other.end)};
-  }
-};
 
 // What this rank owns of the unit, without the padding at its end.
 ElementRange owned_range(const UnitState& state);
@@ -28,11 +17,17 @@ ElementRange owned_range(const UnitState& state);
 // Whether this rank owns the whole unit: one rank, or a strategy that replicates.
 bool owns_whole(const UnitState& state);
 
-// Writes those elements of `source` that this rank owns into `moment`, one of the state's (on any
-// device), or into its master. `data` holds the elements of `source`, converted from `dtype`; only
-// the part that is owned is touched. With 4 bits `source` is a whole tensor, and all of it is read.
+// Writes those elements of `source` that this rank owns into `moment`, one of the state's with a
+// value of every element (on any device), or into its master. `data` holds the elements of
+// `source`, converted from `dtype`; only the part that is owned is touched. With 4 bits `source` is
+// a whole tensor, and all of it is read.
 void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange source, DType dtype,
                  const std::byte* data);
+// The same for value `index` of the state: `data` holds what a checkpoint stores of `source`.
+void store_values(const UnitState& state, size_t index, ElementRange source, DType dtype,
+                  const std::byte* data);
+// The type of a checkpoint's values.
+DType stored_dtype(const StateSpec& spec);
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data);
 

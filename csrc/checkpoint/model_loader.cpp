@@ -27,12 +27,23 @@ std::string listed(const std::vector<std::string>& names) {
   return text + (names.size() > kMaxListed ? ", ...)" : ")");
 }
 
+// The place of the state with a value of each element.
+size_t kept_place(const UnitState& state, const std::string& name) {
+  const StateSpecs& specs = state.kept();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == name && specs[i].count(state.range()) == state.range().size()) return i;
+  }
+  throw_invalid("target: expected master, or what the optimizer keeps of each element (",
+                names_of(specs), "), got \"", name, "\"");
+}
+
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 }  // namespace
 
-ModelLoader::ModelLoader(std::vector<UnitState> units, LoadTarget target)
-    : units_(std::move(units)), target_(target) {
+ModelLoader::ModelLoader(std::vector<UnitState> units, std::string target)
+    : units_(std::move(units)), target_(std::move(target)) {
+  if (target_ != kMaster && !units_.empty()) kept_place(units_.front(), target_);
   for (const auto& place : state_dict_order(units_)) {
     if (!place.slot->adapter) places_.emplace(place.slot->name, place);
   }
@@ -60,12 +71,8 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
 void ModelLoader::store(const TensorPlace& place, DType dtype, const std::byte* data) {
   const UnitState& state = units_[place.unit];
   const ElementRange range{place.slot->offset, place.slot->offset + place.slot->numel()};
-  if (target_ == LoadTarget::kMaster) {
-    store_owned_master(state, range, dtype, data);
-    return;
-  }
-  const at::Tensor& moment = target_ == LoadTarget::kExpAvg ? state.exp_avg : state.exp_avg_sq;
-  store_owned(state, moment, range, dtype, data);
+  if (target_ == kMaster) return store_owned_master(state, range, dtype, data);
+  store_owned(state, state.values[kept_place(state, target_)], range, dtype, data);
 }
 
 std::vector<std::string> ModelLoader::finish(const std::string& where) const {

@@ -12,16 +12,15 @@
 
 namespace fastsft {
 
-// What a ModelLoader fills.
-enum class LoadTarget { kMaster, kExpAvg, kExpAvgSq };
-
-// Fills the master weights of this rank, or one of AdamW's moments, from tensors given by their
-// Hugging Face names, in any order; of each only the owned elements are read. No collectives.
+// Fills the master weights of this rank, or what the optimizer keeps of each element, from tensors
+// given by their Hugging Face names, in any order; of each only the owned elements are read. No
+// collectives.
 class ModelLoader {
  public:
-  // Of adapters nothing is expected. What the units are of must outlive the loader. Moments: of
-  // units that are trained.
-  explicit ModelLoader(std::vector<UnitState> units, LoadTarget target = LoadTarget::kMaster);
+  // Of adapters nothing is expected. What the units are of must outlive the loader. target: master,
+  // or a name of the optimizer's state, of units that are trained.
+  explicit ModelLoader(std::vector<UnitState> units, std::string target = kMaster);
+  static constexpr const char* kMaster = "master";
 
   // `data` holds the tensor's elements, of type `dtype`. `where` names its file in messages.
   // std::invalid_argument when the shape or the type does not fit.
@@ -38,7 +37,7 @@ class ModelLoader {
   void store(const TensorPlace& place, DType dtype, const std::byte* data);
 
   std::vector<UnitState> units_;
-  LoadTarget target_;
+  std::string target_;
   std::map<std::string, TensorPlace> places_;
   std::set<std::string> seen_;
   std::set<std::string> unknown_;

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "checkpoint/agreement.h"
+#include "checkpoint/gather_values.h"
 #include "checkpoint/host_values.h"
 #include "checkpoint/state_file.h"
 #include "checkpoint/training_state.h"
@@ -11,30 +12,29 @@
 namespace fastsft {
 namespace {
 
-TensorSpec spec_of(const UnitState& state, const char* suffix, DType dtype) {
-  return {state.unit->name() + suffix, dtype, {static_cast<uint64_t>(state.end - state.begin)}};
+TensorSpec spec_of(const UnitState& state, const std::string& name, DType dtype, int64_t count) {
+  return {state.unit->name() + "." + name, dtype, {static_cast<uint64_t>(count)}};
 }
 
 std::vector<TensorSpec> specs_of(const StatePart& part) {
   std::vector<TensorSpec> specs;
   for (const auto& state : part.states) {
-    const DType moments = state.exp_avg.scalar_type() == at::kFloat ? DType::kF32 : DType::kBF16;
-    specs.push_back(spec_of(state, ".master", DType::kF32));
-    specs.push_back(spec_of(state, ".exp_avg", moments));
-    specs.push_back(spec_of(state, ".exp_avg_sq", moments));
+    specs.push_back(spec_of(state, "master", DType::kF32, state.end - state.begin));
+    for (const auto& kept : state.kept()) {
+      specs.push_back(spec_of(state, kept.name, stored_dtype(kept), kept.stored(state.range())));
+    }
   }
   return specs;
 }
 
 void write_unit(SafetensorsWriter& writer, const UnitState& state) {
   HostValues host;
-  const ElementRange all{state.begin, state.end};
-  for_pieces(all, [&](const ElementRange& piece) {
+  for_pieces(state.range(), [&](const ElementRange& piece) {
     writer.write(std::as_bytes(host.master(state, piece)));
   });
-  for (const at::Tensor* moment : {&state.exp_avg, &state.exp_avg_sq}) {
-    for_pieces(
-        all, [&](const ElementRange& piece) { writer.write(host.moment(state, *moment, piece)); });
+  for (const at::Tensor& values : state.values) {
+    for_pieces({0, values.numel()},
+               [&](const ElementRange& piece) { writer.write(host.bytes(values, piece)); });
   }
 }
 
@@ -49,17 +49,16 @@ SafetensorsWriter open_file(FileSystem& file_system, const StatePart& part,
                            {{"fastsft", layout_json(layout)}});
 }
 
-// The part of one rank that has everything; its tensors only say their dtypes.
+// The part of one rank that has everything, without its tensors.
 StatePart whole_part(std::span<const UnitState> units) {
   StatePart part;
   for (const auto& state : units) {
     part.states.push_back({.unit = state.unit,
                            .begin = 0,
                            .end = state.unit->numel(),
-                           .master = state.master,
-                           .high = state.high,
-                           .exp_avg = state.exp_avg,
-                           .exp_avg_sq = state.exp_avg_sq});
+                           .master = {},
+                           .high = {},
+                           .specs = state.specs});
   }
   return part;
 }
@@ -85,19 +84,20 @@ std::vector<FileDigest> stream_training_state(Strategy& strategy, Communicator& 
     if (writes) agreement.attempt(work);
   };
   attempt([&] { writer.emplace(open_file(posix_file_system(), whole_part(units), directory)); });
-  const auto stream = [&](const UnitState& state, const at::Tensor& whole) {
+  const auto stream = [&](int64_t count, const at::Tensor& whole) {
     attempt([&] {
-      const auto bytes = static_cast<size_t>(state.unit->numel()) * whole.element_size();
+      const auto bytes = static_cast<size_t>(count) * whole.element_size();
       writer->write({static_cast<const std::byte*>(whole.const_data_ptr()), bytes});
     });
   };
   for (size_t i = 0; i < units.size() && writers.gathers(strategy); ++i) {
-    const auto gather = [&](const at::Tensor& range) {
-      return gather_range(units[i], range, strategy.shards(), strategy.device(), writers.readers());
-    };
-    stream(units[i], gather(read_master(units[i])));
-    stream(units[i], gather(units[i].exp_avg));
-    stream(units[i], gather(units[i].exp_avg_sq));
+    const UnitState& state = units[i];
+    stream(state.unit->numel(), gather_range(state, read_master(state), strategy.shards(),
+                                             strategy.device(), writers.readers()));
+    for (size_t k = 0; k < state.values.size(); ++k) {
+      stream(state.kept()[k].held({0, state.unit->numel()}),
+             gather_values(state, k, strategy.shards(), strategy.device(), writers.readers()));
+    }
   }
   attempt([&] { digests.push_back(writer->finish()); });
   agreement.settle(all, strategy.device(), "saving the training state to " + directory);

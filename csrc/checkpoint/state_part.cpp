@@ -19,13 +19,18 @@ UnitState narrowed(const UnitState& state, const ElementRange& range) {
   const auto cut = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.narrow(0, range.begin - state.begin, range.size()) : tensor;
   };
-  return {.unit = state.unit,
-          .begin = range.begin,
-          .end = range.end,
-          .master = cut(state.master),
-          .high = cut(state.high),
-          .exp_avg = cut(state.exp_avg),
-          .exp_avg_sq = cut(state.exp_avg_sq)};
+  UnitState part{.unit = state.unit,
+                 .begin = range.begin,
+                 .end = range.end,
+                 .master = cut(state.master),
+                 .high = cut(state.high),
+                 .specs = state.specs};
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    const StateSpec& spec = state.kept()[i];
+    const int64_t first = spec.by_ranges() ? spec.offset(state.range(), range) : 0;
+    part.values.push_back(state.values[i].narrow(0, first, spec.stored(range)));
+  }
+  return part;
 }
 
 }  // namespace

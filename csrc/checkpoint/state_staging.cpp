@@ -17,8 +17,10 @@ void copy_values(at::Tensor& to, const at::Tensor& from) {
 // Of the first tensor that is not in host memory, where that is one.
 at::Device device_of(const StatePart& part) {
   for (const auto& state : part.states) {
-    for (const auto* tensor : {&state.master, &state.high, &state.exp_avg}) {
-      if (tensor->defined() && !tensor->is_cpu()) return tensor->device();
+    std::vector<at::Tensor> tensors = state.values;
+    tensors.insert(tensors.end(), {state.master, state.high});
+    for (const auto& tensor : tensors) {
+      if (tensor.defined() && !tensor.is_cpu()) return tensor.device();
     }
   }
   return at::kCPU;
@@ -37,8 +39,9 @@ void StateStaging::copy(const StatePart& live) {
     to.begin = from.begin;
     to.end = from.end;
     copy_values(to.master, read_master(from));
-    copy_values(to.exp_avg, from.exp_avg);
-    copy_values(to.exp_avg_sq, from.exp_avg_sq);
+    to.specs = from.specs;
+    to.values.resize(from.values.size());
+    for (size_t k = 0; k < from.values.size(); ++k) copy_values(to.values[k], from.values[k]);
   }
   DeviceEvent copied(device_of(live));
   copied.record();
@@ -50,8 +53,8 @@ int64_t staging_bytes(const StatePart& live) {
   int64_t sum = 0;
   for (const auto& state : live.states) {
     sum += host_buffer_bytes(4 * state.master.numel(), device);
-    for (const auto* moment : {&state.exp_avg, &state.exp_avg_sq}) {
-      sum += host_buffer_bytes(static_cast<int64_t>(moment->nbytes()), device);
+    for (const auto& value : state.values) {
+      sum += host_buffer_bytes(static_cast<int64_t>(value.nbytes()), device);
     }
   }
   return sum;

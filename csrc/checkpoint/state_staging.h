@@ -5,8 +5,8 @@
 namespace fastsft {
 
 // A copy of a part of the state in host memory, page-locked with a GPU, which stays as it is
-// while training goes on. Masters are float32 in it, moments as they are held. The buffers are made
-// by the first copy and used again.
+// while training goes on. Masters are float32 in it, optimizer state as it is held. The buffers are
+// made by the first copy and used again.
 class StateStaging {
  public:
   // Complete on return. Nobody may read an earlier copy any more.

@@ -194,8 +194,9 @@ DecoderLayout::DecoderLayout(const ModelConfig& config, const AdapterOptions& op
     places_.push_back(
         add_units(name, std::move(groups), std::move(more), selection, units_, frozen_));
   };
-  const ParamGroup embedding{
+  ParamGroup embedding{
       {matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)}};
+  embedding.slots.front().embedding = true;
   const ParamGroup final_norm{{vector("model.norm.weight", config.hidden_size)}};
   const std::vector<ParamGroup> head_adapters = adapters.tensors(AdapterGroup::kHead, 0);
   if (tied_)

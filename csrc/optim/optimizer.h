@@ -2,12 +2,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/registry.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
 
-// Hyper-parameters of one optimizer step, as the schedule and the flags give them.
-struct AdamWOptions {
+// Hyper-parameters of one optimizer step, as the schedule and the flags give them; an optimizer
+// reads those that it has.
+struct OptimizerOptions {
   double learning_rate = 5e-5;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -16,9 +22,34 @@ struct AdamWOptions {
   int64_t rounding_seed = 0;  // of the stochastic rounding of bfloat16 moments
 };
 
-// Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of
-// `control` (ops/clip_control/control_slots.h). Nothing changes when grad_scale is not finite.
-void adamw_update(Strategy& strategy, const AdamWOptions& options, const at::Tensor& control);
+// Updates the weights of a strategy, which outlives it.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of
+  // `control` (ops/clip_control/control_slots.h). Nothing changes when grad_scale is not finite.
+  // Collective.
+  virtual void update(const OptimizerOptions& options, const at::Tensor& control) = 0;
+  virtual int64_t nbytes() const { return 0; }  // of its buffers; state is the strategy's
+};
+
+struct OptimizerTag {
+  static constexpr const char* kNoun = "optimizer";
+};
+// What an optimizer's file registers under its name.
+struct OptimizerKind {
+  std::function<std::unique_ptr<Optimizer>(Strategy&)> make;
+  StateLayout state;          // what it keeps of a unit
+  bool narrow_state = false;  // may keep it in bfloat16: optim_dtype
+  // Bytes of the buffers that `make` allocates; null: none.
+  std::function<int64_t(const std::vector<ParamUnit>&)> buffers = {};
+};
+using OptimizerRegistry = Registry<OptimizerTag, OptimizerKind>;
+
+// The kind of `options`. std::invalid_argument for an unknown name, and for an optim_dtype that it
+// does not have.
+const OptimizerKind& find_optimizer(const StateOptions& options);
 
 // The squared L2 norm of this rank's gradient ranges, added to `out` [1] float64. On strategies
 // that shard, the sum over ranks is the whole norm; on replicated ones it is whole already.

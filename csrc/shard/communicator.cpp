@@ -84,6 +84,15 @@ class GroupCommunicator : public Communicator {
     });
   }
 
+  PendingPtr all_reduce_max(const at::Tensor& tensor, const std::string& what) override {
+    return start("all_reduce " + what, trace::Lane::kReduce, tensor.device(), [&] {
+      std::vector<at::Tensor> tensors{tensor};
+      c10d::AllreduceOptions options;
+      options.reduceOp = c10d::ReduceOp::MAX;
+      return reduce_->allreduce(tensors, options);
+    });
+  }
+
   void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,
                        const std::string& what) override {
     std::vector<at::Tensor> in{shard};
@@ -136,6 +145,9 @@ class AloneCommunicator : public Communicator {
     return copy(shard, whole);
   }
   PendingPtr all_reduce_sum(const at::Tensor&, const std::string&) override {
+    return std::make_unique<Done>();
+  }
+  PendingPtr all_reduce_max(const at::Tensor&, const std::string&) override {
     return std::make_unique<Done>();
   }
   void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,

@@ -38,6 +38,8 @@ class Communicator {
   virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole,
                                         const std::string& what) = 0;
   virtual PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) = 0;
+  // The largest of all ranks, element by element.
+  virtual PendingPtr all_reduce_max(const at::Tensor& tensor, const std::string& what) = 0;
   // whole [world * n] on rank 0 <- shard [n] of every rank; `whole` is undefined elsewhere.
   virtual void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,
                                const std::string& what) = 0;

@@ -5,7 +5,7 @@ namespace {
 
 // full_shard inside every node, a copy on each: units are gathered and reduced over a node's ranks,
 // and once a step the gradient ranges are summed over the nodes. Equal ranges with equal gradients
-// and moments stay equal to the bit, so nothing else is exchanged between nodes.
+// and state stay equal to the bit, so nothing else is exchanged between nodes.
 std::unique_ptr<Strategy> make_hybrid_shard(const StrategyContext& context) {
   return std::make_unique<FullShard>(context, context.groups.over_node());
 }

@@ -12,11 +12,12 @@ inline constexpr int64_t kAlignment = 128;  // elements
 struct ParamSlot {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
-  int64_t offset = 0;    // elements from the start of the unit
-  bool decay = false;    // weight decay applies (docs/spec/trainer_semantics.md, section 10.1)
-  bool adapter = false;  // not part of the model's own files
-  bool held = false;     // never changes although its group is trained: its gradient is zero
-  bool linear = false;   // a weight of a block, which FrozenDtype::kNf4 is about
+  int64_t offset = 0;      // elements from the start of the unit
+  bool decay = false;      // weight decay applies (docs/spec/trainer_semantics.md, section 10.1)
+  bool adapter = false;    // not part of the model's own files
+  bool held = false;       // never changes although its group is trained: its gradient is zero
+  bool embedding = false;  // a table that is looked up in, also where it is a head, too
+  bool linear = false;     // a weight of a block, which FrozenDtype::kNf4 is about
 
   int64_t numel() const;
 };

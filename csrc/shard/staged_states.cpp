@@ -16,16 +16,23 @@ StagedStates::StagedStates(const std::vector<UnitState>& states, at::Device devi
       leaving_(side_stream(device)),
       slots_{Slot{{}, {}, DeviceEvent(device), DeviceEvent(device), DeviceEvent(device)},
              Slot{{}, {}, DeviceEvent(device), DeviceEvent(device), DeviceEvent(device)}} {
-  int64_t largest = 0;
-  for (const auto& state : states) largest = std::max(largest, state.end - state.begin);
-  const auto like = [&](const at::Tensor& held) {
-    return at::TensorOptions().dtype(held.dtype()).device(device);
-  };
+  const UnitState& first = states.front();
   for (auto& slot : slots_) {
-    slot.moments = at::empty({2 * largest}, like(states.front().exp_avg));
-    slot.master = at::empty({with_master ? largest : 0}, like(states.front().master));
+    for (size_t i = 0; i < first.values.size(); ++i) {
+      slot.values.push_back(first.kept()[i].by_ranges()
+                                ? room([i](const UnitState& state) { return state.values[i]; })
+                                : at::Tensor());
+    }
+    if (with_master) slot.master = room([](const UnitState& state) { return state.master; });
     slot.left.record();
   }
+}
+
+template <typename Part>
+at::Tensor StagedStates::room(const Part& part) const {
+  int64_t largest = 0;
+  for (const auto& state : states_) largest = std::max(largest, part(state).numel());
+  return at::empty({largest}, at::TensorOptions().dtype(part(states_[0]).dtype()).device(device_));
 }
 
 // The slots are given back in the order of the current stream, which a copy may not have reached.
@@ -38,19 +45,22 @@ StagedStates::~StagedStates() {
 
 UnitState StagedStates::on_device(size_t unit) {
   UnitState state = states_[unit];
-  const int64_t size = state.end - state.begin;
   const Slot& slot = slot_of(unit);
-  state.exp_avg = slot.moments.narrow(0, 0, size);
-  state.exp_avg_sq = slot.moments.narrow(0, size, size);
-  if (with_master_) state.master = slot.master.narrow(0, 0, size);
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    if (slot.values[i].defined()) {
+      state.values[i] = slot.values[i].narrow(0, 0, state.values[i].numel());
+    }
+  }
+  if (with_master_) state.master = slot.master.narrow(0, 0, state.end - state.begin);
   return state;
 }
 
 void StagedStates::move(const UnitState& to, const UnitState& from,
                         std::optional<c10::Stream> stream) const {
   const c10::OptionalStreamGuard guard(stream);
-  to.exp_avg.copy_(from.exp_avg, /*non_blocking=*/true);
-  to.exp_avg_sq.copy_(from.exp_avg_sq, /*non_blocking=*/true);
+  for (size_t i = 0; i < to.values.size(); ++i) {
+    if (to.kept()[i].by_ranges()) to.values[i].copy_(from.values[i], /*non_blocking=*/true);
+  }
   if (with_master_) to.master.copy_(from.master, /*non_blocking=*/true);
 }
 
@@ -83,8 +93,12 @@ void StagedStates::finish() {
 
 int64_t StagedStates::nbytes() const {
   int64_t sum = 0;
-  for (const auto& slot : slots_)
-    sum += static_cast<int64_t>(slot.moments.nbytes() + slot.master.nbytes());
+  for (const auto& slot : slots_) {
+    for (const auto& value : slot.values) {
+      if (value.defined()) sum += static_cast<int64_t>(value.nbytes());
+    }
+    if (slot.master.defined()) sum += static_cast<int64_t>(slot.master.nbytes());
+  }
   return sum;
 }
 

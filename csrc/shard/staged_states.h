@@ -13,8 +13,8 @@ namespace fastsft {
 
 // Optimizer state that lives on the host and comes to the device unit by unit around its update,
 // through two slots: while one unit is computed, the next one arrives and the one before leaves,
-// each on a stream of its own. Moments always; the master where it is not the compute range
-// itself. On the CPU the same copies are made, one after the other.
+// each on a stream of its own. What is held by ranges always; the master where it is not the
+// compute range itself. On the CPU the same copies are made, one after the other.
 class StagedStates {
  public:
   // `states` outlives this object. A master on `device` stays where it is.
@@ -34,9 +34,13 @@ class StagedStates {
 
  private:
   struct Slot {
-    at::Tensor moments, master;
+    std::vector<at::Tensor> values;
+    at::Tensor master;
     DeviceEvent arrived, updated, left;
   };
+  // A tensor of the device for the largest of what `part(state)` is.
+  template <typename Part>
+  at::Tensor room(const Part& part) const;
   Slot& slot_of(size_t unit) { return slots_[unit % slots_.size()]; }
   UnitState on_device(size_t unit);
   void bring(size_t unit);

@@ -23,6 +23,7 @@ enum class FrozenDtype { kCompute, kNf4 };
 // `state_option_fields`: Python sees it by that.
 struct StateOptions {
   std::string strategy = "no_shard";
+  std::string optimizer = "adamw";
   c10::ScalarType compute_dtype = c10::ScalarType::Float;
   c10::ScalarType grad_dtype = c10::ScalarType::Float;
   c10::ScalarType optim_dtype = c10::ScalarType::Float;
@@ -36,13 +37,11 @@ struct StateOptions {
   bool narrow() const { return compute_dtype != c10::ScalarType::Float; }
   bool split_master() const { return master_dtype == MasterDtype::kSplit; }
 
-  // Bytes of an element: of a parameter that is computed with, the accumulated gradient, one of the
-  // two moments, the master or its lower half, and all optimizer state together.
+  // Bytes of an element: of a parameter that is computed with, the accumulated gradient, and the
+  // master or its lower half.
   int64_t itemsize() const { return size_of(compute_dtype); }
   int64_t grad_itemsize() const { return size_of(grad_dtype); }
-  int64_t moment_itemsize() const { return size_of(optim_dtype); }
   int64_t master_itemsize() const { return narrow() ? (split_master() ? 2 : 4) : 0; }
-  int64_t optimizer_itemsize() const { return 2 * moment_itemsize() + master_itemsize(); }
 
  private:
   static int64_t size_of(c10::ScalarType dtype) {
@@ -66,9 +65,10 @@ inline auto state_option_fields() {
   using Options = StateOptions;
   return std::tuple{
       field("strategy", &Options::strategy, "sharding strategy; on one rank all are no_shard"),
+      field("optimizer", &Options::optimizer, "what updates the weights"),
       field("compute_dtype", &Options::compute_dtype, "of activations and of the weights in use"),
       field("grad_dtype", &Options::grad_dtype, "of the accumulated gradient"),
-      field("optim_dtype", &Options::optim_dtype, "of AdamW's moments"),
+      field("optim_dtype", &Options::optim_dtype, "of the moments of adamw"),
       field("master_dtype", &Options::master_dtype, "of the masters of bfloat16 or float16"),
       field("offload", &Options::offload,
             "moments, and masters of narrow weights, are on the host"),

@@ -10,17 +10,36 @@ namespace {
 
 // torch's page-locked allocator hands out powers of two; a host's own memory comes as asked for.
 int64_t host_bytes(const StateDescription& d, int64_t bytes) {
-  return d.cloned ? bytes : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+  return d.cloned || bytes == 0 ? bytes
+                                : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
 }
 
-int64_t offloaded_bytes(const StateDescription& d) {
-  int64_t sum = 0;
+// Bytes of optimizer state of one rank.
+struct KeptBytes {
+  int64_t device = 0, host = 0;  // of all units; host: of what may be offloaded
+  int64_t movable = 0;           // the same as on the device
+  std::vector<int64_t> slots;    // of each tensor, and of the master: the most of a unit
+};
+
+KeptBytes kept_bytes(const StateDescription& d, const std::vector<StateSpecs>& specs, int rank) {
+  KeptBytes kept;
+  const auto add = [&](size_t place, int64_t bytes) {
+    kept.movable += bytes;
+    kept.host += host_bytes(d, bytes);
+    kept.slots.resize(std::max(kept.slots.size(), place + 1));
+    kept.slots[place] = std::max(kept.slots[place], bytes);
+  };
   for (size_t unit = 0; unit < d.units.size(); ++unit) {
-    const int64_t range = d.padded(unit) / d.world_size;
-    sum += 2 * host_bytes(d, range * d.options.moment_itemsize());
-    if (d.options.narrow()) sum += host_bytes(d, range * d.options.master_itemsize());
+    const int64_t size = d.padded(unit) / d.world_size;
+    const ElementRange range{size * rank, size * (rank + 1)};
+    add(0, size * d.options.master_itemsize());
+    for (size_t i = 0; i < specs[unit].size(); ++i) {
+      const StateSpec& spec = specs[unit][i];
+      const int64_t bytes = spec.held(range) * spec.itemsize();
+      spec.by_ranges() ? add(i + 1, bytes) : void(kept.device += bytes);
+    }
   }
-  return sum;
+  return kept;
 }
 
 bool packs(const StateDescription& d, const ParamUnit& unit) {
@@ -65,10 +84,18 @@ int64_t StateDescription::widened_sums() const {
 }
 
 void plan_optimizer(const StateDescription& d, StateBytes& bytes) {
-  const int64_t width = d.options.optimizer_itemsize(), ranks = d.world_size;
-  const int64_t state = width * (d.total() / ranks);
-  bytes.optimizer = d.options.offload ? 2 * width * (d.largest(0) / ranks) : state;
-  bytes.offloaded = d.options.offload ? offloaded_bytes(d) : 0;
+  std::vector<StateSpecs> specs;
+  for (const auto& unit : d.units) {
+    specs.push_back(d.layout ? d.layout(unit, d.options) : StateSpecs());
+  }
+  for (int rank = 0; rank < d.world_size; ++rank) {
+    const KeptBytes kept = kept_bytes(d, specs, rank);
+    int64_t slots = 0;
+    for (const int64_t slot : kept.slots) slots += 2 * slot;
+    const int64_t device = kept.device + (d.options.offload ? slots : kept.movable);
+    bytes.optimizer = std::max(bytes.optimizer, device);
+    if (d.options.offload) bytes.offloaded = std::max(bytes.offloaded, kept.host);
+  }
 }
 
 void plan_frozen_whole(const StateDescription& d, StateBytes& bytes) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shard/optimizer_state.h"
 #include "shard/param_unit.h"
 #include "shard/state_options.h"
 
@@ -20,6 +21,7 @@ struct StateDescription {
   bool accumulates = true;    // a step has more than one micro-batch
   const std::vector<ParamUnit>* frozen = nullptr;  // units that nothing updates; null: none
   size_t resident_frozen_units = 0;
+  StateLayout layout = {};  // of the optimizer; null: it keeps nothing
 
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
   // head) or of all.
@@ -50,7 +52,8 @@ struct StateBytes {
   int64_t clones_between = 0;
 };
 
-// Moments, and the masters of bfloat16, of a range of every unit.
+// What the optimizer keeps, and the masters of bfloat16, of a range of every unit: on the rank that
+// has most of it.
 void plan_optimizer(const StateDescription& description, StateBytes& bytes);
 
 // The parameters that nothing updates: whole, or by ranges of every unit and whole in buffers.

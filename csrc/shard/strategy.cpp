@@ -27,8 +27,13 @@ void Strategy::add_state(int64_t begin, at::Tensor range) {
   if (options.split_master()) state.high = range;
   const auto dtype = options.split_master() ? at::kShort : at::kFloat;
   state.master = narrow() ? at::zeros({size}, context_.state(dtype)) : range;
-  state.exp_avg = at::zeros({size}, context_.state(options.optim_dtype));
-  state.exp_avg_sq = at::zeros({size}, context_.state(options.optim_dtype));
+  if (context_.layout) {
+    state.specs = std::make_shared<const StateSpecs>(context_.layout(*state.unit, options));
+  }
+  for (const StateSpec& spec : state.kept()) {
+    const auto place = spec.by_ranges() ? context_.state(spec.dtype) : context_.wide();
+    state.values.push_back(at::zeros({spec.held(state.range())}, place.dtype(spec.dtype)));
+  }
   states_.push_back(std::move(state));
   ranges_.push_back(std::move(range));
 }
@@ -77,18 +82,38 @@ void Strategy::publish() {
 }
 
 int64_t Strategy::optimizer_bytes() const {
-  if (!context_.options.offload) return state_bytes();
-  return staged_ ? staged_->nbytes() : 0;
+  if (!context_.options.offload) return movable_bytes() + whole_bytes();
+  return whole_bytes() + (staged_ ? staged_->nbytes() : 0);
 }
 
-int64_t Strategy::offloaded_bytes() const { return context_.options.offload ? state_bytes() : 0; }
+int64_t Strategy::offloaded_bytes() const { return context_.options.offload ? movable_bytes() : 0; }
 
-int64_t Strategy::state_bytes() const {
+namespace {
+
+int64_t value_bytes(const UnitState& state, bool by_ranges) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    if (state.kept()[i].by_ranges() == by_ranges) {
+      sum += static_cast<int64_t>(state.values[i].nbytes());
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+int64_t Strategy::movable_bytes() const {
   int64_t sum = 0;
   for (const auto& state : states_) {
-    sum += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
+    sum += value_bytes(state, true);
     if (narrow()) sum += static_cast<int64_t>(state.master.nbytes());
   }
+  return sum;
+}
+
+int64_t Strategy::whole_bytes() const {
+  int64_t sum = 0;
+  for (const auto& state : states_) sum += value_bytes(state, false);
   return sum;
 }
 

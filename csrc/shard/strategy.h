@@ -31,6 +31,7 @@ struct StrategyContext {
   // Units that nothing updates, and how many of them are resident; outlives the strategy.
   const std::vector<ParamUnit>& frozen_units = no_units();
   size_t resident_frozen_units = 0;
+  StateLayout layout = {};  // of the optimizer; null: it keeps nothing
 
   static const std::vector<ParamUnit>& no_units() {
     static const std::vector<ParamUnit> none;
@@ -42,7 +43,8 @@ struct StrategyContext {
   }
   at::TensorOptions gradient() const { return wide().dtype(options.grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
-  // Moments and masters; page-locked when it is not the host's own work that reads them.
+  // What the optimizer keeps by ranges, and masters; page-locked when it is not the host's own work
+  // that reads them.
   at::TensorOptions state(at::ScalarType dtype) const {
     if (!options.offload) return wide().dtype(dtype);
     return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());
@@ -51,7 +53,7 @@ struct StrategyContext {
 
 // Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the
 // master range is the compute copy; in bfloat16 each rank keeps a bfloat16 range next to it,
-// written by AdamW, which is also the upper half of a split master.
+// written by the optimizer, which is also the upper half of a split master.
 class Strategy {
  public:
   // Whether parameters that nothing updates are held by ranges over `ranks.shards`.
@@ -118,7 +120,8 @@ class Strategy {
   std::vector<at::Tensor> ranges_;  // in the compute dtype
 
  private:
-  int64_t state_bytes() const;
+  int64_t movable_bytes() const;          // of what offloading moves to the host
+  int64_t whole_bytes() const;            // of the rest of the optimizer's state
   std::unique_ptr<StagedStates> staged_;  // offloaded states, from the first update on
 };
 

@@ -3,15 +3,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <vector>
 
 #include "shard/nf4_unit.h"
+#include "shard/optimizer_state.h"
 #include "shard/param_unit.h"
 
 namespace fastsft {
 
 // What one rank owns of one unit for the optimizer: elements [begin, end) of the padded flat
-// buffer, each tensor of end - begin elements. When a strategy replicates, begin = 0 and end =
-// padded numel.
+// buffer. When a strategy replicates, begin = 0 and end = padded numel.
 struct UnitState {
   const ParamUnit* unit = nullptr;
   int64_t begin = 0;
@@ -19,12 +20,18 @@ struct UnitState {
   // float32, or int16: the lower half of a split one (ops/adamw/adamw.h). Of a unit that nothing
   // updates, what is computed with; it has none of what follows but `nf4`.
   at::Tensor master;
-  at::Tensor high;     // its upper half, the bfloat16 compute range; undefined unless it is split
-  at::Tensor exp_avg;  // float32 or bfloat16, as exp_avg_sq
-  at::Tensor exp_avg_sq;
-  std::shared_ptr<Nf4Unit> nf4;  // has the elements before `begin`; null: the dtypes are as above
+  at::Tensor high = {};  // its upper half, the bfloat16 compute range; undefined unless it is split
+  std::shared_ptr<const StateSpecs> specs = {};  // what the optimizer keeps; null: nothing
+  std::vector<at::Tensor> values = {};           // flat, one for each of `specs`
+  std::shared_ptr<Nf4Unit> nf4 =
+      {};  // has the elements before `begin`; null: the dtypes are as above
 
   bool split() const { return high.defined(); }
+  ElementRange range() const { return {begin, end}; }
+  const StateSpecs& kept() const {
+    static const StateSpecs none;
+    return specs ? *specs : none;
+  }
 };
 
 }  // namespace fastsft

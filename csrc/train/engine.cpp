@@ -48,6 +48,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
     require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
     at::set_num_threads(static_cast<int>(options.num_threads));
   }
+  const OptimizerKind& optimizer = find_optimizer(options.state);
   strategy_ = make_strategy({.units = units(),
                              .groups = groups_,
                              .options = options.state,
@@ -56,7 +57,9 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
                              .prefetch = options.prefetch && !options.blocking,
                              .blocking = options.blocking,
                              .frozen_units = frozen_units(),
-                             .resident_frozen_units = model_->resident_frozen_units()});
+                             .resident_frozen_units = model_->resident_frozen_units(),
+                             .layout = optimizer.state});
+  optimizer_ = optimizer.make(*strategy_);
 }
 
 template <typename Work>
@@ -128,7 +131,7 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
     const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
     totals.zero_();
     noise_ = options.noise;
-    draw_seed_ = options.adamw.rounding_seed;
+    draw_seed_ = options.optimizer.rounding_seed;
     if (options.replay) {
       accumulate_twice(batches, options.label_smoothing, totals);
     } else {
@@ -190,7 +193,7 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   if (options.loss_scale != 1) {
     control_.narrow(0, kControlGradScale, 1).div_(options.loss_scale);  // of the update
   }
-  adamw_update(*strategy_, options.adamw, control_);
+  optimizer_->update(options.optimizer, control_);
   strategy_->gradients().clear();
 }
 
@@ -321,7 +324,7 @@ int64_t Engine::num_non_embedding_parameters() const {
 std::map<std::string, int64_t> Engine::memory() const {
   return {{"parameters", strategy_->parameter_bytes() + strategy_->frozen().parameter_bytes()},
           {"gradients", strategy_->gradients().nbytes()},
-          {"optimizer", strategy_->optimizer_bytes()},
+          {"optimizer", strategy_->optimizer_bytes() + optimizer_->nbytes()},
           {"offloaded", strategy_->offloaded_bytes()},
           {"buffers", strategy_->buffer_bytes() + strategy_->frozen().buffer_bytes()},
           {"activations", model_->buffer_bytes()},

@@ -44,7 +44,7 @@ struct EngineOptions {
 
 // How an optimizer step is made.
 struct StepOptions {
-  AdamWOptions adamw;
+  OptimizerOptions optimizer;
   double max_grad_norm = 1;  // 0: no clipping
   // Multiplies the loss before backward, and is taken off again before the norm: gradients that
   // float16 cannot hold become what it can (torch.amp.GradScaler).
@@ -192,6 +192,7 @@ class Engine {
   RankGroups groups_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<Optimizer> optimizer_;
   EmbeddingNoise noise_;                 // of the current step
   int64_t draw_seed_ = 0;                // likewise
   std::optional<int64_t> dropout_seed_;  // of the current computation

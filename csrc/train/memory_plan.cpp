@@ -9,6 +9,7 @@
 #include "model/buffer_table.h"
 #include "model/layout.h"
 #include "ops/clip_control/control_slots.h"
+#include "optim/optimizer.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
@@ -37,15 +38,19 @@ StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
   require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
           "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
           " ranks");
-  return plan_state({.units = layout.units,
-                     .options = r.state,
-                     .world_size = r.world_size,
-                     .node_size = r.node_size,
-                     .resident_units = layout.resident_units,
-                     .cloned = r.on_cpu,
-                     .accumulates = r.micro_batches > 1,
-                     .frozen = &layout.frozen_units,
-                     .resident_frozen_units = layout.resident_frozen_units});
+  const OptimizerKind& optimizer = find_optimizer(r.state);
+  StateBytes bytes = plan_state({.units = layout.units,
+                                 .options = r.state,
+                                 .world_size = r.world_size,
+                                 .node_size = r.node_size,
+                                 .resident_units = layout.resident_units,
+                                 .cloned = r.on_cpu,
+                                 .accumulates = r.micro_batches > 1,
+                                 .frozen = &layout.frozen_units,
+                                 .resident_frozen_units = layout.resident_frozen_units,
+                                 .layout = optimizer.state});
+  if (optimizer.buffers) bytes.optimizer += optimizer.buffers(layout.units);
+  return bytes;
 }
 
 // Everything but what the model itself takes for a micro-batch.

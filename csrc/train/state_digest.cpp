@@ -13,9 +13,8 @@ uint32_t add_to_digest(uint32_t digest, const at::Tensor& tensor) {
 
 uint32_t digest_state(const UnitState& state) {
   uint32_t digest = 0;
-  for (const auto* tensor : {&state.master, &state.high, &state.exp_avg, &state.exp_avg_sq}) {
-    digest = add_to_digest(digest, *tensor);
-  }
+  digest = add_to_digest(add_to_digest(digest, state.master), state.high);
+  for (const auto& value : state.values) digest = add_to_digest(digest, value);
   if (state.nf4) digest = add_to_digest(digest, state.nf4->range());
   return digest;
 }

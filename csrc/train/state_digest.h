@@ -37,8 +37,9 @@ class GradientDigest {
   uint32_t own_ = 0;
 };
 
-// CRC-32C of one unit. `state`: master and moments of this rank, the same for all ranks with the
-// same `shard`; `parameters`: the whole unit that it computes with, the same for all ranks.
+// CRC-32C of one unit. `state`: master and optimizer state of this rank, the same for all ranks
+// with the same `shard`; `parameters`: the whole unit that it computes with, the same for all
+// ranks.
 struct UnitDigest {
   std::string unit;
   int shard = 0;

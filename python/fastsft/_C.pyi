@@ -144,6 +144,7 @@ __all__: list[str] = [
     "note_progress",
     "num_mask_finders",
     "open_token_cache",
+    "optimizers",
     "pack_best_fit",
     "pack_bucket",
     "pack_rows",
@@ -904,6 +905,7 @@ class StateOptions:
         self,
         *,
         strategy: str = "no_shard",
+        optimizer: str = "adamw",
         compute_dtype: str = "float32",
         grad_dtype: str = "float32",
         optim_dtype: str = "float32",
@@ -919,6 +921,7 @@ class StateOptions:
         self,
         *,
         strategy: str | None = None,
+        optimizer: str | None = None,
         compute_dtype: str | None = None,
         grad_dtype: str | None = None,
         optim_dtype: str | None = None,
@@ -957,7 +960,12 @@ class StateOptions:
     @property
     def optim_dtype(self) -> str:
         """
-        of AdamW's moments
+        of the moments of adamw
+        """
+    @property
+    def optimizer(self) -> str:
+        """
+        what updates the weights
         """
     @property
     def strategy(self) -> str:
@@ -1132,7 +1140,11 @@ class CalledModel:
                 str,
                 collections.abc.Sequence[
                     tuple[
-                        str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool, bool
+                        str,
+                        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+                        bool,
+                        bool,
+                        bool,
                     ]
                 ],
             ]
@@ -1142,7 +1154,11 @@ class CalledModel:
                 str,
                 collections.abc.Sequence[
                     tuple[
-                        str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bool, bool
+                        str,
+                        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+                        bool,
+                        bool,
+                        bool,
                     ]
                 ],
             ]
@@ -1152,8 +1168,8 @@ class CalledModel:
         calls: typing.Any,
     ) -> None:
         """
-        units: (name, [(tensor, shape, decays, is_adapter)]), the first one whole throughout a
-        micro-batch; adapters are in no file of the model. frozen: the same of what nothing
+        units: (name, [(tensor, shape, decays, is_adapter, is_embedding)]), the first one whole
+        throughout a micro-batch; adapters are in no file of the model. frozen: the same of what nothing
         updates. calls: has forward_backward, forward_loss and logits
         (csrc/bindings/python_model.h).
         """
@@ -1386,7 +1402,7 @@ class UnitDigest:
     @property
     def state(self) -> int:
         """
-        of master and moments of this rank
+        of master and optimizer state of this rank
         """
     @property
     def unit(self) -> str:
@@ -1936,6 +1952,11 @@ def nested_path_inside(directory: str, name: str, where: str) -> str: ...
 def note_progress() -> None: ...
 def num_mask_finders() -> int: ...
 def open_token_cache(path: str, key: str, verify: bool = True) -> TokenCache: ...
+def optimizers() -> list[str]:
+    """
+    Names of optimizers, sorted: StateOptions.optimizer.
+    """
+
 def pack_best_fit(
     lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     capacity: typing.SupportsInt | typing.SupportsIndex,
@@ -2088,7 +2109,7 @@ def save_model(
 
 def save_training_state(engine: Engine, directory: str) -> FileDigest:
     """
-    Writes masters and moments of this rank, durable on return; not collective.
+    Writes masters and optimizer state of this rank, durable on return; not collective.
     """
 
 def schedule_names() -> list[str]:
@@ -2106,7 +2127,7 @@ def strategies() -> dict[str, bool]:
 
 def stream_training_state(engine: Engine, directory: str, *, writes: bool | None = None) -> list[FileDigest]:
     """
-    Writes masters and moments of all ranks as one file, durable on return; collective.
+    Writes masters and optimizer state of all ranks as one file, durable on return; collective.
     """
 
 def survey_inputs(

@@ -53,7 +53,7 @@ def test_every_field_keeps_its_value(tmp_path, caplog, monkeypatch):
 
 def test_what_is_refused_from_the_command_line_is_refused(tmp_path):
     with pytest.raises(ValueError, match="use --optim adamw_torch"):
-        as_arguments(Script(str(tmp_path), use_cpu=True, optim="sgd"))
+        as_arguments(Script(str(tmp_path), use_cpu=True, optim="lion_8bit"))
     with pytest.raises(TypeError, match=r"expected args to be fastsft.TrainingArguments.*got dict"):
         as_arguments({"output_dir": str(tmp_path)})
     assert as_arguments(None).output_dir == "tmp_trainer"

@@ -29,7 +29,7 @@ def refused_value(name):
     ("name", "value", "message"),
     [
         ("fp16_full_eval", True, "does not support --fp16_full_eval without --fp16"),
-        ("optim", "adafactor", "use --optim adamw_torch"),
+        ("optim", "paged_adamw_8bit", "use --optim adamw_torch, or .*sgd, adafactor, adamw_8bit"),
         ("deepspeed", "nowhere.json", "nowhere.json"),
         ("lr_scheduler_type", "zigzag", "--lr_scheduler_type: expected one of"),
     ],
@@ -108,3 +108,11 @@ def test_a_default_of_a_subclass_is_refused_as_a_flag_is(tmp_path, name):
     with pytest.raises(ValueError, match=f"does not support --{name}"):
         kind(str(tmp_path), use_cpu=True)
     kind(str(tmp_path), use_cpu=True, **{name: FIELDS[name].default})
+
+
+def test_optimizers_and_what_does_not_go_with_them(tmp_path):
+    for optim in ("sgd", "adafactor", "adamw_8bit", "adamw_bnb_8bit"):
+        assert made(tmp_path, optim=optim).optim == optim
+        with pytest.raises(ValueError, match=f"--optim_dtype bfloat16 .* --optim {optim} does not have"):
+            made(tmp_path, optim=optim, optim_dtype="bfloat16")
+    assert made(tmp_path, adafactor=True).optim == "adafactor"

@@ -41,6 +41,7 @@ VALUES = {
     "ignore_data_skip": "True", "fsdp": "full_shard", "fsdp_min_num_params": "1000",
     "fsdp_config": '{"version": 2}', "fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer",
     "label_smoothing_factor": "0.1", "optim": "adamw_torch_fused", "length_column_name": "n",
+    "adafactor": "True",
     "ddp_find_unused_parameters": "False", "ddp_bucket_cap_mb": "25", "dataloader_pin_memory": "False",
     "skip_memory_metrics": "False", "resume_from_checkpoint": "out/checkpoint-3", "hub_model_id": "me/model",
     "hub_strategy": "end", "hub_token": "secret", "hub_private_repo": "True",
@@ -82,12 +83,12 @@ REFUSED_VALUES = {
     "per_gpu_train_batch_size": "4", "per_gpu_eval_batch_size": "4", "use_mps_device": "True",
     "xpu_backend": "ccl", "tpu_num_cores": "8", "tpu_metrics_debug": "True",
     "debug": "underflow_overflow", "past_index": "0", "sharded_ddp": "simple", "optim_args": "a=b",
-    "adafactor": "True", "use_legacy_prediction_loop": "True", "auto_find_batch_size": "True",
+    "use_legacy_prediction_loop": "True", "auto_find_batch_size": "True",
     "dispatch_batches": "True", "tp_size": "2", "optim_target_modules": "q_proj", "parallelism_config": "{}",
 }  # fmt: skip
 REFUSED_BESIDES = {
     "half_precision_backend": "apex", "fp16_backend": "apex", "mp_parameters": "x", "label_names": "start",
-    "save_safetensors": "False", "optim": "sgd", "ddp_backend": "mpi", "hub_strategy": "checkpoint",
+    "save_safetensors": "False", "optim": "lion_8bit", "ddp_backend": "mpi", "hub_strategy": "checkpoint",
     "report_to": "comet_ml", "torch_empty_cache_steps": "0",
     "accelerator_config": '{"dispatch_batches": true}',
     "include_num_input_tokens_seen": "some", "bf16_full_eval": "True",

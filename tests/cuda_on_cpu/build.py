@@ -150,7 +150,12 @@ def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
     glue = (HERE / "glue" / "ops_on_cpu.cpp").read_text()
     yield "ops_on_cpu.cpp", glue.replace('#include "cuda_ops.inc"\n', ops)
     schemas = [name.replace("_cuda.cpp", ".cpp") for name in launching]
-    others = ["ops/gemm/gemm.cpp", "ops/check.cpp", "ops/linear_cross_entropy/logits_workspace.cpp"]
+    others = [
+        "ops/gemm/gemm.cpp",
+        "ops/check.cpp",
+        "ops/dynamic_levels.cpp",
+        "ops/linear_cross_entropy/logits_workspace.cpp",
+    ]
     core = ["core/trace.cpp"]
     included = "".join(f'#include "{name}"\n' for name in [*schemas, *others, *core])
     yield "schemas.cpp", (HERE / "glue" / "replace_cpu_ops.cpp").read_text() + included

@@ -19,10 +19,11 @@ ORDERS = ("FORWARD", "WARP_AHEAD", "WARP_AHEAD_RANDOM")
 # What runs through each file.
 OPS = {
     "ops/adamw/adamw_cuda.cu": "adamw",
+    "ops/adamw8bit/adamw8bit_cuda.cu": "adamw8bit",
     "ops/attention/attention_backward.cu": "attention_backward",
     "ops/attention/attention_cuda.cu": "attention",
     "ops/cuda/column_sums.cu": "bias_backward qk_norm_backward",
-    "ops/cuda/reduce.cuh": "rms_norm_backward linear_cross_entropy norm_squared qk_norm",
+    "ops/cuda/reduce.cuh": "rms_norm_backward linear_cross_entropy norm_squared qk_norm adamw8bit",
     "ops/linear_cross_entropy/linear_cross_entropy_cuda.cu": "linear_cross_entropy",
     "ops/nf4/nf4_cuda.cu": "nf4_dequantize",
 }

@@ -33,7 +33,7 @@ class Call:
 
 def calls() -> Iterator[Call]:
     """Every call; random numbers are drawn as it goes on."""
-    for group in (norms, rows, embeddings, losses, optimizer, attention, frozen):
+    for group in (norms, rows, embeddings, losses, optimizer, factored, in_8_bits, attention, frozen):
         yield from group()
 
 
@@ -109,16 +109,69 @@ def optimizer() -> Iterator[Call]:
         state = (low if split else master, reference.upper_half(master), torch.randn(5003).to(grad))
         both = (torch.randn(5003).to(moments), torch.rand(5003).to(moments))
         yield Call("adamw", (*state, *both, control, *options, first), {"kind": "op"})
+        if first == 0 and moments == torch.float32:
+            yield Call("sgd", (*state, control, 3e-3, 0.1))
+    for begin in (0, 1):  # of a master alone
+        yield Call("sgd", (torch.randn(5003)[begin:], None, torch.randn(5003)[begin:], control, 3e-3, 0.1))
+        yield Call(
+            "sgd", (torch.randn(5003)[begin:], None, torch.randn(5003).bfloat16()[begin:], control, 3e-3, 0.1)
+        )
+    for begin, grad in product((0, 1), STATES):  # and of a split one
+        low, high = torch.randint(-99, 99, (5003,)).to(torch.int16), torch.randn(5003).bfloat16()
+        held = (low[begin:], high[begin:], torch.randn(5003).to(grad)[begin:])
+        yield Call("sgd", (*held, control, 3e-3, 0.1))
     for size in (5003, 8):  # a float16 copy of a whole master
         masters = torch.randn(2, size)
         state = (masters[0], masters[0].half(), masters[1], torch.randn(size), torch.rand(size))
         yield Call("adamw", (*state, control, *options, 0), {"kind": "op"})
+        yield Call("sgd", (*state[:3], control, 3e-3, 0.1))
     for dtype, begin in product(STATES, (0, 1)):
         total, x = torch.randn(5003).to(dtype)[begin:], torch.randn(5003)[begin:]
         yield Call("accumulate", (total, x))
         total = torch.ones(1, dtype=torch.float64)
         yield Call("norm_squared", (torch.randn(30011).to(dtype)[begin:], total), {"sums_within": 1e-12})
     yield Call("clip_control", (torch.tensor([1.0, 9.0, 0.0, 3.0], dtype=torch.float64), 1.0))
+
+
+def factored() -> Iterator[Call]:
+    """Matrices that are cut inside rows, a vector, and more rows than the blocks of a launch take at once."""
+    control = torch.tensor([1.0, 1.0, 0.5, 7.0], dtype=torch.float64)
+    shapes = ((2, 40, 300, 5), (1, 1, 5003, 0), (1, 5000, 3, 2), (3, 70, 33, 0))
+    for dtype, (matrices, rows, columns, first) in product(STATES, shapes):
+        size = matrices * rows * columns - 2 * first
+        grad, place = torch.randn(size).to(dtype), (first, rows, columns)
+        column = torch.rand(matrices * columns) + 0.1
+        row = None if rows == 1 else torch.rand(matrices * rows) + 0.1
+        sums = tuple(None if each is None else each + 1.0 for each in (row, column))
+        norm = torch.full((1,), 3.0 * size, dtype=torch.float64)
+        yield Call("adafactor_sums", (grad, control, *sums, *place))
+        yield Call("adafactor_moments", (*sums, row, column, control, rows, columns))
+        yield Call("adafactor_norm", (grad, control, row, column, norm, *place), {"sums_within": 1e-6})
+        master = torch.randn(size)
+        low, high = (master.view(torch.int32) & 0xFFFF).to(torch.int16), reference.upper_half(master)
+        factors = (grad, control, row, column, norm, size, 1e-2, 0.1, *place)
+        for held in ((master, None), (low, high), (master, master.half())):
+            yield Call("adafactor_update", (*held, *factors))
+
+
+def in_8_bits() -> Iterator[Call]:
+    """From the first element of a block on and from within one; more blocks than a launch has."""
+    control = torch.tensor([1.0, 1.0, 0.5, 7.0], dtype=torch.float64)
+    levels = torch.ops.fastsft.adamw8bit_levels()
+    for dtype, (size, first) in product(STATES, ((3000, 0), (3000, 700), (256 * 4200, 0))):
+        blocks = (first + size - 1) // 256 - first // 256 + 1
+        codes = tuple(torch.randint(0, 256, (size,), dtype=torch.uint8) for _ in range(2))
+        state = (torch.randn(size).to(dtype), *codes, torch.rand(blocks), torch.rand(blocks))
+        options = (levels, control, 3e-3, 0.9, 0.95, 1e-8, 0.1, first)
+        master, edge = torch.randn(size), torch.tensor([1.5, 2.5])
+        low, high = (master.view(torch.int32) & 0xFFFF).to(torch.int16), reference.upper_half(master)
+        edges = (edge, edge.clone()) if first else (None, None)
+        for held in ((master, None), (low, high), (master, master.half())):
+            yield Call("adamw8bit", (*held, *state, *options, *edges))
+        part = tuple(tensor[:200] for tensor in state[:3])
+        yield Call(
+            "adamw8bit_maxima", (*part, state[3][:1], state[4][:1], levels, control, 0.9, 0.95, torch.rand(2))
+        )
 
 
 def attention() -> Iterator[Call]:

@@ -21,7 +21,7 @@ def values_of(options: _C.StateOptions) -> dict[str, Any]:
 
 def test_every_field_is_seen_with_its_text_and_kept() -> None:
     given = {
-        "strategy": "full_shard", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
+        "strategy": "full_shard", "optimizer": "sgd", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
         "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True, "frozen_dtype": "nf4",
     }  # fmt: skip
     options = _C.StateOptions(**given)
@@ -71,9 +71,21 @@ def test_flags_are_fields_of_the_core() -> None:
 def test_arguments_become_options(ranks: int, strategy: str) -> None:
     flags = {name: choices[-1] for name, choices in state_flag_choices().items()}
     args = types.SimpleNamespace(
-        bf16=True, fp16=False, world_size=ranks, sharding_strategy="shard_grad_op", offload=True, **flags
+        bf16=True,
+        fp16=False,
+        optim="adafactor",
+        world_size=ranks,
+        sharding_strategy="shard_grad_op",
+        offload=True,
+        **flags,
     )
-    expected = {"strategy": strategy, "compute_dtype": "bfloat16", "offload": True, **flags}
+    expected = {
+        "strategy": strategy,
+        "optimizer": "adafactor",
+        "compute_dtype": "bfloat16",
+        "offload": True,
+        **flags,
+    }
     expected["frozen_dtype"] = "compute"  # an AdaptedModel's
     assert values_of(state_options(args)) == expected
 
@@ -84,7 +96,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
 )
 def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | None, expected: str) -> None:
     args = types.SimpleNamespace(
-        bf16=bf16, fp16=False, world_size=1, sharding_strategy="no_shard", offload=False,
+        bf16=bf16, fp16=False, optim="adamw_torch", world_size=1, sharding_strategy="no_shard", offload=False,
         grad_dtype="float32", optim_dtype="float32", master_dtype=given,
     )  # fmt: skip
     assert state_options(args).master_dtype == expected

@@ -47,6 +47,7 @@ class MemoryRun:
     offload: bool = False
     rank: int = 0  # of adapters on all linears; 0: everything is trained
     frozen_dtype: str = "compute"
+    optimizer: str = "adamw"
 
     def config(self) -> str:
         return json.dumps({**MODELS, **FAMILIES}[self.model])
@@ -56,7 +57,8 @@ class MemoryRun:
         return {
             "strategy": self.strategy, "recompute": self.recompute, "compute_dtype": self.dtype,
             "grad_dtype": self.grad_dtype, "optim_dtype": self.optim_dtype, "master_dtype": self.master_dtype,
-            "offload": self.offload, "frozen_dtype": self.frozen_dtype, "adapters": self.adapters(),
+            "offload": self.offload, "optimizer": self.optimizer, "frozen_dtype": self.frozen_dtype,
+            "adapters": self.adapters(),
         }  # fmt: skip
 
     def adapters(self) -> _C.AdapterOptions:

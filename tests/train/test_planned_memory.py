@@ -17,12 +17,14 @@ CELLS = list(zip(itertools.cycle(MODELS), itertools.product(
 ALONE = list(itertools.product(MODELS, ("none", "selective", "gate_up", "block")))
 
 
-def assert_planned(run: MemoryRun) -> None:
+def assert_planned(run: MemoryRun, uneven: float = 0.0) -> None:
+    """uneven: the share by which the state of a rank may be below that of the fullest, which is planned."""
     result = measure(run)
     held, parts = result["held"], result["plan"]["parts"]
-    for name in ("parameters", "gradients", "optimizer"):
+    for name in ("parameters", "gradients"):
         assert held[name] == parts[name], name
-    assert held["offloaded"] == parts["optimizer on the host"]
+    for name, planned in (("optimizer", "optimizer"), ("offloaded", "optimizer on the host")):
+        assert (1 - uneven) * parts[planned] <= held[name] <= parts[planned], name
     assert held["buffers"] == parts["whole units"]
     buffers = ("activations", "labelled tokens", "logits", "products and sums")
     assert held["activations"] == sum(parts[name] for name in buffers)
@@ -68,6 +70,19 @@ def test_gradients_in_bfloat16(model: str, strategy: str, ranks: int) -> None:
 def test_offload(strategy: str, ranks: int, dtype: str) -> None:
     """On the CPU, the host's bytes and the slots come from the same allocator."""
     assert_planned(MemoryRun("untied", strategy, dtype=dtype, ranks=ranks, tokens=256, offload=True))
+
+
+@pytest.mark.parametrize("optimizer", [name for name in _C.optimizers() if name != "adamw"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 3)])
+@pytest.mark.parametrize("offload", [False, True])
+def test_optimizers(strategy: str, ranks: int, dtype: str, optimizer: str, offload: bool) -> None:
+    assert_planned(
+        MemoryRun(
+            "untied", strategy, dtype=dtype, ranks=ranks, tokens=256, optimizer=optimizer, offload=offload
+        ),
+        0.03 if ranks > 1 and optimizer == "adamw_8bit" else 0.0,
+    )
 
 
 def test_no_shard_sums_bfloat16_gradients_in_whole_units() -> None:

@@ -11,23 +11,24 @@ namespace {
 
 constexpr const char* kOp = "adamw";
 
-void check_master(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy) {
+}  // namespace
+
+void check_master(const char* op, const at::Tensor& param,
+                  const std::optional<at::Tensor>& compute_copy) {
   const auto dtype = param.scalar_type();
-  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kShort, kOp, ": param is ", dtype,
+  TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kShort, op, ": param is ", dtype,
                     ", expected Float, or Short for the lower half of a split master");
-  TORCH_CHECK_VALUE(dtype == at::kFloat || compute_copy, kOp,
+  TORCH_CHECK_VALUE(dtype == at::kFloat || compute_copy, op,
                     ": a split master needs compute_copy, its upper half");
   if (!compute_copy) return;
   const Arg copy{"compute_copy", *compute_copy};
-  check_tensors(kOp, {{"param", param}, copy});
+  check_tensors(op, {{"param", param}, copy});
   if (dtype == at::kFloat && compute_copy->scalar_type() == at::kHalf)
-    check_dtype(kOp, copy, at::kHalf);
+    check_dtype(op, copy, at::kHalf);
   else
-    check_dtype(kOp, copy, at::kBFloat16);
-  check_shape(kOp, copy, {param.numel()});
+    check_dtype(op, copy, at::kBFloat16);
+  check_shape(op, copy, {param.numel()});
 }
-
-}  // namespace
 
 void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
            const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
@@ -50,7 +51,7 @@ void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compu
   check_dtype(kOp, {"exp_avg_sq", exp_avg_sq}, exp_avg.scalar_type());
   check_tensors(kOp, {{"param", param}, {"control", control}});
   check_control(kOp, control);
-  check_master(param, compute_copy);
+  check_master(kOp, param, compute_copy);
   TORCH_CHECK_VALUE(first_element >= 0, kOp, ": first_element is ", first_element,
                     ", expected 0 or more");
 }

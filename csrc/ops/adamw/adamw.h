@@ -29,6 +29,9 @@ void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_cop
            const at::Tensor& control, double lr, double beta1, double beta2, double eps,
            double weight_decay, int64_t seed, int64_t first_element);
 
+// What an op requires of a master and its copy, which are as they are here.
+void check_master(const char* op, const at::Tensor& param,
+                  const std::optional<at::Tensor>& compute_copy);
 void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                  const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                  const at::Tensor& control, double lr, double beta1, double beta2, double eps,

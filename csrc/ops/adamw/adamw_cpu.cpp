@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "ops/adamw/master_piece.h"
 #include "ops/adamw/narrow_state.h"
 #include "ops/clip_control/control_slots.h"
 #include "ops/cpu/convert.h"
@@ -31,6 +32,7 @@ cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps,
 }
 
 using cpu::bfloat16;
+using cpu::MasterPiece;
 
 struct Tensors {
   const at::Tensor& param;
@@ -49,17 +51,17 @@ struct Rounding {
 // is float32 already is updated in its place.
 class Piece {
  public:
-  static constexpr int64_t kSize = 1024;
+  static constexpr int64_t kSize = MasterPiece::kSize;
   Piece(const Tensors& tensors, int64_t begin, int64_t size)
       : tensors_(tensors), begin_(begin), size_(size) {}
 
   void update(const cpu::AdamwConstants& constants, const Rounding& rounding) {
-    float* param = master();
+    MasterPiece master(tensors_.param, tensors_.compute_copy, begin_, size_);
+    float* param = master.values();
     float* exp_avg = wide(tensors_.exp_avg, exp_avg_);
     float* exp_avg_sq = wide(tensors_.exp_avg_sq, exp_avg_sq_);
     cpu::adamw_range(param, wide(tensors_.grad, grad_), exp_avg, exp_avg_sq, size_, constants);
-    if (tensors_.compute_copy) round_copy(param, *tensors_.compute_copy);
-    if (split()) cpu::lower_half(param, part<int16_t>(tensors_.param), size_);
+    master.write();
     if (tensors_.exp_avg.scalar_type() != at::kFloat) round_moments(rounding);
   }
 
@@ -68,25 +70,10 @@ class Piece {
   T* part(const at::Tensor& tensor) const {
     return tensor.data_ptr<T>() + begin_;
   }
-  void round_copy(const float* param, const at::Tensor& copy) const {
-    if (copy.scalar_type() == at::kHalf)
-      cpu::round_range(param, part<cpu::float16>(copy), size_);
-    else
-      cpu::upper_half(param, part<bfloat16>(copy), size_);
-  }
-  bool split() const { return tensors_.param.scalar_type() == at::kShort; }
-
   float* wide(const at::Tensor& tensor, std::array<float, kSize>& room) const {
     if (tensor.scalar_type() == at::kFloat) return part<float>(tensor);
     cpu::widen_range(part<bfloat16>(tensor), room.data(), size_);
     return room.data();
-  }
-
-  float* master() {
-    if (!split()) return part<float>(tensors_.param);
-    cpu::join_halves(part<bfloat16>(*tensors_.compute_copy), part<int16_t>(tensors_.param),
-                     param_.data(), size_);
-    return param_.data();
   }
 
   void round_moments(const Rounding& rounding) {
@@ -100,7 +87,7 @@ class Piece {
 
   const Tensors& tensors_;
   int64_t begin_, size_;
-  std::array<float, kSize> param_, grad_, exp_avg_, exp_avg_sq_;
+  std::array<float, kSize> grad_, exp_avg_, exp_avg_sq_;
 };
 
 void update(const Tensors& tensors, const cpu::AdamwConstants& constants,

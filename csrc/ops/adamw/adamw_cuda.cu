@@ -2,7 +2,7 @@
 
 #include "ops/adamw/adamw_constants.cuh"
 #include "ops/adamw/adamw_launch.h"
-#include "ops/adamw/master_halves.cuh"
+#include "ops/adamw/master_access.cuh"
 #include "ops/adamw/stochastic_rounding.cuh"
 #include "ops/cuda/pack.cuh"
 
@@ -11,38 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 4096;
-
-template <int kWidth>
-__device__ void load_master(const float* from, const bfloat16*, float* values) {
-  load_wide<kWidth>(from, values);
-}
-template <int kWidth>
-__device__ void load_master(const int16_t* low, const bfloat16* high, float* values) {
-  const auto lower = *reinterpret_cast<const Pack<int16_t, kWidth>*>(low);
-  const auto upper = *reinterpret_cast<const Pack<bfloat16, kWidth>*>(high);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) values[i] = joined(upper.at[i], lower.at[i]);
-}
-
-template <int kWidth>
-__device__ void store_master(float* to, const float* values) {
-  store_floats<kWidth>(to, values);
-}
-template <int kWidth>
-__device__ void store_master(int16_t* to, const float* values) {
-  Pack<int16_t, kWidth> low;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) low.at[i] = lower_half(values[i]);
-  *reinterpret_cast<Pack<int16_t, kWidth>*>(to) = low;
-}
-
-template <int kWidth>
-__device__ void store_copy(bfloat16* to, const float* values) {
-  Pack<bfloat16, kWidth> high;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) high.at[i] = upper_half(values[i]);
-  *reinterpret_cast<Pack<bfloat16, kWidth>*>(to) = high;
-}
 
 template <int kWidth>
 __device__ void store_moments(float* exp_avg, float* exp_avg_sq, const float* first,
@@ -81,13 +49,8 @@ __device__ void update(const AdamwArgs& args, int64_t at, const AdamwConstants& 
   for (int i = 0; i < kWidth; ++i) {
     param[i] = adamw_element(param[i], grad[i], first[i], second[i], constants);
   }
-  store_master<kWidth>(master, param);
   store_moments<kWidth>(exp_avg, exp_avg_sq, first, second, args, at);
-  if (copy == nullptr) return;
-  if constexpr (sizeof(Master) == sizeof(float)) {
-    if (args.half_copy) return store_pack<kWidth>(reinterpret_cast<float16*>(copy), param);
-  }
-  store_copy<kWidth>(copy, param);
+  store_both<kWidth>(master, copy, args.half_copy, param);
 }
 
 template <typename Master, typename Grad, typename Moment, int kWidth>

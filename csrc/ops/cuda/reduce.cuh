@@ -26,4 +26,23 @@ __device__ inline T block_sum(T value) {
   return total;
 }
 
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, offset));
+  return value;
+}
+
+// The largest over a block, as block_sum.
+__device__ inline float block_max(float value) {
+  __shared__ float largest[32];
+  value = warp_max(value);
+  __syncthreads();  // the last call's values have been read
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = largest[0];
+  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) total = fmaxf(total, largest[warp]);
+  return total;
+}
+
 }  // namespace fastsft::cuda

@@ -4,17 +4,15 @@
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linspace.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "ops/check.h"
 #include "ops/dispatch.h"
+#include "ops/dynamic_levels.h"
 
 namespace fastsft {
 namespace {
@@ -37,20 +35,6 @@ constexpr std::array<float, kNf4Levels> kLevels = {-1.0f,
                                                    0.7229568362236023f,
                                                    1.0f};
 
-// A dynamic exponent and a fraction (arXiv 1511.04561): ten to the minus six up to one, each power
-// with twice as many levels as the one before, of both signs; zero and one.
-at::Tensor scale_levels() {
-  constexpr std::array<double, 7> kPowers = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0};
-  std::vector<at::Tensor> parts = {at::zeros({1}), at::ones({1})};
-  for (size_t i = 0; i < kPowers.size(); ++i) {
-    const at::Tensor bounds = at::linspace(0.1, 1, (int64_t{1} << i) + 1, at::kFloat);
-    const at::Tensor means = (bounds.slice(0, 0, -1) + bounds.slice(0, 1)) / 2.0;
-    parts.push_back(means * kPowers[i]);
-    parts.push_back(means * -kPowers[i]);
-  }
-  return std::get<0>(at::cat(parts).sort());
-}
-
 // The nearest of `levels` to each of `values` [rows, columns] over the largest magnitude of its
 // row, which `largest` [rows] receives.
 at::Tensor nearest(const at::Tensor& values, const at::Tensor& levels, const at::Tensor& largest) {
@@ -70,7 +54,7 @@ int64_t nf4_scale_numel(int64_t numel) {
 at::Tensor nf4_levels(at::Device device) {
   const at::Tensor levels = at::empty({kNf4Levels}, at::kFloat);
   std::copy(kLevels.begin(), kLevels.end(), levels.mutable_data_ptr<float>());
-  return at::cat({levels, scale_levels()}).to(device);
+  return at::cat({levels, dynamic_levels(/*has_sign=*/true)}).to(device);
 }
 
 void nf4_quantize(const at::Tensor& values, const at::Tensor& packed, const at::Tensor& scales) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 from fastsft.arguments.support import refused, used
 
@@ -13,10 +13,42 @@ ScheduleName = Literal[
     "warmup_stable_decay",
 ]  # fmt: skip
 
+# Values of --optim, and the core's optimizer of each.
+OPTIMIZERS = {
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
+    "sgd": "sgd", "adafactor": "adafactor", "adamw_8bit": "adamw_8bit", "adamw_bnb_8bit": "adamw_8bit",
+}  # fmt: skip
+
+
+class OptimizerFlags(Protocol):
+    """Arguments that name an optimizer."""
+
+    @property
+    def optim(self) -> str: ...
+
+
+class KeptFlags(OptimizerFlags, Protocol):
+    """Arguments that say how many bytes it keeps."""
+
+    @property
+    def optim_dtype(self) -> str: ...
+
+
+def optimizer_of(args: OptimizerFlags) -> str:
+    """The core's name of the optimizer: adamw for all values of --optim that mean it."""
+    return OPTIMIZERS[args.optim]
+
+
+def kept_bytes(args: KeptFlags) -> float:
+    """Optimizer state of a parameter, in bytes; of adafactor's rows and columns the most it is likely to be."""
+    moment = {"float32": 4, "bfloat16": 2}[args.optim_dtype]
+    kinds = {"adamw": 2.0 * moment, "adamw_8bit": 2 + 8 / 256, "sgd": 0.0, "adafactor": 1.0}
+    return kinds[optimizer_of(args)]
+
 
 @dataclass
 class OptimizerArguments:
-    """AdamW, its schedule, clipping, label smoothing, noise."""
+    """The optimizer, its schedule, clipping, label smoothing, noise."""
 
     learning_rate: float = used(5e-5, "peak learning rate")
     weight_decay: float = used(0.0, "decoupled, of matrices and embeddings")
@@ -30,13 +62,16 @@ class OptimizerArguments:
     warmup_steps: float = used(0, "steps, or a share of all steps when below 1")
     optim: str = used(
         "adamw_torch", "optimizer",
-        "adamw_torch, adamw_torch_fused, adamw_hf and adamw_apex_fused are the native AdamW; others raise",
+        "adamw_torch, adamw_torch_fused, adamw_hf and adamw_apex_fused are the native AdamW; sgd, adafactor, "
+        "and adamw_8bit or adamw_bnb_8bit (moments in 8 bits) are native, too; others raise",
     )  # fmt: skip
-    optim_args: str | None = refused(None, "options of other optimizers", "leave it out: AdamW has its flags")
-    optim_target_modules: list[str] | str | None = refused(
-        None, "modules of GaLore, APOLLO, LOMO", "leave it out: AdamW trains all parameters"
+    optim_args: str | None = refused(
+        None, "options of other optimizers", "leave it out: the optimizers that fastsft has read none"
     )
-    adafactor: bool = refused(False, "old name of optim adafactor", "use --optim adamw_torch")
+    optim_target_modules: list[str] | str | None = refused(
+        None, "modules of GaLore, APOLLO, LOMO", "leave it out: the optimizer trains all parameters"
+    )
+    adafactor: bool = used(False, "old name of optim adafactor")
     label_smoothing_factor: float = used(0.0, "share of the target that all tokens get")
     neftune_noise_alpha: float | None = used(
         None,

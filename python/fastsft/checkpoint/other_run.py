@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_OPTIM = {"adamw": "adamw_torch"}  # of an optimizer's name in the core, where it is another
+
 
 def difference(name: str, old: Any, new: Any) -> str:
     """The difference in the part `name` of fastsft_state.json, and the value to resume with."""
@@ -17,6 +19,11 @@ def difference(name: str, old: Any, new: Any) -> str:
             return (
                 "was trained with other adapters, without, or with another --q_lora; resume with the LoRA "
                 "settings of its begin"
+            )
+        case "optimizer":
+            return (
+                f"holds the state of {old}, the run has {new}; resume with --optim {_OPTIM.get(old, old)}, "
+                "or train from its weights with --model_name_or_path"
             )
         case "tokenizer":
             return "was trained with another tokenizer; resume with that one"

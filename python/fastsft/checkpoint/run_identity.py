@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.optimizer import optimizer_of
 from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import what_counts
@@ -22,7 +23,7 @@ STATE_NAME = "fastsft_state.json"
 _VERSION = 2
 # `tokenizer` and `labelling` before `data_hash`, which changes with them and says less.
 _FATAL = (
-    "adapters", "unit_hashes", "seed", "data_seed", "model_max_length", "tokenizer", "labelling",
+    "adapters", "unit_hashes", "optimizer", "seed", "data_seed", "model_max_length", "tokenizer", "labelling",
     "num_conversations", "data_hash", "dataloader_drop_last", "train_sampling_strategy",
 )  # fmt: skip
 # Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
@@ -49,6 +50,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "position": run_position(trainer, state.global_step),
         "world_size": engine.world_size,
         "adapters": trainer.model.adapter_facts(),
+        "optimizer": optimizer_of(args),
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
@@ -148,7 +150,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
 
 def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """ValueError when the run would not continue the one that was saved; other differences warn."""
-    current = describe_run(trainer)
+    current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # the only one of old checkpoints
     for name in _FATAL:
         unknown = name in _IF_KNOWN and (saved.get(name) is None or current[name] is None)
         if saved.get(name) != current[name] and not unknown:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
+from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save import CheckpointSave, Part, commit_checkpoint, explain
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
@@ -21,7 +22,7 @@ from fastsft.runtime.place import launch
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun
 
-_STATE_BYTES = 12  # of a parameter: master and two moments in fp32
+_MASTER_BYTES = 4  # of a parameter
 _WORTH_SAYING = 1.0  # seconds that training waited for the save before
 _GRACE = 30.0  # seconds for the reports of other ranks after an error on this one
 
@@ -295,7 +296,11 @@ def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory:
 
 def needed_bytes(trainer: SavedRun) -> int:
     """Of a checkpoint: model files, and the training state unless only the model is saved."""
-    state = 0 if trainer.args.save_only_model else _num_trained(trainer) * _STATE_BYTES
+    state = (
+        0
+        if trainer.args.save_only_model
+        else _num_trained(trainer) * (_MASTER_BYTES + kept_bytes(trainer.args))
+    )
     return ModelForm.of(trainer).bytes(trainer) + int(state)
 
 

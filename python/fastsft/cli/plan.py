@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments.lora import LoraArguments
+from fastsft.arguments.optimizer import OPTIMIZERS
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
+    parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
     parser.add_argument(
         "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="adapters next to a frozen model",

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from fastsft.arguments.optimizer import kept_bytes
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.model.directory import check_output_directory
@@ -166,13 +167,13 @@ def checkpoint_bytes(run: Run) -> tuple[int, int]:
     """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
     adapter, args = run.need("model", "a readable model").adapter_bytes(), run.settled_args
     if adapter is not None:
-        state = 0 if args.save_only_model else adapter // 4 * (4 + 2 * _WIDTHS[args.optim_dtype])
+        state = 0 if args.save_only_model else int(adapter // 4 * (4 + kept_bytes(args)))
         return adapter, adapter + state
     count = sum(math.prod(shape) for _, shape in run.shapes)
     auto = args.save_dtype == "auto"
     dtype = run.need("weights_dtype", "weights that can be read") if auto else args.save_dtype
     weights = count * _WIDTHS[dtype]
-    state = 0 if args.save_only_model else count * (4 + 2 * _WIDTHS[args.optim_dtype])
+    state = 0 if args.save_only_model else int(count * (4 + kept_bytes(args)))
     return weights, weights + state
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fastsft.arguments.optimizer import OptimizerFlags, optimizer_of
 from fastsft.arguments.precision import FormatFlags, compute_dtype, state_flags
 
 if TYPE_CHECKING:
     from fastsft import _C
 
 
-class StateArguments(FormatFlags, Protocol):
+class StateArguments(FormatFlags, OptimizerFlags, Protocol):
     """Arguments that say how the state of a run is held."""
 
     @property
@@ -25,6 +26,7 @@ def state_options(args: StateArguments) -> _C.StateOptions:
     """The one object that the engine and the memory plan read."""
     return default_state_options().replace(
         strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
+        optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
         **state_flags(args),

@@ -170,12 +170,15 @@ class _Model:
 
     @property
     def optimizer_bytes(self) -> float:
-        """Of a step on one rank: master, moments, gradient, bfloat16 weight, and the gradient's norm."""
+        """Of a step on one rank: master, optimizer state, gradient and its norm, bfloat16 weight."""
         gradient = 2 if self.state.grad_dtype == "bfloat16" else 4
         moment = 2 if self.state.optim_dtype == "bfloat16" else 4
+        kept = {"adamw": 4 * moment, "adamw_8bit": 4, "sgd": 0, "adafactor": 3 * gradient}[
+            self.state.optimizer
+        ]
         master = 8 if self.state.master_dtype == "split" else 10
         held: int = 1 if self.state.strategy == "no_shard" else self.ranks
-        return float((master + 4 * moment + 2 * gradient) * self.trained / held)
+        return float((master + kept + 2 * gradient) * self.trained / held)
 
     def recomputed(self, policy: str) -> _Again:
         """Work that `policy` adds to a token (docs/decisions.md)."""

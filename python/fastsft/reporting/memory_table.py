@@ -35,6 +35,8 @@ def how_held(setting: Setting) -> str:
     if setting.adapters or (setting.called is not None and setting.called.layout.frozen_places):
         bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
         words.append(f"adapters on a frozen model{bits}")
+    if state.optimizer != "adamw":
+        words.append(f"optimizer {state.optimizer}")
     if state.grad_dtype != "float32":
         words.append(f"{state.grad_dtype} gradients")
     if state.offload:

@@ -6,6 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from fastsft import _C
+from fastsft.arguments.optimizer import optimizer_of
+
+# Settings of the groups of optimizers without betas, as those of the original classes.
+_OWN: dict[str, dict[str, Any]] = {
+    "sgd": {"momentum": 0, "dampening": 0, "nesterov": False},
+    "adafactor": {
+        "eps": (1e-30, 1e-3), "clip_threshold": 1.0, "decay_rate": -0.8, "beta1": None,
+        "scale_parameter": False, "relative_step": False, "warmup_init": False,
+    },
+}  # fmt: skip
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
@@ -101,7 +111,8 @@ class OptimizerView(ReadOnly):
         """As they are for the next step; each time another object."""
         trainer = self._trainer
         args = trainer.fixed_arguments.over(trainer.args)
-        own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+        adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+        own = dict(_OWN.get(optimizer_of(args), adam))
         if args.lr_scheduler_type != "reduce_lr_on_plateau":
             own["initial_lr"] = args.learning_rate
         (rate, other), decay = ScheduleView(trainer).get_last_lr(), args.weight_decay

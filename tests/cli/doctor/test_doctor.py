@@ -62,10 +62,10 @@ def test_bad_words_of_its_own(words: list[str], capsys: pytest.CaptureFixture[st
 
 
 def test_every_refusal_is_listed_and_what_is_ignored_is_named(patient: Patient) -> None:
-    found = patient(adafactor="True", optim="sgd", logging_steps="0", hub_always_push="True")
+    found = patient(optim_args="a=b", optim="lion", logging_steps="0", hub_always_push="True")
     mark, text = found["configuration"]
     assert (mark, patient.status) == ("failed", 1)
-    for part in ("--adafactor", "--optim", "--logging_steps", "--hub_always_push True"):
+    for part in ("--optim_args", "--optim", "--logging_steps", "--hub_always_push True"):
         assert part.split()[0] in text, text
     assert found["data"][0] == "ok", "the other checks go on"
     mark, text = patient(hub_always_push="True")["configuration"]

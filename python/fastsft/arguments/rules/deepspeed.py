@@ -11,6 +11,7 @@ from typing import Any
 from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_file_or_object
+from fastsft.arguments.optimizer import optimizer_of
 from fastsft.arguments.rules import deepspeed_sections as sections
 from fastsft.arguments.rules.deepspeed_spellings import one_spelling
 from fastsft.runtime.messages import warn_once
@@ -97,6 +98,8 @@ def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str |
     if optimizer is not None:
         # What is left out has DeepSpeed's default, which must not differ either.
         given = {**sections.OPTIMIZER_DEFAULTS, **optimizer}
+        if optimizer_of(args) != "adamw":
+            yield f"optimizer.type is {config['optimizer']['type']}, but optim is {args.optim}"
         for key, value, flag in (
             ("lr", args.learning_rate, "learning_rate"),
             ("betas", [args.adam_beta1, args.adam_beta2], "adam_beta1, adam_beta2"),

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.json_values import json_object
+from fastsft.arguments.optimizer import OPTIMIZERS, optimizer_of
 from fastsft.runtime.messages import warn_once
-
-_ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused")
 
 
 def settle_optimizer(args: ArgumentFields) -> None:
-    """AdamW only; a smoothing below 1; warm-up is steps or a share."""
-    if args.optim not in _ADAMW:
-        raise ValueError(f"fastsft does not support --optim {args.optim}; use --optim adamw_torch")
+    """An optimizer that there is; a smoothing below 1; warm-up is steps or a share."""
+    _settle_name(args)
     if not 0 <= args.label_smoothing_factor < 1:
         raise ValueError(
             f"--label_smoothing_factor: expected 0 or more and below 1, got {args.label_smoothing_factor}"
@@ -26,6 +24,22 @@ def settle_optimizer(args: ArgumentFields) -> None:
     _settle_warmup(args)
     if args.max_grad_norm is None:  # off, as in transformers
         args.max_grad_norm = 0.0
+
+
+def _settle_name(args: ArgumentFields) -> None:
+    if args.adafactor:
+        warn_once("--adafactor is an old name; --optim adafactor is used")
+        args.optim = "adafactor"
+    if args.optim not in OPTIMIZERS:
+        named = ", ".join(name for name in OPTIMIZERS if name != "adamw_torch")
+        raise ValueError(
+            f"fastsft does not support --optim {args.optim}; use --optim adamw_torch, or {named}"
+        )
+    if optimizer_of(args) != "adamw" and args.optim_dtype != "float32":
+        raise ValueError(
+            f"--optim_dtype {args.optim_dtype} is about AdamW's moments, which --optim {args.optim} does not "
+            "have; leave it out"
+        )
 
 
 def _settle_warmup(args: ArgumentFields) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fastsft import _C
+from fastsft.arguments.optimizer import optimizer_of
 from fastsft.checkpoint.external.foreign_random_states import random_state_file, read_foreign_states
 from fastsft.checkpoint.external.optimizer_file import MOMENTS, OptimizerFile, common_step
 from fastsft.checkpoint.external.sharded_files import ShardedFiles
@@ -40,6 +41,11 @@ def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{directory}: holds a whole model that transformers trained, the run has adapters; resume "
             "without LoRA, or train adapters next to its weights with --model_name_or_path"
+        )
+    if (kind := optimizer_of(trainer.args)) != "adamw":
+        raise ValueError(
+            f"{directory}: of transformers' checkpoints only AdamW's state is carried over, and the run has "
+            f"{kind}; resume with --optim adamw_torch, or train from its weights with --model_name_or_path"
         )
     check_trainer_state(checkpoint.directory, WRITER)
     state = read_json_object(checkpoint.directory / "trainer_state.json", MOST_STATE_BYTES)

@@ -29,7 +29,9 @@ class OptimizerFile:
         self._by_name = self._named() if path.suffix == ".bin" else self._numbered(order)
         for name, _ in order:
             if name not in self._by_name:
-                raise ValueError(f"{path}: {name}: expected its exp_avg and exp_avg_sq, found no state of it")
+                raise ValueError(
+                    f"{path}: {name}: expected its exp_avg and exp_avg_sq, found no state of it; {_OTHER}"
+                )
         for name, entry in self._by_name.items():
             self._check_entry(name, entry)
 

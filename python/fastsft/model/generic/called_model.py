@@ -21,7 +21,7 @@ from fastsft.model.generic.placement import Placed, place
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_Described = tuple[str, list[int], bool, bool]
+_Described = tuple[str, list[int], bool, bool, bool]
 
 
 class GenericModel:
@@ -190,4 +190,4 @@ def weight_of(module: nn.Module) -> torch.Tensor:
 
 
 def _tensor(one: Placed) -> _Described:
-    return one.name, list(one.shape), one.decays, one.is_adapter
+    return one.name, list(one.shape), one.decays, one.is_adapter, one.is_embedding

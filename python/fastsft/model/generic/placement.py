@@ -36,6 +36,11 @@ class Placed:
         """Of its elements."""
         return math.prod(self.shape)
 
+    @property
+    def is_embedding(self) -> bool:
+        """A module looks rows up in it."""
+        return any(isinstance(module, nn.Embedding) and short == "weight" for module, short in self.owners)
+
 
 @dataclass
 class Unit:

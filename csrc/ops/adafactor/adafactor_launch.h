@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// Formulas: ops/adafactor/adafactor.h. Enqueued on `stream` and not waited for; sums are formed in
+// an order that does not depend on the device.
+
+// Elements [first, first + count) of matrices [rows, columns] one after the other.
+struct AdafactorPart {
+  const void* grad;
+  Dtype dtype;
+  const double* control;
+  int64_t first, count, rows, columns;
+};
+
+inline constexpr int kAdafactorBlocks = 512;  // parts of a norm
+inline constexpr int64_t kAdafactorChunk = 32;
+inline constexpr int64_t kAdafactorChunks = 256;
+// Rows of `parts` that the sums of the columns of `rows` rows need.
+inline int64_t adafactor_chunks(int64_t rows) {
+  const int64_t chunks = (rows + kAdafactorChunk - 1) / kAdafactorChunk;
+  return chunks < kAdafactorChunks ? chunks : kAdafactorChunks;
+}
+
+// `parts` has room for adafactor_chunks(rows) * columns sums.
+void launch_adafactor_sums(const AdafactorPart& part, float* row_sums, float* column_sums,
+                           float* parts, cudaStream_t stream);
+struct AdafactorMomentsArgs {
+  float *row_sums, *column_sums, *row, *column;
+  const double* control;
+  int64_t matrices, rows, columns;
+};
+void launch_adafactor_moments(const AdafactorMomentsArgs& moments, cudaStream_t stream);
+// `parts` holds kAdafactorBlocks sums between the two stages.
+void launch_adafactor_norm(const AdafactorPart& part, const float* row_factors,
+                           const float* column_factors, double* parts, double* out,
+                           cudaStream_t stream);
+struct AdafactorUpdateArgs {
+  AdafactorPart part;
+  void* param;         // float32, or int16: the lower half of a split master
+  void* compute_copy;  // bfloat16, or float16 of a whole master; null: none
+  bool split_master, half_copy;
+  const float *row_factors, *column_factors;
+  const double* norm;
+  int64_t size;
+  double lr, weight_decay;
+};
+void launch_adafactor_update(const AdafactorUpdateArgs& update, cudaStream_t stream);
+
+}  // namespace fastsft::cuda

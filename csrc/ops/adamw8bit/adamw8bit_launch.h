@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/dtype.h"
+
+namespace fastsft::cuda {
+
+// The moments of a range, and what their next values depend on (ops/adamw8bit/adamw8bit.h).
+struct Adamw8bitMomentArgs {
+  const void* grad;
+  Dtype dtype;
+  uint8_t *state1, *state2;
+  float *absmax1, *absmax2;
+  const float* levels;
+  const double* control;
+  int64_t count;
+  double beta1, beta2;
+};
+struct Adamw8bitArgs {
+  Adamw8bitMomentArgs moments;
+  void* param;         // float32, or int16: the lower half of a split master
+  void* compute_copy;  // bfloat16, or float16 of a whole master; null: none
+  bool split_master, half_copy;
+  double lr, eps, weight_decay;
+  int64_t first;
+  const float *first_edge, *last_edge;  // null: none
+};
+void launch_adamw8bit(const Adamw8bitArgs& args, cudaStream_t stream);
+void launch_adamw8bit_maxima(const Adamw8bitMomentArgs& moments, float* maxima,
+                             cudaStream_t stream);
+
+}  // namespace fastsft::cuda

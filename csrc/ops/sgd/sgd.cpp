@@ -1,0 +1,33 @@
+#include "ops/sgd/sgd.h"
+
+#include <torch/library.h>
+
+#include "ops/adamw/adamw.h"
+#include "ops/check.h"
+#include "ops/clip_control/clip_control.h"
+#include "ops/dispatch.h"
+
+namespace fastsft {
+
+void sgd(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
+         const at::Tensor& grad, const at::Tensor& control, double lr, double weight_decay) {
+  FASTSFT_DISPATCH(sgd, param, compute_copy, grad, control, lr, weight_decay);
+}
+
+void check_sgd(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
+               const at::Tensor& grad, const at::Tensor& control, double, double) {
+  check_tensors("sgd", {{"param", param}, {"grad", grad}, {"control", control}});
+  check_shape("sgd", {"param", param}, {param.numel()});
+  check_shape("sgd", {"grad", grad}, {param.numel()});
+  check_state_dtype("sgd", {"grad", grad});
+  check_control("sgd", control);
+  check_master("sgd", param, compute_copy);
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def(
+      "sgd(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor control, float lr, "
+      "float weight_decay) -> ()");
+}
+
+}  // namespace fastsft

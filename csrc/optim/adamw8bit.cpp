@@ -1,0 +1,173 @@
+#include "ops/adamw8bit/adamw8bit.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <map>
+
+#include "ops/adamw/adamw.h"
+#include "optim/optimizer.h"
+#include "optim/range_update.h"
+
+namespace fastsft {
+namespace {
+
+constexpr int64_t kLeast8bit = 4096;  // elements of a tensor with moments_8bit of 8 bits
+
+// As transformers' Trainer has bitsandbytes: embeddings and small tensors keep 32 bits.
+bool has_8bit(const ParamSlot& slot) { return !slot.embedding && slot.numel() >= kLeast8bit; }
+
+enum Kept8bit : size_t { kState1, kState2, kAbsmax1, kAbsmax2, kExpAvg, kExpAvgSq };
+
+StateSpecs moments_8bit(const ParamUnit& unit, const StateOptions&) {
+  std::vector<ElementRange> narrow, wide;
+  for (const auto& slot : unit.slots()) {
+    if (slot.held) continue;
+    (has_8bit(slot) ? narrow : wide).push_back({slot.offset, slot.offset + slot.numel()});
+  }
+  const auto of = [](const char* name, c10::ScalarType dtype, const auto& segments,
+                     int64_t block) -> StateSpec {
+    return {.name = name, .dtype = dtype, .segments = segments, .block = block};
+  };
+  return {of("state1", at::kByte, narrow, 1),
+          of("state2", at::kByte, narrow, 1),
+          of("absmax1", at::kFloat, narrow, kQuantBlock),
+          of("absmax2", at::kFloat, narrow, kQuantBlock),
+          of("exp_avg", at::kFloat, wide, 1),
+          of("exp_avg_sq", at::kFloat, wide, 1)};
+}
+
+// What a rank has of a tensor. Of blocks that it shares with others: their places in the buffer of
+// edges, or -1.
+struct Part8bit {
+  size_t unit;
+  const ParamSlot* slot;
+  ElementRange elements;
+  int64_t first_edge = -1, last_edge = -1;
+
+  int64_t first() const { return elements.begin - slot->offset; }
+};
+
+// bitsandbytes' AdamW8bit (ops/adamw8bit/adamw8bit.h). Ranks that have parts of one block agree on
+// its largest magnitudes first, so the codes are those of one rank.
+class AdamW8bit : public Optimizer {
+ public:
+  explicit AdamW8bit(Strategy& strategy)
+      : strategy_(strategy), levels_(adamw8bit_levels(strategy.device())) {
+    for (size_t unit = 0; unit < strategy.states().size(); ++unit) add_unit(unit);
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(strategy.device());
+    edges_ = at::zeros({num_edges_, 2}, options);
+  }
+
+  // Without the edges: 8 bytes of a tensor that the ends of ranges cut.
+  int64_t nbytes() const override { return static_cast<int64_t>(levels_.nbytes()); }
+
+  void update(const OptimizerOptions& options, const at::Tensor& control) override {
+    if (num_edges_ > 0) agree_on_edges(options, control);
+    size_t next = 0;
+    for (size_t unit = 0; unit < strategy_.states().size(); ++unit) {
+      const UnitState state = strategy_.begin_update(unit);
+      for (; next < parts_.size() && parts_[next].unit == unit; ++next) {
+        update_part(parts_[next], state, options, control);
+      }
+      strategy_.end_update(unit);
+    }
+    strategy_.finish_update();
+  }
+
+ private:
+  // Numbers of the blocks of a tensor that ends of ranges cut, which all ranks count alike.
+  std::map<int64_t, int64_t> cut_blocks(const UnitState& state, const ParamSlot& slot) {
+    std::map<int64_t, int64_t> numbers;
+    if (strategy_.replicated() || !has_8bit(slot)) return numbers;
+    const int64_t size = state.end - state.begin;
+    for (int rank = 1; rank < strategy_.shards().world_size(); ++rank) {
+      const int64_t cut = size * rank - slot.offset;
+      if (cut <= 0 || cut >= slot.numel() || cut % kQuantBlock == 0) continue;
+      if (numbers.emplace(cut / kQuantBlock, num_edges_).second) ++num_edges_;
+    }
+    return numbers;
+  }
+
+  void add_unit(size_t unit) {
+    const UnitState& state = strategy_.states()[unit];
+    for (const auto& slot : state.unit->slots()) {
+      if (slot.held) continue;
+      const auto cuts = cut_blocks(state, slot);
+      const auto elements =
+          ElementRange{slot.offset, slot.offset + slot.numel()}.intersection(state.range());
+      if (elements.size() == 0) continue;
+      Part8bit part{.unit = unit, .slot = &slot, .elements = elements};
+      const auto number = [&](int64_t element) {
+        const auto found = cuts.find(element / kQuantBlock);
+        return found == cuts.end() ? -1 : found->second;
+      };
+      part.first_edge = number(part.first());
+      part.last_edge = number(part.first() + elements.size() - 1);
+      parts_.push_back(part);
+    }
+  }
+
+  std::optional<at::Tensor> edge(int64_t number) const {
+    if (number < 0) return std::nullopt;
+    return edges_[number];
+  }
+
+  void agree_on_edges(const OptimizerOptions& options, const at::Tensor& control) {
+    edges_.zero_();
+    for (const Part8bit& part : parts_) {
+      const int64_t first = part.first(), last = first + part.elements.size() - 1;
+      if (part.first_edge >= 0) add_maxima(part, first, part.first_edge, options, control);
+      if (part.last_edge >= 0 && part.last_edge != part.first_edge) {
+        add_maxima(part, last, part.last_edge, options, control);
+      }
+    }
+    strategy_.shards()
+        .all_reduce_max(edges_.view({-1}), "largest moments_8bit of shared blocks")
+        ->wait();
+  }
+
+  // Of the elements of the part in the block of the tensor's element `element`.
+  void add_maxima(const Part8bit& part, int64_t element, int64_t number,
+                  const OptimizerOptions& options, const at::Tensor& control) {
+    const int64_t begin = part.slot->offset + element / kQuantBlock * kQuantBlock;
+    const ElementRange here = part.elements.intersection({begin, begin + kQuantBlock});
+    const UnitState& state = strategy_.states()[part.unit];  // offloaded: on the host
+    const UpdateRange range = range_of(strategy_, part.unit, state, here);
+    const auto on_device = [&](Kept8bit kept) { return range.values[kept].to(strategy_.device()); };
+    adamw8bit_maxima(range.grad, on_device(kState1), on_device(kState2), on_device(kAbsmax1),
+                     on_device(kAbsmax2), levels_, control, options.beta1, options.beta2,
+                     edges_[number]);
+  }
+
+  void update_part(const Part8bit& part, const UnitState& state, const OptimizerOptions& options,
+                   const at::Tensor& control) {
+    const UpdateRange range = range_of(strategy_, part.unit, state, part.elements);
+    const std::vector<at::Tensor>& kept = range.values;
+    const double decay = part.slot->decay ? options.weight_decay : 0.0;
+    if (!has_8bit(*part.slot)) {
+      adamw(range.master, range.copy, range.grad, kept[kExpAvg], kept[kExpAvgSq], control,
+            options.learning_rate, options.beta1, options.beta2, options.eps, decay, 0, 0);
+      return;
+    }
+    adamw8bit(range.master, range.copy, range.grad, kept[kState1], kept[kState2], kept[kAbsmax1],
+              kept[kAbsmax2], levels_, control, options.learning_rate, options.beta1, options.beta2,
+              options.eps, decay, part.first(), edge(part.first_edge), edge(part.last_edge));
+  }
+
+  Strategy& strategy_;
+  at::Tensor levels_, edges_;
+  int64_t num_edges_ = 0;
+  std::vector<Part8bit> parts_;  // in the order of units
+};
+
+std::unique_ptr<Optimizer> make_adamw8bit(Strategy& strategy) {
+  return std::make_unique<AdamW8bit>(strategy);
+}
+
+int64_t level_bytes(const std::vector<ParamUnit>&) { return 4 * 4 * kQuantLevels; }
+
+const bool kAdamW8bitRegistered = OptimizerRegistry::instance().add(
+    "adamw_8bit", {.make = make_adamw8bit, .state = moments_8bit, .buffers = level_bytes});
+
+}  // namespace
+}  // namespace fastsft

@@ -1,0 +1,33 @@
+#include "ops/sgd/sgd.h"
+
+#include "optim/optimizer.h"
+#include "optim/range_update.h"
+
+namespace fastsft {
+namespace {
+
+// torch.optim.SGD without momentum, as transformers' Trainer makes it: it keeps nothing.
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(Strategy& strategy) : strategy_(strategy) {}
+
+  void update(const OptimizerOptions& options, const at::Tensor& control) override {
+    update_ranges(strategy_, [&](const UpdateRange& range) {
+      sgd(range.master, range.copy, range.grad, control, options.learning_rate,
+          range.decays ? options.weight_decay : 0.0);
+    });
+  }
+
+ private:
+  Strategy& strategy_;
+};
+
+StateSpecs nothing(const ParamUnit&, const StateOptions&) { return {}; }
+
+std::unique_ptr<Optimizer> make_sgd(Strategy& strategy) { return std::make_unique<Sgd>(strategy); }
+
+const bool kSgdRegistered =
+    OptimizerRegistry::instance().add("sgd", {.make = make_sgd, .state = nothing});
+
+}  // namespace
+}  // namespace fastsft
