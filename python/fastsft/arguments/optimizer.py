@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from fastsft.arguments.support import refused, used
 
@@ -40,7 +40,7 @@ def optimizer_of(args: OptimizerFlags) -> str:
 
 
 def kept_bytes(args: KeptFlags) -> float:
-    """Optimizer state of a parameter, in bytes; of adafactor's rows and columns the most it is likely to be."""
+    """Optimizer state of a parameter in bytes; of adafactor's rows and columns the most that is likely."""
     moment = {"float32": 4, "bfloat16": 2}[args.optim_dtype]
     kinds = {"adamw": 2.0 * moment, "adamw_8bit": 2 + 8 / 256, "sgd": 0.0, "adafactor": 1.0}
     return kinds[optimizer_of(args)]
