@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from fastsft.lora.adapted_model import AdaptedModel
-    from fastsft.model.causal_lm import CausalLM
+    from fastsft.reporting.reported_model import ReportedAdapters, ReportedModel
 
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
-def adapter_lines(model: CausalLM) -> Iterator[str]:
+def adapter_lines(model: ReportedModel) -> Iterator[str]:
     """`r 8, alpha 16 on q_proj v_proj: 1.2 M trained of 6.7 B parameters`; nothing without adapters."""
     if model.adapter_facts() is None:
         return
-    adapted = cast("AdaptedModel", model)  # which alone has facts
+    adapted = cast("ReportedAdapters", model)  # which alone has facts
     settings, targets = adapted.settings, adapted.targets
     ranks = sorted({each.rank for each in targets.adapters})
     rank = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"

@@ -10,7 +10,7 @@ from fastsft.planning.gpus import gpu_of
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
-    from fastsft.model.causal_lm import CausalLM
+    from fastsft.reporting.reported_model import ReportedModel
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class HasRows(Protocol):
         """Of the run."""
 
     @property
-    def model(self) -> CausalLM:
+    def model(self) -> ReportedModel:
         """For the cost of a token."""
 
     @property

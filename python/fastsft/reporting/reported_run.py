@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.model.trained import TrainedRun
-
 if TYPE_CHECKING:
     from fastsft import _C
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
     from fastsft.data.token_rows import TokenRows
     from fastsft.planning.memory_plan import MemoryPlan
     from fastsft.planning.plan_choice import Room
     from fastsft.planning.run_plan import RunPlan
     from fastsft.reporting.progress import Progress
+    from fastsft.reporting.reported_model import ReportedModel
 
 
-class ReportedRun(TrainedRun, Protocol):
-    """Its data, its plan and its progress."""
+class ReportedRun(Protocol):
+    """Its model, its data, its plan and its progress."""
+
+    @property
+    def args(self) -> TrainingArguments:
+        """Of the run."""
+
+    @property
+    def model(self) -> ReportedModel:
+        """That is trained."""
+
+    @property
+    def engine(self) -> _C.Engine:
+        """That trains it."""
+
+    @property
+    def state(self) -> TrainerState:
+        """Of the loop."""
 
     @property
     def train_dataset(self) -> object:
