@@ -16,7 +16,7 @@ class ReportedModel(Protocol):
 
     @property
     def recompute(self) -> str:
-        """What the backward pass computes again."""
+        """The parts that the backward pass computes again."""
 
     def num_parameters(self) -> int:
         """All of them."""
@@ -37,7 +37,7 @@ class Ranked(Protocol):
 
 
 class ReportedTargets(Protocol):
-    """What has adapters."""
+    """Places of adapters."""
 
     @property
     def adapters(self) -> Sequence[Ranked]:
@@ -77,7 +77,7 @@ class ReportedAdapters(ReportedModel, Protocol):
 
     @property
     def targets(self) -> ReportedTargets:
-        """Where they are."""
+        """Places of the adapters."""
 
     @property
     def four_bits(self) -> bool:
