@@ -142,7 +142,7 @@ def test_raises_as_the_original(parse, line):
 REFUSED = {
     "--fp16 True --bf16 True": "At most one of fp16 and bf16 can be True, but not both",
     "--fp16_full_eval True": "use --fp16 True",
-    "--optim sgd": "use --optim adamw_torch",
+    "--optim lomo": "use --optim adamw_torch",
     "--save_safetensors False": "safetensors is written",
     "--ddp_backend mpi": "use gloo or nccl",
     "--report_to comet": "expected none, mlflow, tensorboard, wandb or all, got comet",

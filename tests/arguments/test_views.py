@@ -109,7 +109,7 @@ def test_set_methods_check_what_they_set():
     args = TrainingArguments("out", use_cpu=True, evaluation_strategy="epoch")
     assert args.set_evaluate(strategy="steps", steps=5).eval_strategy == "steps"
     for method, options, message in [
-        ("set_optimizer", {"name": "sgd"}, "--optim sgd"),
+        ("set_optimizer", {"name": "lomo"}, "--optim lomo"),
         ("set_save", {"strategy": "steps", "steps": 0}, "positive value"),
         ("set_logging", {"strategy": "steps", "steps": 0}, "positive value"),
         ("set_training", {"batch_size": 0}, "at least 1"),

@@ -97,7 +97,7 @@ def test_loss_and_gradients(name: str, bias: Any, recompute: bool) -> None:
         for each, parameter in trained.items():
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             scale = max(expected.abs().max().item(), 5e-3)  # biases of keys have no gradient but rounding
-            assert (gradients[each] - expected).abs().max().item() < 2e-5 * scale, (each, packs)
+            assert (gradients[each] - expected).abs().max().item() < 4e-5 * scale, (each, packs)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -10,6 +10,7 @@ from typing import Any
 HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "q_norm", "k_norm")
 _MLP = ("gate_proj", "up_proj", "gate_up_proj", "down_proj")
+_BRANCH_NORMS = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
 _DROPOUTS = ("resid_attn_dropout", "resid_mlp_dropout")
 _PREFIX = "model.layers."
 
@@ -52,15 +53,17 @@ def modules_of(config: Mapping[str, Any]) -> list[Module]:
     for name, shape in shapes.items():
         module, _, parameter = name.rpartition(".")
         own.setdefault(module, {})[parameter] = shape
-    return [Module(name, own.get(name, {})) for name in _names(own)]
+    names = _names(own, has_local_rotation=config.get("model_type") == "gemma3_text")
+    return [Module(name, own.get(name, {})) for name in names]
 
 
-def _names(own: Mapping[str, Any]) -> list[str]:
+def _names(own: Mapping[str, Any], *, has_local_rotation: bool) -> list[str]:
     layers = 1 + max((int(name.split(".")[2]) for name in own if name.startswith(_PREFIX)), default=-1)
     names = ["model", EMBEDDING, "model.layers"]
     for layer in range(layers):
         names += _names_of_layer(f"{_PREFIX}{layer}", own)
-    return [*names, "model.norm", "model.rotary_emb", HEAD]
+    rotations = ["model.rotary_emb", *(["model.rotary_emb_local"] if has_local_rotation else [])]
+    return [*names, "model.norm", *rotations, HEAD]
 
 
 def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
@@ -76,5 +79,6 @@ def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
         f"{layer}.mlp.{'activation_fn' if is_fused else 'act_fn'}",
         f"{layer}.input_layernorm",
         f"{layer}.post_attention_layernorm",
+        *(f"{layer}.{name}" for name in _BRANCH_NORMS if f"{layer}.{name}" in own),
         *(f"{layer}.{name}" for name in _DROPOUTS if is_fused),
     ]
