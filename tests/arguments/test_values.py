@@ -75,7 +75,6 @@ def test_other_values_are_refused(tmp_path, name, given, expected):
     ("name", "given", "value"),
     [
         ("use_mps_device", "False", False),
-        ("adafactor", "no", False),
         ("use_mps_device", 0, False),
         ("past_index", "-1", -1),
         ("past_index", -1.0, -1),
@@ -95,9 +94,6 @@ def test_neutral_values_of_refused_fields_may_be_words(tmp_path, name, given, va
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("adafactor", "True"),
-        ("adafactor", 1),
-        ("adafactor", "maybe"),
         ("past_index", "0"),
         ("tp_size", "2"),
         ("tp_size", True),

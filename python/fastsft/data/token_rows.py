@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -187,7 +187,8 @@ class TokenRows:
         """
         native = None if collated else untouched_rows(dataset)
         if native is not None:
-            return cls(native, model_max_length, check_sized(dataset), rules=rules)
+            # A data set with rows of its own has a length and rows by number.
+            return cls(native, model_max_length, cast("SizedDataset", dataset), rules=rules)
         source = check_sized(dataset)
         if not collated and is_container(source):
             native, lengths = scan(source, rules)
