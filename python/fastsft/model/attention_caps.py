@@ -19,11 +19,18 @@ def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
     torch's scaled dot product has no bound of scores: transformers' sdpa leaves Gemma 2's out, and eager,
     flash and flex attention have it.
     """
+    return {**config, CAP: None} if _leaves_out(config, attention) else dict(config)
+
+
+def tell_left_out(config: Mapping[str, Any], attention: str) -> None:
+    """A line where `as_computed` leaves something out; for those who compute."""
+    if _leaves_out(config, attention):
+        warn_once(
+            f"{CAP} is left out, as by transformers' {attention} attention, with which FastChat trains; give "
+            'the Trainer a model that was loaded with attn_implementation="eager" to train with it'
+        )
+
+
+def _leaves_out(config: Mapping[str, Any], attention: str) -> bool:
     caps = config.get("model_type") == "gemma2" and config.get(CAP, _DEFAULT_CAP) is not None
-    if not caps or attention not in _WITHOUT_CAP:
-        return dict(config)
-    warn_once(
-        f"{CAP} is left out, as by transformers' {attention} attention, with which FastChat trains; give the "
-        'Trainer a model that was loaded with attn_implementation="eager" to train with it'
-    )
-    return {**config, CAP: None}
+    return caps and attention in _WITHOUT_CAP

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
-from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed
+from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.model.config import check_config_types, read_generation_config, source_dtype
 from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
@@ -276,7 +276,10 @@ class CausalLM:
     def _new_engine(self, options: dict[str, Any]) -> _C.Engine:
         from fastsft import _C
 
-        return _C.Engine(json.dumps(self.engine_config()), **options)
+        config = self.engine_config()
+        if config.get(CAP) is None:
+            tell_left_out(self.config, DEFAULT_ATTENTION)
+        return _C.Engine(json.dumps(config), **options)
 
     def _check_layer_class(self, named: str | None) -> None:
         warn_of_other_layer_class(str(self.config.get("model_type")), named)

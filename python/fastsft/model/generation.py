@@ -13,7 +13,7 @@ import torch
 
 from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
-from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed
+from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
@@ -189,6 +189,7 @@ def _native_reader(
 ) -> Reader:
     text = read_text(config)
     if '"gemma2"' in text:
+        tell_left_out(json.loads(text), DEFAULT_ATTENTION)
         text = json.dumps(as_computed(json.loads(text), DEFAULT_ATTENTION))
     decoder = _C.TextDecoder(text, dtype=dtype, device=device)
     for note in _fill(decoder, directory, change):
