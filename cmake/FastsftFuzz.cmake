@@ -21,8 +21,9 @@ foreach(source ${fuzz_targets})
   add_dependencies(fuzz ${name})
 endforeach()
 
-# Configurations are of the engine, but know no tensors.
+# Configurations are of the engine; of tensors they know the factors of rotary frequencies.
 file(GLOB config_sources CONFIGURE_DEPENDS csrc/model/*.cpp)
 list(FILTER config_sources EXCLUDE REGEX
   "/(activation_buffers|buffer_table|causal_lm|decoder_block|embedding_noise|layout|op_memory|rope_table)\\.cpp$")
 target_sources(fuzz_model_config PRIVATE ${config_sources})
+target_link_libraries(fuzz_model_config PRIVATE fastsft::torch)

@@ -19,8 +19,7 @@ void check_promises(const fastsft::ModelConfig& config) {
   check(config.head_dim > 0 && config.head_dim % 2 == 0 && config.qkv_size() > 0);
   check(config.windows.size() == static_cast<size_t>(config.num_layers));
   for (const int64_t window : config.windows) check(window >= 0);
-  check(config.rope_theta > 0 && config.scale_frequency);
-  config.scale_frequency(0.5f);
+  check(config.rope.theta > 0 && config.rope.scaling.frequencies);
 }
 
 }  // namespace
