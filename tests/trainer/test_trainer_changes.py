@@ -92,10 +92,10 @@ def test_evaluations_follow_changed_arguments_or_refuse_them(tmp_path, method):
     ):
         metrics_of(run)
     run.args.model_max_length = 32
-    run.args.adafactor = True
-    with pytest.raises(ValueError, match="does not support --adafactor"):
+    run.args.past_index = 1
+    with pytest.raises(ValueError, match="does not support --past_index"):
         metrics_of(run)
-    run.args.adafactor, run.args.per_device_eval_batch_size, run.args.max_steps = False, "2", 5
+    run.args.past_index, run.args.per_device_eval_batch_size, run.args.max_steps = -1, "2", 5
     given = trainer(tmp_path, eval_dataset=ROWS, prediction_loss_only=True, per_device_eval_batch_size=2)
     loss = next(name for name in metrics_of(given) if name.endswith("_loss"))
     assert metrics_of(run)[loss] == metrics_of(given)[loss]
