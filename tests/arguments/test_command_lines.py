@@ -91,6 +91,6 @@ def test_zero_3_file_of_fastchat(tmp_path):
 def test_what_older_scripts_ask_for_is_refused_with_the_way_out():
     assert parse(LINES["README"].replace("--bf16 True", "--fp16"))[2].fp16
     with pytest.raises(ValueError, match="use --optim adamw_torch"):
-        parse(LINES["README"], "--optim", "adamw_bnb_8bit")
+        parse(LINES["README"], "--optim", "paged_adamw_8bit")
     with pytest.raises(ValueError, match="--use_lora: LoRA's flags are FastChat's"):
         parse(LINES["README"], "--use_lora", "True")

@@ -188,7 +188,7 @@ MISTAKES = {
     "own source": ({"output_dir": "model_untied"}, "choose another --output_dir"),
     "data": ({"data_path": "no_such.json"}, "--data_path: no_such.json is not a file"),
     "evaluation data": ({"eval_data_path": "no_such.json"}, "--eval_data_path: no_such.json is not a file"),
-    "Adafactor": ({"adafactor": True}, "use --optim adamw_torch"),
+    "GaLore": ({"optim": "galore_adamw"}, "use --optim adamw_torch"),
     "evaluation without data": ({"eval_on_start": True}, "give --eval_data_path"),
     "output file": ({"output_dir": "data/first50.json"}, "choose another --output_dir"),
     "nothing to resume": ({"resume_from_checkpoint": True}, "No valid checkpoint found in output directory"),
