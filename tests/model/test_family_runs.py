@@ -48,7 +48,10 @@ def test_a_run_and_its_files(tmp_path: Path, kind: str, bf16: bool) -> None:
     assert {key: config[key] for key in before if key != "dtype"} == {
         key: value for key, value in before.items() if key != "dtype"
     }
-    opened, report = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", output_loading_info=True)
+    # eager: sdpa leaves out Gemma 2's bound of scores.
+    opened, report = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "whole", output_loading_info=True, attn_implementation="eager"
+    )
     assert not any(report.values()), report
     if not bf16:
         ids = opened.generate(torch.tensor([[1, 5, 9]]), max_new_tokens=8, do_sample=False, eos_token_id=None)
