@@ -1,4 +1,4 @@
-"""adafactor's four ops over parts of tensors, beside transformers.optimization.Adafactor."""
+"""adafactor's four ops over parts of tensors, next to transformers.optimization.Adafactor."""
 
 from __future__ import annotations
 

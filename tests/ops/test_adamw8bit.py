@@ -1,4 +1,4 @@
-"""adamw8bit over parts of tensors, beside recorded steps of bitsandbytes' AdamW8bit."""
+"""adamw8bit over parts of tensors, next to recorded steps of bitsandbytes' AdamW8bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sgd over flat ranges, beside torch.optim.SGD."""
+"""sgd over flat ranges, next to torch.optim.SGD."""
 
 from __future__ import annotations
 

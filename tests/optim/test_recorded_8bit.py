@@ -1,4 +1,4 @@
-"""A run with --optim adamw_8bit beside a recorded one of transformers' Trainer with bitsandbytes."""
+"""A run with --optim adamw_8bit next to a recorded one of transformers' Trainer with bitsandbytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs with every optimizer beside transformers' Trainer with the same --optim."""
+"""Whole runs with every optimizer next to transformers' Trainer with the same --optim."""
 
 from __future__ import annotations
 
