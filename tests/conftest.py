@@ -141,13 +141,48 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
+def mark_thorough(items: list[pytest.Item]) -> None:
+    """`thorough`, for the variants of `variants(...)` and `covering` tests that the suite leaves out."""
+    products: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        chosen = item.get_closest_marker("variants")
+        if chosen is not None and not any(word in item.name for word in chosen.args):
+            item.add_marker(pytest.mark.thorough)
+        elif item.get_closest_marker("covering") is not None:
+            products.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for product in products.values():
+        kept = covering([_values(item) for item in product])
+        for place, item in enumerate(product):
+            if place not in kept:
+                item.add_marker(pytest.mark.thorough)
+
+
+def _values(item: pytest.Item) -> set[Any]:
+    callspec = item.callspec  # type: ignore[attr-defined]
+    return {(name, repr(value)) for name, value in callspec.params.items()}
+
+
+def covering(cases: list[set[Any]]) -> set[int]:
+    """Places of cases that hold together every value that any case holds; the richest first."""
+    missing, kept = set().union(*cases), set()
+    while missing:
+        place = max(range(len(cases)), key=lambda each: len(cases[each] & missing))
+        kept.add(place)
+        missing -= cases[place]
+    return kept
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long fault tests run only when asked for by name, `pytest -m chaos`, and then as long as they take."""
-    chaos = [item for item in items if item.get_closest_marker("chaos")]
-    if "chaos" in config.getoption("markexpr"):
-        for item in chaos if config.pluginmanager.hasplugin("timeout") else []:
-            item.add_marker(pytest.mark.timeout(0))
-        return
-    if chaos:
-        config.hook.pytest_deselected(items=chaos)
-        items[:] = [item for item in items if item not in chaos]
+    """Long tests run only when asked for: `-m chaos`, as long as they take, and `-m thorough`."""
+    mark_thorough(items)
+    expression = config.getoption("markexpr")
+    if "chaos" in expression:
+        for item in items if config.pluginmanager.hasplugin("timeout") else []:
+            if item.get_closest_marker("chaos"):
+                item.add_marker(pytest.mark.timeout(0))
+    waiting = [name for name in ("chaos", "thorough") if name not in expression]
+    late = [item for item in items if any(item.get_closest_marker(name) for name in waiting)]
+    if late:
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if item not in late]

@@ -1,8 +1,9 @@
-"""A machine that must have a GPU cannot pass by skipping; long fault tests wait until they are asked for."""
+"""A machine that must have a GPU cannot pass by skipping; long tests wait until they are asked for."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,14 +37,52 @@ def test_gpu_tests_fail_where_a_gpu_is_required(monkeypatch: pytest.MonkeyPatch)
         conftest.pytest_runtest_setup(marked("cuda"))
 
 
-@pytest.mark.parametrize(("expression", "kept"), [("", 1), ("not cuda", 1), ("chaos", 2)])
-def test_chaos_runs_only_by_name(expression: str, kept: int) -> None:
-    deselected: list[object] = []
+def selected(expression: str, items: list[SimpleNamespace]) -> list[SimpleNamespace]:
+    deselected: list[SimpleNamespace] = []
     hook = SimpleNamespace(pytest_deselected=lambda items: deselected.extend(items))
     plugins = SimpleNamespace(hasplugin=lambda name: name == "timeout")
     config = SimpleNamespace(getoption=lambda name: expression, hook=hook, pluginmanager=plugins)
-    chaos, short = marked("chaos"), marked()
-    items = [chaos, short]
-    conftest.pytest_collection_modifyitems(config, items)
-    assert (len(items), len(deselected)) == (kept, 2 - kept)
-    assert [mark.args for mark in chaos.added] == [(0,)] * (kept - 1) and not short.added
+    kept = list(items)
+    conftest.pytest_collection_modifyitems(config, kept)
+    assert len(kept) + len(deselected) == len(items)
+    return kept
+
+
+@pytest.mark.parametrize(("expression", "kept"), [("", 1), ("not cuda", 1), ("chaos", 2), ("thorough", 2)])
+def test_long_tests_run_only_by_name(expression: str, kept: int) -> None:
+    late, short = marked(expression if kept == 2 else "chaos"), marked()
+    assert len(selected(expression, [late, short])) == kept
+    assert [mark.args for mark in late.added] == [(0,)] * (expression == "chaos") and not short.added
+
+
+class Case:
+    """One case of a parametrised test; `params` are the values of its parameters."""
+
+    def __init__(self, mark: pytest.MarkDecorator, name: str, **params: int) -> None:
+        self.marks = [mark.mark]
+        self.name, self.nodeid = name, f"file::{name}"
+        self.callspec = SimpleNamespace(params=params)
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.mark)
+
+
+def test_a_covering_selection_has_every_value() -> None:
+    cases: list[Any] = [
+        Case(pytest.mark.covering, f"test[{i}-{j}-{k}]", i=i, j=j, k=k)
+        for i in range(3) for j in range(4) for k in range(2)
+    ]  # fmt: skip
+    kept = selected("", cases)
+    assert len(kept) == 4
+    for name, count in {"i": 3, "j": 4, "k": 2}.items():
+        assert {case.callspec.params[name] for case in kept} == set(range(count))
+    assert len(selected("thorough", cases)) == 24
+
+
+def test_named_variants_are_in_the_suite() -> None:
+    cases: list[Any] = [Case(pytest.mark.variants("qwen2"), f"test[{name}]") for name in ("llama", "qwen2")]
+    assert [case.name for case in selected("", cases)] == ["test[qwen2]"]
+    assert len(selected("thorough", cases)) == 2

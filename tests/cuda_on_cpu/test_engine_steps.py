@@ -69,6 +69,7 @@ def losses(family: str, dtype: str, **options: Any) -> list[tuple[float, float]]
     return [(result.loss, result.grad_norm) for result in results]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("family", MODELS)
 @pytest.mark.parametrize(
     "dtype, limit, options",

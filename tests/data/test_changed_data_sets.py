@@ -112,6 +112,7 @@ MADE = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
 @pytest.mark.parametrize("make", MADE)
 def test_a_data_set_made_of_fastchats(
@@ -176,6 +177,7 @@ EDITS = {
 }  # fmt: skip
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("when", ["before Trainer", "before train"])
 @pytest.mark.parametrize(("kind", "edit"), [(kind, edit) for kind, edits in EDITS.items() for edit in edits])
 def test_a_data_set_that_is_changed(

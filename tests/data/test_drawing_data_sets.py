@@ -26,6 +26,7 @@ def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     as_they_are(monkeypatch)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     "flags",
@@ -172,6 +173,7 @@ class Stop(fastsft.TrainerCallback):
         control.should_training_stop = state.global_step == self.step
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("source", ["python", "numpy", "torch"])
 @pytest.mark.parametrize("step", [3, 4, 6])
 @pytest.mark.parametrize(
@@ -272,6 +274,7 @@ def on_ranks(groups: dict[str, str], output: Path, source: str, which: str, flag
     return curve(trainer), curve(trainer, "eval_loss"), dataset.reads, other.reads
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("source", ["python", "torch"])
 @pytest.mark.parametrize(
     "flags",

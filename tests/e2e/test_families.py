@@ -81,6 +81,7 @@ def joined(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.variants("qwen2", "llama3]")
 def test_every_page_names_policy_template_and_why(run: FamilyRun, capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads((run.output / "data_report.json").read_text())["train"]
     why = report["mask_policy_reason"]
@@ -150,6 +151,7 @@ def talkative(run: FamilyRun, folder: Path) -> Any:
     return model
 
 
+@pytest.mark.variants("qwen2", "phi3", "llama3]")
 def test_chat_says_what_transformers_says(run: FamilyRun, tmp_path: Path) -> None:
     """Twenty greedy conversations of two turns; the second turn reads the reply of the first."""
     from transformers import AutoTokenizer
@@ -188,6 +190,7 @@ def loss_in_transformers(run: FamilyRun) -> float:
     return total / count
 
 
+@pytest.mark.variants("qwen2", "phi3", "llama3]")
 def test_the_command_of_the_readme_on_two_ranks(run: FamilyRun, warm: WarmRanks, tmp_path: Path) -> None:
     recipe = {
         "num_train_epochs": 1, "per_device_train_batch_size": 2, "learning_rate": 2e-5, "weight_decay": "0.",
@@ -202,6 +205,7 @@ def test_the_command_of_the_readme_on_two_ranks(run: FamilyRun, warm: WarmRanks,
     assert cli.main(["verify", str(tmp_path / "out")]) == 0
 
 
+@pytest.mark.variants("qwen2")
 @pytest.mark.parametrize(
     "run",
     [

@@ -49,6 +49,7 @@ def assert_recorded(output: Path, steps: list[dict[str, Any]]) -> None:
             assert entry["grad_norm"] == pytest.approx(step["grad_norm"], rel=NORM)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("engine", ["native", "generic"])
 @pytest.mark.parametrize("name", RUNS)
 def test_recorded_run(warm: WarmRanks, name: str, engine: str, tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_recorded_run(warm: WarmRanks, name: str, engine: str, tmp_path: Path) -
         )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("sharding", ["full_shard auto_wrap", "shard_grad_op auto_wrap", ""])
 @pytest.mark.parametrize("name", ["first_scale", "overflows"])
 def test_two_ranks_are_the_recorded_one(warm: WarmRanks, name: str, sharding: str, tmp_path: Path) -> None:
@@ -78,6 +80,7 @@ def test_two_ranks_are_the_recorded_one(warm: WarmRanks, name: str, sharding: st
     assert_recorded(tmp_path / "out", RUNS[name]["steps"][:-1])
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_resumed_run_has_the_same_bits(warm: WarmRanks, ranks: int, tmp_path: Path) -> None:
     """Between a scale that fell and its growth; skipped steps do not advance the learning rate there, too."""
@@ -96,6 +99,7 @@ def test_a_resumed_run_has_the_same_bits(warm: WarmRanks, ranks: int, tmp_path: 
     assert all(torch.equal(value, tensors(out)[name]) for name, value in whole.items())
 
 
+@pytest.mark.variants("q_lora")
 @pytest.mark.parametrize("more", [{}, {"q_lora": True}], ids=["lora", "q_lora"])
 def test_adapters_learn_as_in_float32(warm: WarmRanks, more: dict[str, Any], tmp_path: Path) -> None:
     flags = {**flags_of("first_scale", lora=True, seed=3), **more}

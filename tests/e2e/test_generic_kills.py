@@ -27,6 +27,7 @@ def whole(warm: WarmRanks, flags: dict[str, Any], tmp_path_factory: pytest.TempP
     return Whole(warm, tmp_path_factory.mktemp("whole"), given)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("seed", "kills"), [pytest.param(31, 1, marks=pytest.mark.chaos), (34, 2)])
 def test_a_killed_run_with_dropout_ends_as_the_whole_one(
     warm: WarmRanks, whole: Whole, tmp_path: Path, seed: int, kills: int

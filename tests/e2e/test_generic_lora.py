@@ -46,6 +46,7 @@ def saved(
     return {name: folder / name for name in models}
 
 
+@pytest.mark.variants("gpt2")
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
 def test_one_rank_has_the_same_curve(
     warm: WarmRanks, models: dict[str, Path], saved: dict[str, Path], name: str, tmp_path: Path
@@ -97,6 +98,7 @@ def test_a_resumed_run_has_the_same_bits(warm: WarmRanks, models: dict[str, Path
     assert again.keys() == whole.keys() and all(torch.equal(again[name], whole[name]) for name in whole)
 
 
+@pytest.mark.variants("change0", "change3")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

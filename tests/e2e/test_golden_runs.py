@@ -58,6 +58,7 @@ def assert_run(output_dir, recorded, first_step=1, train_loss=None):
         assert torch.allclose(tensor.flatten()[: len(first)].float(), first, rtol=1e-3, atol=2e-5), name
 
 
+@pytest.mark.variants("f_two_processes")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_recorded_run_by_the_command(name, tmp_path):
     run = RUNS[name]

@@ -51,12 +51,14 @@ def flags_of(name, models):
     return {**flags, "model_name_or_path": models[family], "data_path": TRAINER / flags["data_path"]}
 
 
+@pytest.mark.variants("gpt2_f", "opt_a", "gemma2_f", "mixtral_a")
 @pytest.mark.parametrize("name", list(RUNS))
 def test_recorded_run(warm: WarmRanks, models, name, tmp_path):
     warm.train(flags_of(name, models), tmp_path / "out", RUNS[name]["world_size"])
     assert_run(tmp_path / "out", RUNS[name])
 
 
+@pytest.mark.variants("full_shard")
 @pytest.mark.parametrize(
     ("strategy", "recompute"),
     [

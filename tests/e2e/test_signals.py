@@ -75,6 +75,7 @@ def check(phase: str, number: int, statuses: list[int | None], text: str, output
         assert "the same command resumes from it" in text
 
 
+@pytest.mark.variants("start", "step", "[save", "final save")
 @pytest.mark.parametrize(
     ("phase", "number"),
     [("start", signal.SIGTERM), ("tokenizing", signal.SIGINT), ("warm-up", signal.SIGTERM),

@@ -15,6 +15,7 @@ from fastsft import _C
 from warm_ranks import WarmRanks, spread
 
 
+@pytest.mark.variants("full")
 @pytest.mark.parametrize("kind", ["closed", "full", "pipe"])
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.chaos)])
 def test_a_run_without_output_is_saved(
@@ -100,6 +101,7 @@ def test_ranks_leave_when_their_launcher_is_killed_as_they_start(
     assert "gone" in log.read_text() and "Traceback" not in log.read_text()
 
 
+@pytest.mark.thorough
 def test_a_missing_rank_is_named(warm: WarmRanks, flags: dict[str, Any], tmp_path: Path) -> None:
     run = warm.start({**spread(flags, 2), "ddp_timeout": 17}, tmp_path, 2, ("stay_away", 1))
     assert run.wait(90)[0] == 3, run.all_text()

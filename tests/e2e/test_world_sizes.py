@@ -84,6 +84,7 @@ def check_pair(first: FirstRuns, saved_by: int, ranks: int, output: Path, tolera
         assert abs(resumed[step] - whole[step]) <= tolerance * whole[step], (step, resumed[step], whole[step])
 
 
+@pytest.mark.variants("4-3", "4-1")
 @pytest.mark.parametrize(("saved_by", "ranks"), [(4, 3), (4, 1), (3, 4)])
 def test_another_number_of_ranks_continues_the_curve(
     first: FirstRuns, tmp_path: Path, saved_by: int, ranks: int

@@ -75,6 +75,7 @@ def config_of(model: Any) -> str:
     return str(model.config.to_json_string(use_diff=False))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("bias", ["none", "all", "lora_only"])
 @pytest.mark.parametrize("name", MODELS)
@@ -126,6 +127,7 @@ def steps(groups: dict[str, str], config_json: str, values: dict[str, torch.Tens
     return results
 
 
+@pytest.mark.variants("gpt2")
 @pytest.mark.parametrize("name", ["gpt2: Conv1D, tied", "gemma2: soft caps", "mixtral: experts"])
 def test_ranks_train_alike(name: str) -> None:
     model_type, config = MODELS[name]
@@ -154,6 +156,7 @@ def test_ranks_train_alike(name: str) -> None:
                     assert torch.equal(value, given[1][each]), each
 
 
+@pytest.mark.variants("gpt2", "gemma2")
 @pytest.mark.parametrize("name", ["opt: learned positions", "gpt2: Conv1D, tied", "gemma2: soft caps"])
 def test_the_curve_is_that_of_peft_with_transformers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

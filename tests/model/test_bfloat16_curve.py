@@ -57,9 +57,10 @@ def curve(dataset: _C.TokenDataset, family: str, dtype: str, **options: str) -> 
     }  # fmt: skip
     engine = new_engine(json.dumps(config), compute_dtype=dtype, **options)
     generator = torch.Generator().manual_seed(0)
+    identity = 0 if family.startswith("gemma") else 1  # Gemma's norms multiply by 1 + weight
     for name, shape in _C.parameter_shapes(json.dumps(config)):
         fresh = 0.05 * torch.randn(shape, generator=generator)
-        engine.set_parameter(name, 1 + fresh if name.endswith("norm.weight") else fresh)
+        engine.set_parameter(name, identity + fresh if name.endswith("norm.weight") else fresh)
     engine.publish()
     order, counts = np.random.default_rng(0).permutation(len(dataset)), dataset.target_counts()
     losses = []

@@ -105,6 +105,7 @@ def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vo
         )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("tokens,vocab", [(1, 5), (40, 97), (700, 33000)])

@@ -97,6 +97,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.variants("[1]", "[8]")
 @pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 8])
 def test_whichever_thread_is_the_first_denied(first: int, shim: Path, tmp_path: Path) -> None:
     """The run ends well or with one line: torch's own pools would wait for ever, or end the process.

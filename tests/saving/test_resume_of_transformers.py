@@ -394,6 +394,7 @@ def test_tied_weights_and_biases(tmp_path: Path) -> None:
     check_rest(curve(resume(tmp_path / "ours", tmp_path / "theirs" / "checkpoint-3", module=other)), expected)
 
 
+@pytest.mark.variants("[adamw_torch]")
 @pytest.mark.parametrize("optim", ["adamw_torch", "adamw_torch_fused"])
 def test_the_loss_scale_of_fp16_is_carried_over(
     tmp_path: Path, optim: str, capfd: pytest.CaptureFixture[str]

@@ -31,11 +31,13 @@ def assert_planned(run: MemoryRun, uneven: float = 0.0) -> None:
     assert result["plan"]["peak"] == pytest.approx(result["measured"], rel=0.05)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("model", "recompute"), ALONE)
 def test_one_rank(model: str, recompute: str) -> None:
     assert_planned(MemoryRun(model, recompute=recompute, tokens=256))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("model", "cell"), CELLS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
@@ -65,6 +67,7 @@ def test_gradients_in_bfloat16(model: str, strategy: str, ranks: int) -> None:
     assert_planned(MemoryRun(model, strategy, "gate_up", ranks=ranks, tokens=256, grad_dtype="bfloat16"))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
 def test_offload(strategy: str, ranks: int, dtype: str) -> None:
@@ -72,6 +75,7 @@ def test_offload(strategy: str, ranks: int, dtype: str) -> None:
     assert_planned(MemoryRun("untied", strategy, dtype=dtype, ranks=ranks, tokens=256, offload=True))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("optimizer", [name for name in _C.optimizers() if name != "adamw"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 3)])
@@ -89,6 +93,7 @@ def test_no_shard_sums_bfloat16_gradients_in_whole_units() -> None:
     assert_planned(MemoryRun("untied", "no_shard", ranks=2, tokens=256, grad_dtype="bfloat16"))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("model", list(FAMILIES))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_families(model: str, dtype: str) -> None:
@@ -96,6 +101,7 @@ def test_families(model: str, dtype: str) -> None:
     assert_planned(MemoryRun(model, recompute="gate_up", dtype=dtype, tokens=512))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("model", "strategy", "ranks"),

@@ -54,6 +54,7 @@ def both(folder: Path, run: Callable[[Any], list[float]], **flags: Any) -> tuple
     return expected, found
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("event", ["on_init_end", "on_train_begin", "on_step_end"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_callback_changes_what_it_changes_in_the_original(tmp_path: Path, name: str, event: str) -> None:
