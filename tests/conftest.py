@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,11 @@ import torch
 # Members of groups are threads of one process in many tests, and some groups are no Transport's: see
 # weight_sync/transport.py. Read when the first collective runs.
 os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
+
+# A shell has what it starts in the background ignore interrupts, and so would all that tests start.
+ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+if ignored and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The suite fills the cores by processes: those that a test starts take one thread each. Threads that wait for
 # each other by spinning cost such runs most of their time.
