@@ -40,8 +40,8 @@ from fastsft.data.supervised import (
 from fastsft.inspection.data_report import show_data
 from fastsft.lora.merged_save import check_merged_place, save_merged
 from fastsft.lora.opening import open_model
-from fastsft.model.causal_lm import stretch_positions
 from fastsft.model.directory import prepare_output_directory
+from fastsft.model.model_config import stretch_positions
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
 from fastsft.ranks.process_group import join

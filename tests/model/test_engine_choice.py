@@ -14,10 +14,10 @@ from fastsft.arguments import LoraArguments
 from fastsft.cli import main as cli
 from fastsft.lora.opening import open_model as open_with_adapters
 from fastsft.model import source
-from fastsft.model.causal_lm import stretch_positions
 from fastsft.model.choice import as_model, open_model
 from fastsft.model.generation import ChatModel
 from fastsft.model.generic.switching_rope import check_switch, switch_length
+from fastsft.model.model_config import stretch_positions
 
 SIZES = {
     "vocab_size": 32000, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,

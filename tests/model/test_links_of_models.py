@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from fastsft import _C, saving
-from fastsft.model.causal_lm import CausalLM, model_config
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.generation import ChatModel
+from fastsft.model.model_config import model_config
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.settings import read_settings
 from tiny_models import write_model

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.model.causal_lm import CausalLM, ModelConfig, model_directory
+from fastsft.model.causal_lm import CausalLM, model_directory
+from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from saving_run import Conversations

@@ -14,7 +14,8 @@ from canary import write_code
 from e2e.command_line import TRAINER, start
 from fastsft import _C
 from fastsft.cli import main as cli
-from fastsft.model.causal_lm import CausalLM, model_config
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.model_config import model_config
 from fastsft.program.checked_names import check_directory
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import train

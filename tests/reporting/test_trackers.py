@@ -16,7 +16,7 @@ import fastsft
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.model.causal_lm import ModelConfig
+from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
 from fastsft.trackers import registry
 from fastsft.trackers.tensorboard import TensorBoardTracker

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
-from fastsft.model.causal_lm import ModelConfig
+from fastsft.model.model_config import ModelConfig
 from fastsft.planning.memory_plan import Setting
 from fastsft.trainer import Trainer
 

@@ -10,7 +10,7 @@ from fake_run import Engine, Model, Rows
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.data.token_rows import TokenRows
-from fastsft.model.causal_lm import ModelConfig
+from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from fastsft.trainer.callback_handler import DefaultFlow

@@ -18,8 +18,9 @@ from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, nod
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.trust import add_trust
 from fastsft.lora.opening import with_adapters
-from fastsft.model.causal_lm import CausalLM, model_config, stretch_positions
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import model_of
+from fastsft.model.model_config import model_config, stretch_positions
 from fastsft.model.source import config_directory
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, gpu_named

@@ -8,9 +8,10 @@ from pathlib import Path
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.lora.opening import with_adapters
-from fastsft.model.causal_lm import CausalLM, stretch_positions
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors
+from fastsft.model.model_config import stretch_positions
 from fastsft.model.remote_code import refuse_remote_code
 from fastsft.model.source import local_directory, of_default
 from fastsft.model.stored_weights import StoredWeights

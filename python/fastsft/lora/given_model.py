@@ -15,9 +15,9 @@ from fastsft.lora.peft_modules import (
 )
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
-from fastsft.model.causal_lm import ModelConfig
 from fastsft.model.live_weights import LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
+from fastsft.model.model_config import ModelConfig
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import warn_once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
-from fastsft.model.config import check_config_types, read_generation_config, source_dtype
+from fastsft.model.config import read_generation_config, source_dtype
 from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
-from fastsft.model.source import config_directory, model_directory
+from fastsft.model.model_config import ModelConfig, config_of_directory
+from fastsft.model.source import model_directory
 from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
 from fastsft.originals.places import Places
@@ -24,9 +24,7 @@ from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
-from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import threads_per_rank
-from fastsft.runtime.regular_files import file_inside, read_json_object
 
 if TYPE_CHECKING:
     import torch
@@ -35,97 +33,6 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.model.generic.memory import ActivationSizes
     from fastsft.model.saved_parts import AdapterToSave
-
-
-class ModelConfig(dict[str, Any]):
-    """config.json, mutable; keys are attributes too. What is here when the model is saved is written."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"config.json has no key {name!r}") from None
-
-    def __setattr__(self, name: str, value: object) -> None:
-        self[name] = value
-
-    def to_dict(self) -> dict[str, Any]:
-        """A plain copy."""
-        return dict(self)
-
-    def to_json_string(self) -> str:
-        """As JSON, for trackers."""
-        return json.dumps(self, indent=2, sort_keys=True) + "\n"
-
-    def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write config.json, as it is, into `save_directory`; on the ranks that call it.
-
-        What a save of the model has said there about weights and tokenizer stays.
-        """
-        path = Path(save_directory) / "config.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        saved = read_json_object(path) if path.is_file() else {}
-        kept = {name: saved[name] for name in _OF_SAVED_MODEL if name in saved}
-        replace_file(path, ModelConfig({**self, **kept}).to_json_string())
-
-
-_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
-
-
-def _read_config(path: Path) -> ModelConfig:
-    content = read_json_object(path)
-    check_config_types(content, path)
-    return ModelConfig(content)
-
-
-def _config_of(directory: Path) -> ModelConfig:
-    path = file_inside(directory, "config.json")
-    if path is None:
-        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json")
-    return _read_config(path)
-
-
-def model_config(name: str) -> ModelConfig:
-    """The configuration alone: of a JSON file, a directory or a hub model. ValueError when there is none."""
-    path = Path(name).expanduser()
-    if path.is_file():
-        return _read_config(path)
-    return _config_of(config_directory(name))
-
-
-def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
-    """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
-
-    in_table: positions are looked up, and stay as they are.
-    Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
-    ValueError for Phi-3, whose configuration takes no linear scaling.
-    """
-    positions = config.get("max_position_embeddings")
-    if not positions or model_max_length <= positions:
-        return None
-    if in_table:
-        return (
-            f"--model_max_length {model_max_length} is above the model's {positions} positions, which are "
-            "rows of a table and cannot be stretched: a longer conversation ends the run"
-        )
-    if config.get("model_type") == "phi3":
-        raise ValueError(
-            f"--model_max_length {model_max_length} is above the model's {positions} positions; stretched as "
-            "FastChat does they would have linear scaling, and transformers opens no Phi-3 model with that: "
-            f"use --model_max_length {positions}"
-        )
-    key = "rope_parameters" if "rope_parameters" in config else "rope_scaling"
-    before = config.get(key)
-    scaling: dict[str, Any] = {"type": "linear", "factor": float(math.ceil(model_max_length / positions))}
-    if key == "rope_parameters":
-        scaling = {**(before or {}), "rope_type": "linear", "factor": scaling["factor"]}
-    config[key] = scaling
-    replaced = f", in place of {json.dumps(before)}" if before else ""
-    return (
-        f"--model_max_length {model_max_length} is above the model's {positions} positions: they are "
-        f"stretched, as FastChat does ({key}: {json.dumps(scaling)}{replaced}); "
-        f"--model_max_length {positions} leaves the model's positions as they are"
-    )
 
 
 class CausalLM:
@@ -165,7 +72,7 @@ class CausalLM:
         """Read config.json of a directory or hub model. ValueError when there is none, or it is no JSON."""
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
-            config = _config_of(directory)
+            config = config_of_directory(directory)
         if cls.engine_kind == "native":
             check_family(config, directory)
         model = cls(directory, config)

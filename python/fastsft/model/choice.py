@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
-from fastsft.model.causal_lm import CausalLM, ModelConfig, model_config
+from fastsft.model.causal_lm import CausalLM
 from fastsft.model.family import check_decoder, check_family, check_floats, is_known_to_library, is_native
 from fastsft.model.loaded_model import LoadedModel
+from fastsft.model.model_config import ModelConfig, model_config
 from fastsft.model.native_support import why_not_native
 from fastsft.model.remote_code import check_model_code, has_model_code
 from fastsft.model.source import config_directory, model_directory

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastsft.model.causal_lm import ModelConfig
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.model.generic.model_parts import GenericParts, check_config
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.weights import load_generic_weights
+from fastsft.model.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

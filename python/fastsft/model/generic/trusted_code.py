@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastsft.model.causal_lm import ModelConfig
 from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.empty_model import FAULTS, empty_of, first_line, library_config
+from fastsft.model.model_config import ModelConfig
 from fastsft.model.remote_code import CONFIG, MODEL, code_file
 from fastsft.runtime.regular_files import file_inside, read_text
 
