@@ -6,7 +6,7 @@
 
 namespace fastsft {
 
-// The master weights of a state, whether they are split or not (rule: ops/adamw/adamw.h).
+// The master weights of a state, whether they are split or not (rule: ops/master/master.h).
 
 // float32 where the master lives: itself, or joined from its halves.
 at::Tensor read_master(const UnitState& state);

@@ -11,7 +11,7 @@
 namespace fastsft {
 
 // Of the masters of narrow weights: float32, or of bfloat16 the 16 bits that the compute range
-// lacks (ops/adamw/adamw.h).
+// lacks (ops/master/master.h).
 enum class MasterDtype { kFloat32, kSplit };
 
 // Of the linears of blocks that nothing updates: the dtype that is computed with, or 4 bits

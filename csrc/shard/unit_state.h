@@ -17,7 +17,7 @@ struct UnitState {
   const ParamUnit* unit = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
-  // float32, or int16: the lower half of a split one (ops/adamw/adamw.h). Of a unit that nothing
+  // float32, or int16: the lower half of a split one (ops/master/master.h). Of a unit that nothing
   // updates, what is computed with; it has none of what follows but `nf4`.
   at::Tensor master;
   at::Tensor high = {};  // its upper half, the bfloat16 compute range; undefined unless it is split

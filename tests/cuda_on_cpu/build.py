@@ -154,6 +154,7 @@ def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
         "ops/gemm/gemm.cpp",
         "ops/check.cpp",
         "ops/dynamic_levels.cpp",
+        "ops/master/master.cpp",
         "ops/linear_cross_entropy/logits_workspace.cpp",
     ]
     core = ["core/trace.cpp"]

@@ -115,10 +115,12 @@ def test_nodes_equal_one_rank(optimizer: str, strategy: str) -> None:
 
 
 def check_equal(results: list[Any], expected: Any, within: float) -> None:
+    """The bias of keys has no effect: its gradient is rounding, which updates by size make larger."""
     for losses, weights, digests in results:
         assert losses == pytest.approx(expected[0], abs=2e-6)
         for name, weight in expected[1].items():
-            assert ((weights[name] - weight).norm() / weight.norm()).item() <= within, name
+            most = 10 * within if name.endswith("k_proj.bias") else within
+            assert ((weights[name] - weight).norm() / weight.norm()).item() <= most, name
         assert digests == results[0][2], "ranks compute with different weights"
 
 

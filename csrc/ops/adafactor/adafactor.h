@@ -18,11 +18,11 @@ namespace fastsft {
 //   norm:    out += sum of u^2, u_ij = row factor_i * column factor_j * g_ij, formed in float64
 //   update:  u = u / max(1, sqrt(norm / size))
 //            p = p - lr * weight_decay * p - lr * u
-// `grad`, `param` and `compute_copy` (as of ops/adamw/adamw.h) are elements [first, first + numel)
-// of the tensor, flat; grad float32 or bfloat16. What belongs to rows and columns is of the whole
-// tensor: float32 [matrices * rows] and [matrices * columns]. `norm` is [1] float64, `size` the
-// number of the tensor's elements.
-// When grad_scale is not finite, moments and update write nothing.
+// `grad`, `param` and `compute_copy` (as of ops/master/master.h) are elements [first, first +
+// numel) of the tensor, flat; grad float32 or bfloat16. What belongs to rows and columns is of the
+// whole tensor: float32 [matrices * rows] and [matrices * columns]. `norm` is [1] float64, `size`
+// the number of the tensor's elements. When grad_scale is not finite, moments and update write
+// nothing.
 using OptionalTensor = std::optional<at::Tensor>;
 
 void adafactor_sums(const at::Tensor& grad, const at::Tensor& control,

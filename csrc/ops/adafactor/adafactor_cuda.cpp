@@ -77,12 +77,8 @@ void adafactor_update_cuda(const at::Tensor& param, const OptionalTensor& comput
   check_adafactor_update(param, compute_copy, grad, control, row_factors, column_factors, norm,
                          size, lr, weight_decay, first, rows, columns);
   const c10::cuda::CUDAGuard guard(param.device());
-  const at::Tensor copy = compute_copy.value_or(at::Tensor());
   cuda::launch_adafactor_update({.part = part_of(grad, control, first, rows, columns),
-                                 .param = param.data_ptr(),
-                                 .compute_copy = copy.defined() ? copy.data_ptr() : nullptr,
-                                 .split_master = param.scalar_type() == at::kShort,
-                                 .half_copy = copy.defined() && copy.scalar_type() == at::kHalf,
+                                 .master = cuda::master_of(param, compute_copy),
                                  .row_factors = data_of(row_factors),
                                  .column_factors = column_factors.data_ptr<float>(),
                                  .norm = norm.data_ptr<double>(),

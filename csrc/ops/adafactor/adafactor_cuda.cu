@@ -2,11 +2,11 @@
 
 #include "ops/adafactor/adafactor_launch.h"
 #include "ops/adafactor/row_pieces.h"
-#include "ops/adamw/master_access.cuh"
 #include "ops/clip_control/control_slots.h"
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
 namespace {
@@ -146,16 +146,16 @@ __device__ void update_row(const AdafactorUpdateArgs& args, const Rows& rows,
                            float decay) {
   const int64_t offset = row * rows.columns - rows.first;
   const Grad* grad = static_cast<const Grad*>(args.part.grad) + offset;
-  Master* master = static_cast<Master*>(args.param) + offset;
-  bfloat16* copy = args.compute_copy ? static_cast<bfloat16*>(args.compute_copy) + offset : nullptr;
+  const MasterPlace<Master> first(args.master, offset);
   const float row_factor = factors.of_row(row);
   const float* columns = factors.of_columns(row);
   for (int64_t i = rows.begin(row) + threadIdx.x % 32; i < rows.end(row); i += 32) {
+    const MasterPlace<Master> master = first.after(i);
     float param;
-    load_master<1>(master + i, copy ? copy + i : nullptr, &param);
+    master.template load<1>(&param);
     const float u = row_factor * columns[i] * (to_float(grad[i]) * scale);
     param = param - decay * param - step_size * u;
-    store_both<1>(master + i, copy ? copy + i : nullptr, args.half_copy, &param);
+    master.template store<1>(&param);
   }
 }
 
@@ -251,10 +251,9 @@ void launch_adafactor_norm(const AdafactorPart& part, const float* row_factors,
 void launch_adafactor_update(const AdafactorUpdateArgs& args, cudaStream_t stream) {
   if (args.part.count == 0) return;
   const Factors factors{args.row_factors, args.column_factors, args.part.rows, args.part.columns};
-  if (args.split_master)
-    launch_update<int16_t>(args, rows_of(args.part), factors, stream);
-  else
-    launch_update<float>(args, rows_of(args.part), factors, stream);
+  with_master_value(args.master, [&](auto value) {
+    launch_update<decltype(value)>(args, rows_of(args.part), factors, stream);
+  });
 }
 
 }  // namespace fastsft::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/dtype.h"
+#include "ops/master/master_launch.h"
 
 namespace fastsft::cuda {
 
@@ -43,9 +44,7 @@ void launch_adafactor_norm(const AdafactorPart& part, const float* row_factors,
                            cudaStream_t stream);
 struct AdafactorUpdateArgs {
   AdafactorPart part;
-  void* param;         // float32, or int16: the lower half of a split master
-  void* compute_copy;  // bfloat16, or float16 of a whole master; null: none
-  bool split_master, half_copy;
+  MasterArgs master;
   const float *row_factors, *column_factors;
   const double* norm;
   int64_t size;

@@ -16,10 +16,7 @@ namespace fastsft {
 //   grad_scale and t = step are read from `control` (ops/clip_control/control_slots.h), t from 1.
 // When grad_scale is not finite nothing is written: a bad step changes nothing.
 //
-// `compute_copy` (same size) receives the parameters rounded to nearest: bfloat16 with ties away
-// from zero, float16 with ties to even. `param` is the float32 master, or (int16) the lower 16 bits
-// of a split one whose upper half is `compute_copy` (bfloat16): master bits = (copy << 16) +
-// sign-extended param, the same bits as the unsplit.
+// `param` and `compute_copy`: ops/master/master.h.
 //
 // bfloat16 moments are rounded stochastically after they were used: element e = `first_element` +
 // index takes 16 bits of word e mod 4 of Philox4x32-10 with counter (e / 4, t) and key `seed`, the
@@ -29,9 +26,6 @@ void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_cop
            const at::Tensor& control, double lr, double beta1, double beta2, double eps,
            double weight_decay, int64_t seed, int64_t first_element);
 
-// What an op requires of a master and its copy, which are as they are here.
-void check_master(const char* op, const at::Tensor& param,
-                  const std::optional<at::Tensor>& compute_copy);
 void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                  const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                  const at::Tensor& control, double lr, double beta1, double beta2, double eps,

@@ -6,12 +6,12 @@
 #include <array>
 #include <cmath>
 
-#include "ops/adamw/master_piece.h"
-#include "ops/adamw/narrow_state.h"
+#include "ops/adamw/stochastic_rounding.h"
 #include "ops/clip_control/control_slots.h"
 #include "ops/cpu/convert.h"
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
+#include "ops/master/master_piece.h"
 
 namespace fastsft {
 namespace {

@@ -20,8 +20,7 @@ void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& comput
   const c10::cuda::CUDAGuard guard(param.device());
   const at::Tensor copy = compute_copy.value_or(at::Tensor());
   const int width = cuda::flat_width({param, grad, exp_avg, exp_avg_sq, copy});
-  cuda::launch_adamw({.param = param.data_ptr(),
-                      .compute_copy = copy.defined() ? copy.data_ptr() : nullptr,
+  cuda::launch_adamw({.master = cuda::master_of(param, compute_copy),
                       .grad = grad.data_ptr(),
                       .exp_avg = exp_avg.data_ptr(),
                       .exp_avg_sq = exp_avg_sq.data_ptr(),
@@ -34,11 +33,8 @@ void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& comput
                       .weight_decay = weight_decay,
                       .seed = static_cast<uint64_t>(seed),
                       .first_element = first_element,
-                      .half_copy = copy.defined() && copy.scalar_type() == at::kHalf,
                       .width = first_element % 4 == 0 ? width : 1},
-                     {.split_master = param.scalar_type() == at::kShort,
-                      .grad = cuda::dtype_of(grad),
-                      .moments = cuda::dtype_of(exp_avg)},
+                     {.grad = cuda::dtype_of(grad), .moments = cuda::dtype_of(exp_avg)},
                      c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

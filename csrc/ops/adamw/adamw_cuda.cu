@@ -2,9 +2,9 @@
 
 #include "ops/adamw/adamw_constants.cuh"
 #include "ops/adamw/adamw_launch.h"
-#include "ops/adamw/master_access.cuh"
 #include "ops/adamw/stochastic_rounding.cuh"
 #include "ops/cuda/pack.cuh"
+#include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
 namespace {
@@ -37,11 +37,10 @@ __device__ void store_moments(bfloat16* exp_avg, bfloat16* exp_avg_sq, const flo
 template <typename Master, typename Grad, typename Moment, int kWidth>
 __device__ void update(const AdamwArgs& args, int64_t at, const AdamwConstants& constants) {
   float param[kWidth], grad[kWidth], first[kWidth], second[kWidth];
-  Master* master = static_cast<Master*>(args.param) + at;
-  bfloat16* copy = args.compute_copy ? static_cast<bfloat16*>(args.compute_copy) + at : nullptr;
+  const MasterPlace<Master> master(args.master, at);
   Moment* exp_avg = static_cast<Moment*>(args.exp_avg) + at;
   Moment* exp_avg_sq = static_cast<Moment*>(args.exp_avg_sq) + at;
-  load_master<kWidth>(master, copy, param);
+  master.template load<kWidth>(param);
   load_wide<kWidth>(static_cast<const Grad*>(args.grad) + at, grad);
   load_wide<kWidth>(exp_avg, first);
   load_wide<kWidth>(exp_avg_sq, second);
@@ -50,7 +49,7 @@ __device__ void update(const AdamwArgs& args, int64_t at, const AdamwConstants& 
     param[i] = adamw_element(param[i], grad[i], first[i], second[i], constants);
   }
   store_moments<kWidth>(exp_avg, exp_avg_sq, first, second, args, at);
-  store_both<kWidth>(master, copy, args.half_copy, param);
+  master.template store<kWidth>(param);
 }
 
 template <typename Master, typename Grad, typename Moment, int kWidth>
@@ -103,10 +102,8 @@ void launch(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t strea
 
 void launch_adamw(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t stream) {
   if (args.count == 0) return;
-  if (dtypes.split_master)
-    launch<int16_t>(args, dtypes, stream);
-  else
-    launch<float>(args, dtypes, stream);
+  with_master_value(args.master,
+                    [&](auto value) { launch<decltype(value)>(args, dtypes, stream); });
 }
 
 }  // namespace fastsft::cuda

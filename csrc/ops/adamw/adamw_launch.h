@@ -5,13 +5,13 @@
 #include <cstdint>
 
 #include "ops/cuda/dtype.h"
+#include "ops/master/master_launch.h"
 
 namespace fastsft::cuda {
 
 // Formula: ops/adamw/adamw.h; `control` is ops/clip_control/control_slots.h on the device.
 struct AdamwArgs {
-  void* param;         // float32, or int16: the lower half of a split master
-  void* compute_copy;  // bfloat16, or float16 of a whole master; null: none
+  MasterArgs master;
   const void* grad;
   void* exp_avg;
   void* exp_avg_sq;
@@ -20,12 +20,10 @@ struct AdamwArgs {
   double lr, beta1, beta2, eps, weight_decay;
   uint64_t seed;
   int64_t first_element;
-  bool half_copy;  // compute_copy is float16
   int width;  // elements of one thread at once: 8 when every pointer is aligned to 16 bytes and
               // first_element is a multiple of 4, otherwise 1
 };
 struct AdamwDtypes {
-  bool split_master;
   Dtype grad, moments;
 };
 void launch_adamw(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t stream);

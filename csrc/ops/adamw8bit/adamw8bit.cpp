@@ -8,11 +8,11 @@
 
 #include <limits>
 
-#include "ops/adamw/adamw.h"
 #include "ops/check.h"
 #include "ops/clip_control/clip_control.h"
 #include "ops/dispatch.h"
 #include "ops/dynamic_levels.h"
+#include "ops/master/master.h"
 
 namespace fastsft {
 namespace {

@@ -23,7 +23,7 @@ at::Tensor adamw8bit_levels(at::Device device);
 //   absmax = the largest magnitude of the block; code: the number of bounds below m / absmax
 //   state1, state2 uint8, as many as grad; absmax1, absmax2 float32, one of each block that has an
 //   element here; levels of adamw8bit_levels. Masters, gradients and control as of adamw
-//   (ops/adamw/adamw.h).
+//   (ops/master/master.h).
 // Of a block that is cut, `first_edge` and `last_edge` (float32 [2], of m and v) have the largest
 // magnitudes of the whole block, of which adamw8bit_maxima gives those of a part.
 // When grad_scale is not finite nothing is written.

@@ -37,13 +37,9 @@ void adamw8bit_cuda(const at::Tensor& param, const std::optional<at::Tensor>& co
   check_adamw8bit(param, compute_copy, grad, state1, state2, absmax1, absmax2, levels, control, lr,
                   beta1, beta2, eps, weight_decay, first, first_edge, last_edge);
   const c10::cuda::CUDAGuard guard(param.device());
-  const at::Tensor copy = compute_copy.value_or(at::Tensor());
   cuda::launch_adamw8bit(
       {.moments = moments_of(grad, state1, state2, absmax1, absmax2, levels, control, beta1, beta2),
-       .param = param.data_ptr(),
-       .compute_copy = copy.defined() ? copy.data_ptr() : nullptr,
-       .split_master = param.scalar_type() == at::kShort,
-       .half_copy = copy.defined() && copy.scalar_type() == at::kHalf,
+       .master = cuda::master_of(param, compute_copy),
        .lr = lr,
        .eps = eps,
        .weight_decay = weight_decay,

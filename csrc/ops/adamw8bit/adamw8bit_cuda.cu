@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "ops/adamw/master_access.cuh"
 #include "ops/adamw8bit/adamw8bit_launch.h"
 #include "ops/clip_control/control_slots.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
 namespace {
@@ -63,12 +63,11 @@ __device__ inline Steps steps_of(const Adamw8bitArgs& args) {
 template <typename Master>
 __device__ inline void update(const Adamw8bitArgs& args, const Steps& c, int64_t at, float m,
                               float v) {
-  Master* master = static_cast<Master*>(args.param) + at;
-  bfloat16* copy = args.compute_copy ? static_cast<bfloat16*>(args.compute_copy) + at : nullptr;
+  const MasterPlace<Master> master(args.master, at);
   float param;
-  load_master<1>(master, copy, &param);
+  master.template load<1>(&param);
   param = param * c.decay - c.step_size * (m / (sqrtf(v) / c.bias2_sqrt + c.eps));
-  store_both<1>(master, copy, args.half_copy, &param);
+  master.template store<1>(&param);
 }
 
 __device__ inline void load_levels(const float* from, float* levels) {
@@ -144,10 +143,7 @@ void launch(const Adamw8bitArgs& args, cudaStream_t stream) {
 
 void launch_adamw8bit(const Adamw8bitArgs& args, cudaStream_t stream) {
   if (args.moments.count == 0) return;
-  if (args.split_master)
-    launch<int16_t>(args, stream);
-  else
-    launch<float>(args, stream);
+  with_master_value(args.master, [&](auto value) { launch<decltype(value)>(args, stream); });
 }
 
 void launch_adamw8bit_maxima(const Adamw8bitMomentArgs& moments, float* maxima,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/dtype.h"
+#include "ops/master/master_launch.h"
 
 namespace fastsft::cuda {
 
@@ -21,9 +22,7 @@ struct Adamw8bitMomentArgs {
 };
 struct Adamw8bitArgs {
   Adamw8bitMomentArgs moments;
-  void* param;         // float32, or int16: the lower half of a split master
-  void* compute_copy;  // bfloat16, or float16 of a whole master; null: none
-  bool split_master, half_copy;
+  MasterArgs master;
   double lr, eps, weight_decay;
   int64_t first;
   const float *first_edge, *last_edge;  // null: none

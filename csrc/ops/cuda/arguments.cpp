@@ -6,6 +6,13 @@
 
 namespace fastsft::cuda {
 
+MasterArgs master_of(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy) {
+  return {.values = param.data_ptr(),
+          .copy = compute_copy ? compute_copy->data_ptr() : nullptr,
+          .split = param.scalar_type() == at::kShort,
+          .half_copy = compute_copy && compute_copy->scalar_type() == at::kHalf};
+}
+
 uint64_t alignment_of(const at::Tensor& tensor) {
   const auto address = reinterpret_cast<uint64_t>(tensor.data_ptr());
   const int64_t stride = tensor.dim() == 2 && tensor.size(0) > 1 ? tensor.stride(0) : 0;

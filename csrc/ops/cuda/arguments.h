@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <initializer_list>
+#include <optional>
 
 #include "ops/cuda/dtype.h"
+#include "ops/master/master_launch.h"
 
 namespace fastsft::cuda {
 
@@ -13,6 +15,8 @@ inline Dtype dtype_of(const at::Tensor& tensor) {
   if (dtype == at::kFloat) return Dtype::kFloat;
   return dtype == at::kHalf ? Dtype::kHalf : Dtype::kBFloat16;
 }
+
+MasterArgs master_of(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy);
 
 // Elements of one access to rows of `columns` elements of the first tensor's dtype: 16 bytes when
 // the rows of all tensors (those of two dimensions; flat ones are one row) begin at 16-byte

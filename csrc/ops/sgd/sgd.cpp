@@ -2,10 +2,10 @@
 
 #include <torch/library.h>
 
-#include "ops/adamw/adamw.h"
 #include "ops/check.h"
 #include "ops/clip_control/clip_control.h"
 #include "ops/dispatch.h"
+#include "ops/master/master.h"
 
 namespace fastsft {
 

@@ -6,11 +6,11 @@
 #include <array>
 #include <cmath>
 
-#include "ops/adamw/master_piece.h"
 #include "ops/clip_control/control_slots.h"
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd.h"
+#include "ops/master/master_piece.h"
 
 namespace fastsft {
 namespace {

@@ -15,18 +15,14 @@ void sgd_cuda(const at::Tensor& param, const std::optional<at::Tensor>& compute_
               const at::Tensor& grad, const at::Tensor& control, double lr, double weight_decay) {
   check_sgd(param, compute_copy, grad, control, lr, weight_decay);
   const c10::cuda::CUDAGuard guard(param.device());
-  const at::Tensor copy = compute_copy.value_or(at::Tensor());
-  cuda::launch_sgd({.param = param.data_ptr(),
-                    .compute_copy = copy.defined() ? copy.data_ptr() : nullptr,
+  cuda::launch_sgd({.master = cuda::master_of(param, compute_copy),
                     .grad = grad.data_ptr(),
                     .control = control.data_ptr<double>(),
                     .count = param.numel(),
                     .lr = static_cast<float>(lr),
                     .weight_decay = static_cast<float>(weight_decay),
-                    .half_copy = copy.defined() && copy.scalar_type() == at::kHalf,
-                    .width = cuda::flat_width({param, grad, copy})},
-                   param.scalar_type() == at::kShort, cuda::dtype_of(grad),
-                   c10::cuda::getCurrentCUDAStream());
+                    .width = cuda::flat_width({param, grad, compute_copy.value_or(at::Tensor())})},
+                   cuda::dtype_of(grad), c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "ops/adamw/master_access.cuh"
 #include "ops/clip_control/control_slots.h"
+#include "ops/master/master_access.cuh"
 #include "ops/sgd/sgd_launch.h"
 
 namespace fastsft::cuda {
@@ -13,15 +13,14 @@ constexpr int64_t kMaxBlocks = 4096;
 template <typename Master, typename Grad, int kWidth>
 __device__ void update(const SgdArgs& args, int64_t at, float scale) {
   float param[kWidth], grad[kWidth];
-  Master* master = static_cast<Master*>(args.param) + at;
-  bfloat16* copy = args.compute_copy ? static_cast<bfloat16*>(args.compute_copy) + at : nullptr;
-  load_master<kWidth>(master, copy, param);
+  const MasterPlace<Master> master(args.master, at);
+  master.template load<kWidth>(param);
   load_wide<kWidth>(static_cast<const Grad*>(args.grad) + at, grad);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
     param[i] = param[i] - args.lr * (grad[i] * scale + args.weight_decay * param[i]);
   }
-  store_both<kWidth>(master, copy, args.half_copy, param);
+  master.template store<kWidth>(param);
 }
 
 template <typename Master, typename Grad, int kWidth>
@@ -59,12 +58,9 @@ void launch(const SgdArgs& args, Dtype grad, cudaStream_t stream) {
 
 }  // namespace
 
-void launch_sgd(const SgdArgs& args, bool split_master, Dtype grad, cudaStream_t stream) {
+void launch_sgd(const SgdArgs& args, Dtype grad, cudaStream_t stream) {
   if (args.count == 0) return;
-  if (split_master)
-    launch<int16_t>(args, grad, stream);
-  else
-    launch<float>(args, grad, stream);
+  with_master_value(args.master, [&](auto value) { launch<decltype(value)>(args, grad, stream); });
 }
 
 }  // namespace fastsft::cuda

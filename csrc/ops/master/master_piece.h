@@ -8,7 +8,7 @@
 
 namespace fastsft::cpu {
 
-// A few elements of a master weight (ops/adamw/adamw.h) in float32, for an optimizer's loop: in
+// A few elements of a master weight (ops/master/master.h) in float32, for an optimizer's loop: in
 // their place where they are float32, else joined from their halves.
 class MasterPiece {
  public:
