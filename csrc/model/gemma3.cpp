@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "model/gemma_fields.h"
 
 namespace fastsft {
@@ -23,9 +25,12 @@ Json with_flat_rope(Json json) {
   }
   const ConfigFields local = both.object("sliding_attention");
   local.expect("rope_type", "default");
-  json["rope_local_base_freq"] = local.number_or("rope_theta", kLocalBase);
+  // Both are read first: a new key moves the others.
+  const double local_base = local.number_or("rope_theta", kLocalBase);
+  Json global = both.object("full_attention").json();
+  json["rope_local_base_freq"] = local_base;
   json["rope_theta"] = kGlobalBase;
-  json["rope_scaling"] = both.object("full_attention").json();
+  json["rope_scaling"] = std::move(global);
   json.erase("rope_parameters");
   return json;
 }

@@ -101,6 +101,18 @@ def test_gemma_has_a_rotation_for_each_kind_of_layer() -> None:
     assert not torch.equal(logits(older), logits({**older, "rope_theta": 30.0}))
 
 
+@pytest.mark.parametrize("others", range(24))
+def test_rotations_of_gemma_among_any_number_of_fields(others: int) -> None:
+    """The fields that are put in their place may move all others in memory."""
+    both = {
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+    }
+    more = {f"another_field_{at}": at for at in range(others)}
+    newer = config("gemma3_text", sliding_window=5, rope_parameters=both)
+    assert torch.equal(logits(newer), logits({**more, **newer}))
+
+
 def test_windows_are_read_by_family() -> None:
     plain = logits(config("mistral", sliding_window=None))
     assert torch.equal(plain, logits(config("mistral")))  # the default, 4096, is longer than the text
