@@ -86,8 +86,9 @@ void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothi
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
     model_->use_embedding_noise(noise_.of_micro_batch(i));
-    model_->use_draws(
-        {draw_seed_, begun_steps_, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
+    // A resumed run has the seed of each step; the steps begun lack those that were skipped.
+    const int64_t step = dropout_seed_.value_or(begun_steps_);
+    model_->use_draws({draw_seed_, step, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
     model_->forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
     if (options_.blocking) await_device("micro-batch");
   }

@@ -74,6 +74,21 @@ def test_dropout_of_a_step_depends_on_its_number_alone(tmp_path: Path) -> None:
     assert all(torch.equal(value, values[name]) for name, value in other.named_parameters().items())
 
 
+def test_dropout_goes_by_the_seed_of_a_step_that_is_given() -> None:
+    """Steps that changed no weight are not in the optimizer's count, which a resumed run begins with."""
+    model = library_model("gpt2", **GPT2)
+    dataset = dataset_of(ROWS)
+    found = []
+    for count in (0, 3):
+        engine = generic_engine(model)
+        engine.step_count = count
+        options = {"learning_rate": 0.0, "dropout_seed": 11}
+        found.append(train_step(engine, dataset, GROUPS, WEIGHTS, **options).loss)
+    assert found[0] == found[1]
+    options["dropout_seed"] = 12
+    assert train_step(engine, dataset, GROUPS, WEIGHTS, **options).loss != found[0]
+
+
 @pytest.mark.parametrize("packs", [False, True])
 def test_recomputed_blocks_have_the_same_bits(packs: bool) -> None:
     """With dropout, that of attention too."""
