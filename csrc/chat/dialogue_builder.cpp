@@ -153,7 +153,12 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                             "; user and assistant must alternate"));
   }
   work.joined = nullptr;
-  messages.push_back({role, text, role == Role::kAssistant && work.is_trained(index)});
+  const bool calls = role == Role::kAssistant && work.conversation.messages[index].calls_tool;
+  if (calls && !is_empty(text)) {  // learned, its end would teach to stop where a call comes
+    work.note(Remark::kToolCall, Action::kSalvaged, index,
+              "a reply that calls a tool: its text is not learned");
+  }
+  messages.push_back({role, text, role == Role::kAssistant && !calls && work.is_trained(index)});
   work.sources.push_back(index);
   return true;
 }
@@ -205,10 +210,14 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
     const size_t source = work.sources[std::min(empty, end - 1)];
     if (empty < end) {
       const bool is_user = messages[empty].role == Role::kUser;
-      const Remark reply =
-          end == messages.size() ? Remark::kEmptyLastReply : Remark::kEmptyMiddleReply;
+      const bool calls = !is_user && work.conversation.messages[source].calls_tool;
+      const Remark reply = calls                    ? Remark::kToolCall
+                           : end == messages.size() ? Remark::kEmptyLastReply
+                                                    : Remark::kEmptyMiddleReply;
       work.note(is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, source,
-                is_user ? "empty user text" : "empty reply");
+                is_user ? "empty user text"
+                : calls ? "a reply that calls a tool and has no text: its turn is left out"
+                        : "empty reply");
       continue;
     }
     if (messages[end - 1].role != Role::kAssistant) {

@@ -65,7 +65,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   message.byte = scanner.byte();
   if (message.kind != ValueKind::kObject) return scanner.skip();
   Value role, content;
-  bool is_weightless = false;
+  bool is_weightless = false, calls_tool = false;
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "from") {
@@ -83,12 +83,17 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
       // OpenAI's files: 0 is not learned, 1 is. Other weights are none that training has.
       is_weightless = !scanner.read_value().is_true;
       if (!is_weightless) unused_.add("a message's weight other than 0");
+    } else if (key_ == "tool_calls" || key_ == "function_call") {
+      const bool is_call = scanner.read_value().is_true;
+      calls_tool = calls_tool || is_call;
+      if (is_call) unused_.add("a message's " + key_);
     } else {
       unused_.skip("a message's ", key_, scanner);
     }
   }
   if (is_weightless && message.train == ValueKind::kMissing) message.train = ValueKind::kFalse;
   settle_names(message, std::move(role), std::move(content));
+  message.calls_tool = calls_tool && message.named_role;
 }
 
 void MessageReader::settle_names(Message& message, Value role, Value content) {

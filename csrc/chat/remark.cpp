@@ -23,6 +23,7 @@ const char* name_of(Remark remark) {
                                                            "joined_messages",
                                                            "not_trained",
                                                            "template_refuses",
+                                                           "tool_call",
                                                            "split",
                                                            "split_lost",
                                                            "not_json",

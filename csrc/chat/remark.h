@@ -28,6 +28,7 @@ enum class Remark {
   kJoinedMessages,
   kNotTrained,
   kTemplateRefuses,
+  kToolCall,
   kSplit,
   kSplitLost,
   // Bad samples: records that FastChat's script cannot read (--on_bad_sample).

@@ -79,13 +79,36 @@ def test_calls_of_tools_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     asked, told = {"role": "user", "content": "?"}, {"role": "tool", "content": "sunny"}
     called = {"messages": [asked, call, told, {"role": "assistant", "content": "Sunny."}]}
     plain = {"messages": [{**asked, "tool_calls": None}, {"role": "assistant", "content": "Ho"}]}
-    left_out = "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
+    left_out = "a turn with a reply that is a call without a text is left out"
     with pytest.raises(ValueError, match=f"nothing in this file is learned.*{left_out}"):
         module(tmp_path, tokenizer, [called], mask_policy="spans")
     module(tmp_path, tokenizer, [called, plain], mask_policy="spans", max_dropped=0.5)
     assert left_out in capsys.readouterr().out
     module(tmp_path, tokenizer, [plain], mask_policy="spans")
     assert left_out not in capsys.readouterr().out
+
+
+def test_calls_of_tools_have_a_reason_of_their_own(tmp_path: Path) -> None:
+    """Text next to a call is context: its end mark would teach to stop before the call."""
+    tokenizer = tokenizer_in(tmp_path / "t", CHATML)
+    asked, call = {"role": "user", "content": "?"}, {"tool_calls": [{"function": {"name": "f"}}]}
+    silent = [
+        asked,
+        {"role": "assistant", "content": None, **call},
+        asked,
+        {"role": "assistant", "content": "Ho"},
+    ]
+    spoken = [asked, {"role": "assistant", "content": "Let me look.", **call}, *silent[2:]]
+    plain = [asked, {"role": "assistant", "content": "Let me look.", "tool_calls": []}]
+    records = [{"messages": each} for each in (silent, spoken, plain)]
+    _, made = module(tmp_path, tokenizer, records, mask_policy="spans")
+    shown = list(data_pages.masked_samples(made["train_dataset"], tokenizer, 3))
+    assert "look" not in shown[0] and "⟦Ho" in shown[0]
+    assert "Let me look." in shown[1] and "⟦Let" not in shown[1] and "⟦Ho" in shown[1]
+    assert "⟦Let me look." in shown[2]
+    report = json.loads(data_pages.write_data_report(tmp_path, made).read_text())
+    found = report["train"]["reasons"]["tool_call"]
+    assert found["count"] == found["salvaged"] == 2
 
 
 def test_max_dropped_stops_above_its_value(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ def calls_note(report: _C.DataReport | _C.ConvertSummary) -> str:
     """The line about replies that call tools; "" where no message has such a field."""
     if not any(map(has_calls, report.formats)):
         return ""
-    return "calls of tools are not trained: a turn with a reply that is a call without a text is left out"
+    return (
+        "calls of tools are not trained (tool_call): a turn with a reply that is a call without a text is "
+        "left out, and the text next to a call is not learned"
+    )
 
 
 def describe_use(use: _C.FormatUse, count: int | None = None) -> str:
