@@ -13,6 +13,7 @@ from fastsft.runtime.terminal_text import one_line
 _TOWERS = (
     "vision_config",
     "audio_config",
+    "audio_encoder_config",
     "speech_config",
     "vision_tower_config",
     "mm_vision_tower",

@@ -120,6 +120,11 @@ def check_model(model: PreTrainedModel) -> None:
     kind = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{kind} is an encoder-decoder; fastsft trains decoder-only language models")
+    if getattr(model.config, "rescale_every", 0):
+        raise ValueError(
+            f"{kind} rescales its weights in place between training and evaluation, which the generic engine "
+            'does not follow: set "rescale_every" to 0 in config.json'
+        )
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point():
             raise ValueError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fastsft.model.generic.empty_model import FAULTS, first_line
+from fastsft.model.generic.loss_trial import OtherLossError, check_loss
 from fastsft.model.generic.packing import IMPLEMENTATIONS, NotPackedError, PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
 
@@ -57,7 +58,7 @@ def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrai
     """The reason why conversations of `model` cannot be one row; None where they can.
 
     make: of a configuration such a model, with parameters on the meta device. NotCausalError for one whose
-    tokens see later ones.
+    tokens see later ones, OtherLossError for one that learns something else than the next token.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -67,8 +68,9 @@ def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrai
             small = _with_values(make(smaller(model.config.to_dict())))
             small.config._attn_implementation = implementation
             _check_causal(small)
+            check_loss(small)
             return _difference(small)
-    except NotCausalError:
+    except (NotCausalError, OtherLossError):
         raise
     except NotPackedError as error:
         return str(error)
