@@ -9,20 +9,24 @@ namespace {
 
 namespace py = pybind11;
 
-using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool, bool>;
-using NamedUnit = std::pair<std::string, std::vector<NamedTensor>>;
+using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool, bool, int64_t>;
+using NamedUnit = std::pair<std::string, std::vector<std::vector<NamedTensor>>>;
 using Place = std::tuple<std::string, std::vector<int64_t>, int64_t>;
 
 std::vector<ParamUnit> units_of(const std::vector<NamedUnit>& named) {
   std::vector<ParamUnit> units;
-  for (const auto& [unit_name, tensors] : named) {
+  for (const auto& [unit_name, parameters] : named) {
     std::vector<ParamGroup> groups;
-    for (const auto& [name, shape, decay, adapter, embedding] : tensors) {
-      groups.push_back({{ParamSlot{.name = name,
-                                   .shape = shape,
-                                   .decay = decay,
-                                   .adapter = adapter,
-                                   .embedding = embedding}}});
+    for (const auto& tensors : parameters) {
+      ParamGroup& group = groups.emplace_back();
+      for (const auto& [name, shape, decay, adapter, embedding, file_order] : tensors) {
+        group.slots.push_back({.name = name,
+                               .shape = shape,
+                               .decay = decay,
+                               .adapter = adapter,
+                               .embedding = embedding,
+                               .file_order = file_order});
+      }
     }
     units.emplace_back(unit_name, std::move(groups));
   }
@@ -87,20 +91,20 @@ void bind_model_called(py::module_& module) {
   bind_units(module);
   py::class_<PythonModelMaker>(module, "CalledModel",
                                "A model whose forward and backward are called in Python.")
-      .def(py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
-                       int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
-             return PythonModelMaker{
-                 {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
-                 std::move(calls)};
-           }),
-           py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
-           py::arg("embedding_parameters"), py::arg("calls"),
-           "units: (name, [(tensor, shape, decays, is_adapter, is_embedding)]), the first one "
-           "whole\n"
-           "throughout a micro-batch; adapters are in no file of the model. frozen: the same of "
-           "what nothing\n"
-           "updates. calls: has forward_backward, forward_loss and logits\n"
-           "(csrc/bindings/python_model.h).")
+      .def(
+          py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
+                      int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
+            return PythonModelMaker{
+                {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
+                std::move(calls)};
+          }),
+          py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
+          py::arg("embedding_parameters"), py::arg("calls"),
+          "units: (name, parameters), the first one whole throughout a micro-batch. A parameter:\n"
+          "its tensors end to end, (name, shape, decays, is_adapter, is_embedding, file_order),\n"
+          "the last their number in files; adapters are in no file of the model. frozen: the same\n"
+          "of what nothing updates. calls: has forward_backward, forward_loss and logits\n"
+          "(csrc/bindings/python_model.h).")
       .def_property_readonly(
           "places", [](const PythonModelMaker& self) { return places_of(self.layout.units); },
           "Of every unit the tensors: (name, shape, first element).")

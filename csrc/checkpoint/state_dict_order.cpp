@@ -31,7 +31,9 @@ Position position_in_layer(std::string_view rest, bool bias) {
   return {1, layer, static_cast<size_t>(module - kModules.begin()), bias};
 }
 
-Position position(std::string_view name) {
+Position position(const ParamSlot& slot) {
+  if (slot.file_order >= 0) return {0, slot.file_order, 0, false};
+  const std::string_view name = slot.name;
   const bool bias = name.ends_with(".bias");
   if (name.starts_with("model.embed_tokens.")) return {0, 0, 0, bias};
   if (name.starts_with(kLayers)) return position_in_layer(name.substr(kLayers.size()), bias);
@@ -46,7 +48,7 @@ std::vector<TensorPlace> state_dict_order(std::span<const UnitState> units) {
     for (const auto& slot : units[unit].unit->slots()) places.push_back({unit, &slot});
   }
   std::stable_sort(places.begin(), places.end(), [](const auto& left, const auto& right) {
-    return position(left.slot->name) < position(right.slot->name);
+    return position(*left.slot) < position(*right.slot);
   });
   return places;
 }

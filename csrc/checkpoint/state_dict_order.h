@@ -14,8 +14,9 @@ struct TensorPlace {
   const ParamSlot* slot = nullptr;
 };
 
-// All tensors in the order of transformers' state dict: embedding, layers by number (attention,
-// MLP, norms, weights before biases), final norm, head. The split into files depends on it.
+// All tensors in the order of transformers' state dict: by their file_order, or embedding, layers
+// by number (attention, MLP, norms, weights before biases), final norm, head. The split into files
+// depends on it.
 std::vector<TensorPlace> state_dict_order(std::span<const UnitState> units);
 
 }  // namespace fastsft

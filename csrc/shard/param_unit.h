@@ -18,6 +18,8 @@ struct ParamSlot {
   bool held = false;       // never changes although its group is trained: its gradient is zero
   bool embedding = false;  // a table that is looked up in, also where it is a head, too
   bool linear = false;     // a weight of a block, which FrozenDtype::kNf4 is about
+  // Its number among the tensors of the files; -1: by the names of the native families.
+  int64_t file_order = -1;
 
   int64_t numel() const;
 };

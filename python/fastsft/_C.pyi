@@ -1139,12 +1139,15 @@ class CalledModel:
             tuple[
                 str,
                 collections.abc.Sequence[
-                    tuple[
-                        str,
-                        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-                        bool,
-                        bool,
-                        bool,
+                    collections.abc.Sequence[
+                        tuple[
+                            str,
+                            collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+                            bool,
+                            bool,
+                            bool,
+                            typing.SupportsInt | typing.SupportsIndex,
+                        ]
                     ]
                 ],
             ]
@@ -1153,12 +1156,15 @@ class CalledModel:
             tuple[
                 str,
                 collections.abc.Sequence[
-                    tuple[
-                        str,
-                        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-                        bool,
-                        bool,
-                        bool,
+                    collections.abc.Sequence[
+                        tuple[
+                            str,
+                            collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+                            bool,
+                            bool,
+                            bool,
+                            typing.SupportsInt | typing.SupportsIndex,
+                        ]
                     ]
                 ],
             ]
@@ -1168,9 +1174,10 @@ class CalledModel:
         calls: typing.Any,
     ) -> None:
         """
-        units: (name, [(tensor, shape, decays, is_adapter, is_embedding)]), the first one whole
-        throughout a micro-batch; adapters are in no file of the model. frozen: the same of what nothing
-        updates. calls: has forward_backward, forward_loss and logits
+        units: (name, parameters), the first one whole throughout a micro-batch. A parameter:
+        its tensors end to end, (name, shape, decays, is_adapter, is_embedding, file_order),
+        the last their number in files; adapters are in no file of the model. frozen: the same
+        of what nothing updates. calls: has forward_backward, forward_loss and logits
         (csrc/bindings/python_model.h).
         """
     @property

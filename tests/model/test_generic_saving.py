@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from fastsft.arguments import TrainingArguments
 from fastsft.trainer import Trainer
 from fastsft.weight_sync import FastsftEngine
-from generic_engines import library_model, random_rows
+from generic_engines import by_files, library_model, random_rows
 
 SMALL = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 BLOCKS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -61,7 +61,7 @@ def test_saved_and_sent_weights(model: Path, tmp_path: Path) -> None:
     configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("saved", "theirs")]
     assert configs[0]["architectures"] == configs[1]["architectures"] == [type(opened).__name__]
     sent = dict(FastsftEngine(trainer).get_per_tensor_param()[0])
-    expected = dict(opened.named_parameters())
+    expected = by_files(opened, dict(opened.named_parameters()))
     assert sent.keys() == expected.keys()
     assert all(torch.equal(value, expected[name]) for name, value in sent.items())
 

@@ -25,14 +25,16 @@ KINDS = (
     "AutoConfig", "AutoModelForCausalLM", "AutoTokenizer", "HfArgumentParser", "Trainer", "TrainingArguments",
     "LlamaConfig", "LlamaForCausalLM", "LlamaTokenizer", "LlamaTokenizerFast", "MistralForCausalLM",
     "Qwen2ForCausalLM", "Qwen2Tokenizer", "Qwen3ForCausalLM", "Qwen3Config", "PreTrainedTokenizerFast",
-    "DataCollatorForSeq2Seq", "DataCollatorWithPadding",
+    "DataCollatorForSeq2Seq", "DataCollatorWithPadding", "OPTConfig", "OPTForCausalLM", "GPT2LMHeadModel",
+    "MixtralForCausalLM", "Gemma2ForCausalLM", "Phi3ForCausalLM", "BloomForCausalLM",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_library_as_it_is(name: str) -> None:
     kind = getattr(transformers, name)
-    assert foreign_methods(kind) == []
+    found = [method.where for method in foreign_methods(kind)]
+    assert [where for where in found if not where.startswith("transformers.generation.")] == []
     homes = {owner.__module__ for owner in kind.__mro__ if owner.__module__.startswith("transformers.")}
     assert [list(foreign_functions(home)) for home in homes] == [[]] * len(homes)
 

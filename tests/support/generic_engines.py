@@ -14,6 +14,7 @@ from fastsft import _C
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.model.generic.packing_trial import why_padded
+from fastsft.model.generic.stored_tensors import stored_tensors
 
 VOCAB = 96
 Rows = list[tuple[list[int], tuple[int, int]]]  # ids, and the span that is learned
@@ -38,11 +39,20 @@ def generic_engine(model: Any, *, recompute: bool = False, packs: bool = False, 
     made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute, packs=packs)
     engine = _C.Engine(json.dumps(config), state, model=made.called(), **others)
     values = dict(model.named_parameters())
-    assert set(engine.parameter_shapes) == set(values)
-    for name, value in values.items():
-        engine.set_parameter(name, value.detach())
+    placed = [one for unit in made.units for one in unit.parameters]
+    assert {one.name for one in placed} == set(values)
+    for one in placed:
+        for part in one.stored:
+            engine.set_parameter(part.name, part.part_of(values[one.name].detach()))
     engine.publish()
     return engine
+
+
+def by_files(model: Any, named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Values of the parameters of `model` as tensors of its files, which transformers 5 names otherwise."""
+    shapes = {name: tuple(value.shape) for name, value in named.items()}
+    parts = stored_tensors(model, shapes)
+    return {part.name: part.part_of(value) for name, value in named.items() for part in parts[name]}
 
 
 def why_rows_are_padded(model: Any) -> str | None:

@@ -321,6 +321,14 @@ class CausalLM:
                 "Trainer"
             )
 
+    def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of the engine, and of files, that a parameter of transformers' model consists of.
+
+        name: of the parameter; tensor: it, or another value of each of its elements, of which what is yielded
+        is a view.
+        """
+        yield name, tensor
+
     def class_name(self) -> str | None:
         """Of transformers' model that computes; None: by the family."""
         return None

@@ -120,10 +120,21 @@ def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
     if engine == "native":
         return None
     if is_native(config):
-        return "--engine generic" if engine == "generic" else why_not_native(model.config.to_dict())
+        why = why_not_native(model.config.to_dict()) or _other_modules(model)
+        return "--engine generic" if engine == "generic" else why
     if engine == "generic" or is_known_to_library(config):
         return f"{config['model_type']} has no native engine"
     return f"{type(model).__name__} is not of transformers" if _is_of_directory(model) else None
+
+
+def _other_modules(model: PreTrainedModel) -> str | None:
+    """Words for a model whose modules are not those of which the native engine knows what they hold."""
+    decoder = getattr(model, "model", None)
+    kind = getattr(model.config, "model_type", None)
+    is_newer = (kind == "gemma2" and hasattr(getattr(decoder, "embed_tokens", None), "embed_scale")) or (
+        kind == "gemma3_text" and not hasattr(decoder, "rotary_emb_local")
+    )
+    return "transformers 5 builds a given Gemma of other modules" if is_newer else None
 
 
 def _is_of_directory(model: PreTrainedModel) -> bool:

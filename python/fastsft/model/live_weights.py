@@ -17,9 +17,12 @@ from fastsft.runtime.place import launch
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
 
+    import torch
     from torch import nn
 
     from fastsft import _C
+
+    _Parts = Callable[[str, torch.Tensor], Iterator[tuple[str, torch.Tensor]]]
 
 # What a loop over the parameters holds of each: its variable and the argument of getrefcount.
 _OWN_REFERENCES = 2
@@ -42,7 +45,8 @@ class LiveWeights:
 
     On several ranks that hold the weights in shards a reader gets the old ones, and a line. Written weights
     count on one rank; on several they are refused. rename: the engine's name of a parameter, where the
-    module has another; parameters of names that the engine does not train stay as they are.
+    module has another; parameters of names that the engine does not train stay as they are. parts: the
+    tensors of the engine that a parameter consists of (CausalLM.stored_parts).
     """
 
     def __init__(
@@ -52,9 +56,11 @@ class LiveWeights:
         *,
         sharded: bool,
         rename: Callable[[str], str] | None = None,
+        parts: _Parts | None = None,
     ) -> None:
         self._module, self._engine, self._sharded = module, engine, sharded
         self._rename = rename
+        self._parts: _Parts = parts or (lambda name, tensor: iter(((name, tensor),)))
         self._place = (os.getpid(), threading.get_ident())
         self._is_stale = self._is_touched = False
         self._known: dict[str, str] = {}  # digests of what the module was given
@@ -111,7 +117,8 @@ class LiveWeights:
             )
         parameters = dict(self._named())
         for name in changed:
-            self._engine.set_parameter(name, parameters[name].detach())
+            for stored, part in self._parts(name, parameters[name].detach()):
+                self._engine.set_parameter(stored, part)
             self._known.update(tensor_digests([(name, parameters[name])]))
         self._engine.publish()
         return True
@@ -157,11 +164,16 @@ class LiveWeights:
         import torch
 
         trained = self._engine.trained_parameters()
-        written = [(name, each) for name, each in self._named() if name in names and name in trained]
+        written = {}
         with torch.no_grad():
-            for name, parameter in written:
-                parameter.copy_(trained[name])
-        self._known.update(tensor_digests(written))
+            for name, parameter in self._named():
+                if name not in names:
+                    continue
+                for stored, part in self._parts(name, parameter):
+                    if stored in trained:
+                        part.copy_(trained[stored])
+                        written[name] = parameter
+        self._known.update(tensor_digests(written.items()))
 
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         for name, parameter in raw_parameters(self._module):

@@ -199,7 +199,7 @@ class LoadedModel(CausalLM):
         """
         sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
         assert self.engine is not None  # built before training
-        self._live = LiveWeights(self.module, self.engine, sharded=sharded)
+        self._live = LiveWeights(self.module, self.engine, sharded=sharded, parts=self.stored_parts)
         self._live.begin(self._weights, is_stale=has_moved)
         for _, parameter in _parameters(self.module):
             parameter.grad = None  # as transformers begins
@@ -239,7 +239,8 @@ class LoadedModel(CausalLM):
 
     def _fill(self, loader: _C.WeightLoader, where: str) -> None:
         for name, parameter in _parameters(self.module):
-            loader.set(name, parameter.detach().cpu().contiguous(), where)
+            for stored, part in self.stored_parts(name, parameter.detach().cpu().contiguous()):
+                loader.set(stored, part, where)
         ignored = loader.finish(where)
         if ignored:
             raise ValueError(f"{where}: parameters that the model's family does not have: {ignored}")
@@ -266,7 +267,8 @@ class LoadedModel(CausalLM):
         trained = self.engine.named_parameters()
         with torch.no_grad():
             for name, parameter in _parameters(self.module):
-                parameter.copy_(trained.pop(name))
+                for stored, part in self.stored_parts(name, parameter):
+                    part.copy_(trained.pop(stored))
         self._note_weights()
         self.engine_leads = False
 
@@ -297,13 +299,18 @@ def _check(module: PreTrainedModel) -> None:
     known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
     check_class(module, _prefix(module), known)
     check_quantised(module)
+    check_loss_kwargs(module)
+    check_parameters_of(module)
+
+
+def check_loss_kwargs(module: PreTrainedModel) -> None:
+    """ValueError for a model that says that it does not take the tokens of the step."""
     if getattr(module, "accepts_loss_kwargs", True) is False:
         raise ValueError(
             "Trainer: model.accepts_loss_kwargs is False, and transformers would average the losses of "
             "micro-batches; fastsft divides by the tokens of the step: take the attribute away, or train "
             "with transformers' Trainer"
         )
-    check_parameters_of(module)
 
 
 def check_parameters_of(module: PreTrainedModel) -> None:

@@ -94,7 +94,17 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
     if (home, maker.partition(".<locals>.")[0]) in WRAPPED_BY_BASES:
         return True
     made_by = maker.split(".")[0]
+    if made_by == "ContextDecorator":  # a context manager over a whole function
+        return any(name in decorators for name in _contexts_of(function))
     return made_by in {_MADE_BY.get(name, name) for name in decorators}
+
+
+def _contexts_of(function: FunctionType) -> Iterator[str]:
+    """Names of the libraries' functions that made the contexts which a wrapper of contextlib enters."""
+    for cell in function.__closure__ or ():
+        maker = getattr(cell.cell_contents, "func", None)
+        if isinstance(maker, FunctionType) and any(is_written_in(maker, home) for home in _DECORATORS):
+            yield maker.__name__
 
 
 def _code_of(function: FunctionType, home: str) -> CodeType:

@@ -9,8 +9,12 @@ TORCH_FIRST = "2.11"
 TORCH_LAST = "2.15"
 TORCH_ISOLATED = "2.11"
 
-# Functions of the library that put a wrapper of theirs around a method when a class is made: module and name.
-WRAPPED_BY_BASES = {("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__")}
+# Functions of the libraries that put a wrapper around methods when a class is made: module and name. `strict`
+# checks the fields of configurations since transformers 5.
+WRAPPED_BY_BASES = {
+    ("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__"),
+    ("huggingface_hub.dataclasses", "strict"),
+}
 
 # Module and names of the kernels that torch itself registers from Python for its own operations next to CUDA:
 # in 2.13 and 2.14 by (operation, key), since 2.15 by (namespace, operation, key).

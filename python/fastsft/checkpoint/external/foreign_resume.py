@@ -45,7 +45,8 @@ def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     if (kind := optimizer_of(trainer.args)) != "adamw":
         raise ValueError(
             f"{directory}: of transformers' checkpoints only AdamW's state is carried over, and the run has "
-            f"{kind}; resume with --optim adamw_torch, or train from its weights with --model_name_or_path"
+            f"{kind}; train from its weights with --model_name_or_path, or resume with --optim adamw_torch "
+            "if AdamW wrote it"
         )
     check_trainer_state(checkpoint.directory, WRITER)
     state = read_json_object(checkpoint.directory / "trainer_state.json", MOST_STATE_BYTES)
@@ -80,7 +81,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
     assert checkpoint is not None
     _load_weights(trainer, checkpoint, agreement)
     optimizer = agreement.attempt(lambda: _optimizer(trainer, checkpoint))
-    agreement.attempt(lambda: _load_moments(trainer.engine, optimizer, checkpoint.optimizer))
+    agreement.attempt(lambda: _load_moments(trainer, optimizer, checkpoint.optimizer))
     step = agreement.attempt(lambda: _updates(optimizer))
     states = agreement.attempt(lambda: _random_states(checkpoint, agreement))
     agreement.settle(None)
@@ -152,8 +153,10 @@ def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreeme
 
     def fill() -> None:
         loader = _C.WeightLoader(engine)
-        for name, tensor in _fsdp_weights(weights, list(engine.parameter_shapes)):
-            loader.set(name, tensor.detach().contiguous(), str(weights))
+        names = [name for name, _ in trainer.model.trained_order(engine)]
+        for name, tensor in _fsdp_weights(weights, names):
+            for stored, part in trainer.model.stored_parts(name, tensor.detach().contiguous()):
+                loader.set(stored, part, str(weights))
         loader.finish(str(weights))
 
     agreement.attempt(fill)
@@ -199,12 +202,13 @@ def _optimizer(trainer: SavedRun, checkpoint: TransformersCheckpoint) -> _Optimi
     return OptimizerFile(checkpoint.optimizer, order)
 
 
-def _load_moments(engine: _C.Engine, optimizer: _Optimizer | None, path: Path) -> None:
+def _load_moments(trainer: SavedRun, optimizer: _Optimizer | None, path: Path) -> None:
     assert optimizer is not None
     for moment in MOMENTS:
-        loader = _C.WeightLoader(engine, moment)
+        loader = _C.WeightLoader(trainer.engine, moment)
         for name, tensor in optimizer.tensors(moment):
-            loader.set(name, tensor.detach().contiguous(), f"{path}: {moment}")
+            for stored, part in trainer.model.stored_parts(name, tensor.detach().contiguous()):
+                loader.set(stored, part, f"{path}: {moment}")
         loader.finish(f"{path}: {moment}")
 
 

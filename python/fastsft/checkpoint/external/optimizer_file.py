@@ -30,7 +30,8 @@ class OptimizerFile:
         for name, _ in order:
             if name not in self._by_name:
                 raise ValueError(
-                    f"{path}: {name}: expected its exp_avg and exp_avg_sq, found no state of it; {_OTHER}"
+                    f"{path}: {name}: expected its exp_avg and exp_avg_sq, found no state of it (torch "
+                    f"keeps none of a parameter that no step has trained yet, such as an expert); {_OTHER}"
                 )
         for name, entry in self._by_name.items():
             self._check_entry(name, entry)

@@ -21,7 +21,7 @@ from fastsft.model.generic.placement import Placed, place
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_Described = tuple[str, list[int], bool, bool, bool]
+_Described = list[tuple[str, list[int], bool, bool, bool, int]]
 
 
 class GenericModel:
@@ -48,7 +48,7 @@ class GenericModel:
         self._blocks = [
             Block(block, own, before, after)
             for block, own, before, after in zip(
-                blocks, inside, [None, *inside[:-1]], [*inside[1:], None], strict=True
+                blocks, inside, [None, *inside][: len(inside)], [*inside, None][1:], strict=True
             )
             if block is not None
         ]
@@ -72,7 +72,7 @@ class GenericModel:
     def _described(self, *, trained: bool) -> list[tuple[str, list[_Described]]]:
         end = "" if trained else ".frozen"
         return [
-            (f"{self.units[at].name}{end}", list(map(_tensor, part)))
+            (f"{self.units[at].name}{end}", list(map(_tensors, part)))
             for at, part in self.parts(trained=trained)
         ]
 
@@ -189,5 +189,8 @@ def weight_of(module: nn.Module) -> torch.Tensor:
     return weight
 
 
-def _tensor(one: Placed) -> _Described:
-    return one.name, list(one.shape), one.decays, one.is_adapter, one.is_embedding
+def _tensors(one: Placed) -> _Described:
+    return [
+        (tensor.name, list(tensor.shape), one.decays, one.is_adapter, one.is_embedding, tensor.file_order)
+        for tensor in one.stored
+    ]

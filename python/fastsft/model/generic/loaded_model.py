@@ -13,7 +13,7 @@ from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.model_parts import GenericParts, check_config
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
-from fastsft.model.loaded_model import LoadedModel, check_parameters_of
+from fastsft.model.loaded_model import LoadedModel, check_loss_kwargs, check_parameters_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,6 +33,7 @@ class GenericLoadedModel(GenericParts, LoadedModel):
                 f"Trainer: expected model to be a causal language model of transformers, got "
                 f"{type(module).__name__}; take a wrapper off, or save the model and give its directory"
             )
+        check_loss_kwargs(module)
         check_config(module.config.to_dict(), f"{type(module).__name__}.config")
         check_parameters_of(module)
 

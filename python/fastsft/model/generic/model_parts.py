@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from fastsft.model.generic.rows import check_rows_for
 from fastsft.model.generic.stored_form import StoredForm
 from fastsft.model.generic.switching_rope import check_switch
 from fastsft.model.generic.weights import aliases, load_generic_weights
+from fastsft.model.stored_tensor import StoredTensor
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
 from fastsft.planning.memory_plan import Setting
 from fastsft.runtime.messages import warn_once
@@ -75,6 +76,18 @@ class GenericParts(CausalLM):
         """As CausalLM's, by the model of transformers itself."""
         decays = {one.name: one.decays for unit in self._plain.units for one in unit.parameters}
         return [(name, decays[name]) for name, _ in self._plain.model.named_parameters()]
+
+    def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """As CausalLM's: parameters of transformers 5 may be many tensors of files."""
+        shape, parts = self._stored.get(name, ((), ()))
+        if shape != tuple(tensor.shape):
+            yield name, tensor
+            return
+        yield from ((part.name, part.part_of(tensor)) for part in parts)
+
+    @cached_property
+    def _stored(self) -> dict[str, tuple[tuple[int, ...], tuple[StoredTensor, ...]]]:
+        return {one.name: (one.shape, one.stored) for unit in self._plain.units for one in unit.parameters}
 
     def engine_config(self) -> dict[str, Any]:
         """As CausalLM's: the configuration as it is, of which transformers computes what it does."""

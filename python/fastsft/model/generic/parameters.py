@@ -30,7 +30,7 @@ class UnitParameters:
     ) -> None:
         self.index, self.is_trained, self._nothing = index, trained, nothing
         offsets = {name: offset for name, _, offset in places}
-        self.places = [(offsets[one.name], math.prod(one.shape)) for one in placed]
+        self.places = [(offsets[one.stored[0].name], math.prod(one.shape)) for one in placed]
         self._shapes = [one.shape for one in placed]
         self._units: _C.UnitAccess | None = None
         self.parameters: list[nn.Parameter] = []

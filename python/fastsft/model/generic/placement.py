@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from fastsft.model.generic.stored_tensors import stored_tensors
+from fastsft.model.stored_tensor import StoredTensor
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -21,7 +24,8 @@ _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 class Placed:
     """One parameter: its first name, and every module that has it under some name.
 
-    is_adapter: it is in no file of the model.
+    is_adapter: it is in no file of the model. stored: the tensors of the files, and of the engine, that it
+    consists of.
     """
 
     name: str
@@ -30,6 +34,7 @@ class Placed:
     is_trained: bool = True
     is_adapter: bool = False
     owners: list[tuple[nn.Module, str]] = field(default_factory=list)
+    stored: tuple[StoredTensor, ...] = ()
 
     @property
     def numel(self) -> int:
@@ -81,7 +86,10 @@ def place(model: PreTrainedModel) -> list[Unit]:
             one, homes = placed.setdefault(id(parameter), (new, set()))
             one.owners.append((module, short))
             homes.add(home.get(id(module), 0))
+    own = {one.name: one.shape for one, _ in placed.values() if not one.is_adapter}
+    stored = stored_tensors(model, own)
     for one, homes in placed.values():
+        one.stored = stored.get(one.name, (StoredTensor(one.name, one.shape),))
         units[homes.pop() if len(homes) == 1 else 0].parameters.append(one)
     return [unit for unit in units if unit.parameters or unit.block is None]
 

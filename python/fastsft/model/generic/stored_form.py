@@ -61,16 +61,16 @@ class StoredForm:
 
 
 def parameter_shapes(plain: GenericModel) -> list[tuple[str, list[int]]]:
-    """(name, shape) in the order of the units; without adapters."""
-    parameters = (one for unit in plain.units for one in unit.parameters)
-    return [(one.name, list(one.shape)) for one in parameters if not one.is_adapter]
+    """(name, shape) of the tensors of the files, in the order of the units; without adapters."""
+    parameters = (one for unit in plain.units for one in unit.parameters if not one.is_adapter)
+    return [(tensor.name, list(tensor.shape)) for one in parameters for tensor in one.stored]
 
 
 def unit_layouts(plain: GenericModel) -> list[UnitLayout]:
     """Of each trained unit: name, no digest, elements, and its tensors with shape and first element."""
     layouts: list[UnitLayout] = []
     for (at, part), places in zip(plain.parts(trained=True), plain.layout.places, strict=True):
-        sizes = {one.name: one.numel for one in part}
+        sizes = {tensor.name: tensor.numel for one in part for tensor in one.stored}
         size = max((offset + sizes[name] for name, _, offset in places), default=0)
         unit = plain.units[at].name
         layouts.append((unit, None, size, [(name, list(shape), first) for name, shape, first in places]))

@@ -59,13 +59,13 @@ def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str,
     for alias, name in aliases(model, units).items():
         others.setdefault(name, []).append(alias)
     found = {}
-    for unit in units:
-        for one in unit.parameters:
-            for name in (one.name, *others.get(one.name, ())):
-                match = next((each for each in spellings(name, prefix) if each in stored), None)
-                if match is not None:
-                    found[one.name] = match
-                    break
+    for one in (each for unit in units for each in unit.parameters):
+        for tensor in one.stored:
+            more = (one.name, *others.get(one.name, ())) if len(one.stored) == 1 else ()
+            names = (each for name in (tensor.name, *more) for each in spellings(name, prefix))
+            match = next((each for each in names if each in stored), None)
+            if match is not None:
+                found[tensor.name] = match
     return found
 
 
