@@ -80,7 +80,10 @@ class SlowTokenizer(Protocol):
     add_bos_token: bool
     add_eos_token: bool
     split_special_tokens: bool
+    vocab_size: int
     all_special_ids: Sequence[int]
+    all_special_tokens: Sequence[str]
+    additional_special_tokens: Sequence[str]
     bos_token_id: int | None
     eos_token_id: int | None
     unk_token_id: int | None

@@ -142,12 +142,24 @@ def _build(tokenizer: SlowTokenizer) -> _C.Tokenizer | None:
     settings.add_eos = bool(tokenizer.add_eos_token)
     settings.added = [_C.AddedToken(i, t.content, t.lstrip, t.rstrip) for i, t in added.items()]
     settings.special_ids = set(tokenizer.all_special_ids)
+    settings.spaced_ids = _spaced_ids(tokenizer, added)
     ids = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
     settings.named = _C.NamedIds(*(-1 if i is None else i for i in ids))
     try:
         return _C.make_llama_tokenizer(tokenizer.vocab_file, settings)
     except (ValueError, RuntimeError):
         return None  # the object itself is called instead, and a line says so
+
+
+def _spaced_ids(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> set[int]:
+    """Added tokens that `decode` writes with spaces around; SentencePiece leaves control pieces out."""
+    special, more = set(tokenizer.all_special_tokens), set(tokenizer.additional_special_tokens)
+    pieces = tokenizer.vocab_size
+    return {
+        number
+        for number, token in added.items()
+        if token.content not in special or (token.content in more and number >= pieces)
+    }
 
 
 def _names(tokenizer: FastTokenizer) -> dict[str, str]:
