@@ -41,7 +41,6 @@ from fastsft.inspection.data_report import show_data
 from fastsft.lora.merged_save import check_merged_place, save_merged
 from fastsft.lora.opening import open_model
 from fastsft.model.directory import prepare_output_directory
-from fastsft.model.model_config import stretch_positions
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
 from fastsft.ranks.process_group import join
@@ -135,9 +134,7 @@ def train_with(
     check_directory(model, trusts_code=trusts_code)
     prepare_output_directory(model.source_directory, args.output_dir or ".")
     with run_lock(args.output_dir or "."):
-        stretched = stretch_positions(
-            model.config, args.model_max_length, in_table=model.positions_in_table()
-        )
+        stretched = model.settle_positions(args.model_max_length)
         if stretched:
             rank0_print(f"warning: {stretched}")
         model.config.use_cache = False

@@ -12,6 +12,7 @@ import torch
 
 from engines import new_engine
 from fastsft import _C
+from fastsft.cli import plan
 from fastsft.model import CausalLM
 from fastsft.model.choice import as_model, open_model
 from fastsft.model.generation import Continuation
@@ -179,6 +180,25 @@ def test_positions_are_not_stretched(tmp_path: Path) -> None:
     assert stretch_positions(config, 64) is None
     with pytest.raises(ValueError, match="use --model_max_length 64"):
         stretch_positions(config, 65)
+
+
+@pytest.mark.parametrize("engine", ["native", "generic"])
+def test_rows_that_no_run_has(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One message with the flag's name: of a run before it reads data, of `fastsft plan`, of the engine."""
+    folder = write(tmp_path / "model")
+    model = open_model(folder, engine=engine)
+    assert model.settle_positions(32) is None
+    with pytest.raises(ValueError, match=r"^--model_max_length 33: beyond 32 tokens .*_max_length 32, or"):
+        model.settle_positions(33)
+    words = ["--model", folder, "--engine", engine, "--model_max_length"]
+    assert plan.main([*words, "32"]) == 0
+    assert plan.main([*words, "33"]) == 1
+    assert "fastsft plan: --model_max_length 33: beyond 32 tokens" in capsys.readouterr().err
+
+
+def test_a_trainer_names_the_flag(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^--model_max_length 33: beyond 32 tokens"):
+        make_trainer(source, tmp_path / "out", model_max_length=33).train()
 
 
 def test_a_row_beyond_the_original_positions_is_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fastsft.cli.trust import add_trust
 from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import model_of
-from fastsft.model.model_config import model_config, stretch_positions
+from fastsft.model.model_config import model_config
 from fastsft.model.source import config_directory
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, gpu_named
@@ -140,9 +140,7 @@ def _setting(args: argparse.Namespace) -> Setting:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
     gpu = _gpu(args)
     model = _model(args)
-    if stretched := stretch_positions(
-        model.config, args.model_max_length, in_table=model.positions_in_table()
-    ):
+    if stretched := model.settle_positions(args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))

@@ -11,7 +11,6 @@ from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors
-from fastsft.model.model_config import stretch_positions
 from fastsft.model.remote_code import refuse_remote_code
 from fastsft.model.source import local_directory, of_default
 from fastsft.model.stored_weights import StoredWeights
@@ -31,13 +30,11 @@ def check_model(run: Run) -> str:
     )
     if trusts:
         refuse_remote_code(model.source_directory, model.config, runs_model=model.runs_code)
-    stretched = stretch_positions(model.config, args.model_max_length, in_table=model.positions_in_table())
-    if stretched:
-        warn_once(stretched)
     run.shapes = model.parameter_shapes()
     run.model = model
     if run.lora_args is not None:
         run.model = with_adapters(model, name, run.lora_args)
+    _settle_positions(model, args.model_max_length)
     count = sum(math.prod(shape) for _, shape in run.shapes)
     words = getattr(model, "engine_words", "")
     return "\n".join(
@@ -46,6 +43,16 @@ def check_model(run: Run) -> str:
             *([f"engine {words}"] if words else []),
         ]
     )
+
+
+def _settle_positions(model: CausalLM, longest: int) -> None:
+    """A warning where positions are stretched; ProblemError for rows longer than the model can have."""
+    try:
+        stretched = model.settle_positions(longest)
+    except ValueError as error:
+        raise ProblemError(str(error), "lower --model_max_length") from None
+    if stretched:
+        warn_once(stretched)
 
 
 def directory_here(name: str, cache_dir: str | None) -> Path:

@@ -15,7 +15,8 @@ from fastsft.model.config import read_generation_config, source_dtype
 from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
-from fastsft.model.model_config import ModelConfig, config_of_directory
+from fastsft.model.model_config import ModelConfig, config_of_directory, stretch_positions
+from fastsft.model.rotary_switch import check_switch_length
 from fastsft.model.source import model_directory
 from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
@@ -186,6 +187,7 @@ class CausalLM:
         config = self.engine_config()
         if config.get(CAP) is None:
             tell_left_out(self.config, DEFAULT_ATTENTION)
+        check_switch_length(self.switch_length(), options["max_positions"])
         return _C.Engine(json.dumps(config), **options)
 
     def _check_layer_class(self, named: str | None) -> None:
@@ -298,6 +300,22 @@ class CausalLM:
         """True for positions that are rows of an embedding."""
         return False
 
+    def settle_positions(self, longest: int) -> str | None:
+        """Make room in the configuration for rows of `longest` tokens; a line about it, or None.
+
+        ValueError where such rows cannot be trained, as `stretch_positions` and `check_switch_length`.
+        """
+        stretched = stretch_positions(self.config, longest, in_table=self.positions_in_table())
+        if stretched is None:
+            check_switch_length(self.switch_length(), longest)
+        return stretched
+
+    def switch_length(self) -> int | None:
+        """Tokens up to which the rotary frequencies are the same for batches of every width; None: any."""
+        from fastsft import _C
+
+        return _C.rotary_frequencies(json.dumps(self.engine_config()))[2] or None
+
     def check_rows(
         self, native: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
     ) -> None:
@@ -306,10 +324,10 @@ class CausalLM:
         That is one beyond the positions at which its rotary frequencies change. numbers: of its rows, for
         messages. training: rows that teach nothing are not computed.
         """
-        from fastsft import _C
-
-        most = _C.rotary_frequencies(json.dumps(self.engine_config()))[2]
-        if not most or not len(native) or native.num_packed():  # the engine sees the positions of packed ones
+        most = self.switch_length()
+        if (
+            most is None or not len(native) or native.num_packed()
+        ):  # the engine sees the positions of packed ones
             return
         lengths = native.lengths() * (native.target_counts() > 0) if training else native.lengths()
         row = int(lengths.argmax())

@@ -14,7 +14,6 @@ import torch
 from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
 from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed, tell_left_out
-from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
 from fastsft.model.generic.library_reader import LibraryReader
@@ -130,7 +129,7 @@ class ChatModel:
         reader: Reader
         known: int | None
         if self.engine_kind == "native":
-            reader, known = _native_reader(directory, path, width, device, change), _same_frequencies(opened)
+            reader, known = _native_reader(directory, path, width, device, change), opened.switch_length()
             max_positions = min(max_positions, known) if max_positions and known else max_positions
         else:
             reader = LibraryReader(
@@ -219,11 +218,6 @@ def _positions(directory: str | Path) -> int:
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     is_linear = scaling.get("rope_type", scaling.get("type")) == "linear"
     return int(positions * scaling.get("factor", 1)) if is_linear else positions
-
-
-def _same_frequencies(model: CausalLM) -> int | None:
-    """Tokens up to which the native engine knows the rotary frequencies; None: any number."""
-    return _C.rotary_frequencies(json.dumps(model.engine_config()))[2] or None
 
 
 def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:

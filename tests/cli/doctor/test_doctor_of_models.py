@@ -79,6 +79,20 @@ def test_a_model_of_the_hub_is_not_fetched(patient: Patient, monkeypatch: pytest
     assert "-> correct the path; of a hub model: hf download nobody/nothing" in text
 
 
+@pytest.mark.parametrize("engine", ["native", "generic"])
+def test_rows_beyond_a_change_of_the_frequencies(engine: str, model: Path, patient: Patient) -> None:
+    """As the run itself would end; the other checks go on."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    config = json.loads((model / "config.json").read_text())
+    config |= {"original_max_position_embeddings": 128, "rope_scaling": {"rope_type": "longrope", **factors}}
+    (model / "config.json").write_text(json.dumps(config))
+    mark, text = patient(engine=engine, model_max_length="129")["model"]
+    assert patient.status == 1 and mark == "failed"
+    assert text.startswith("--model_max_length 129: beyond 128 tokens this model's rotary frequencies")
+    assert "-> lower --model_max_length" in text
+    assert patient(engine=engine, model_max_length="128")["model"][0] == "ok" and patient.status == 0
+
+
 def test_positions_that_are_stretched_are_a_warning(patient: Patient) -> None:
     mark, text = patient(model_max_length="4096")["model"]
     assert patient.status == 0 and mark == "warning"

@@ -19,7 +19,7 @@ from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
 from fastsft.model.generic.padding import most_positions
 from fastsft.model.generic.rows import check_rows_for
 from fastsft.model.generic.stored_form import StoredForm
-from fastsft.model.generic.switching_rope import check_switch
+from fastsft.model.generic.switching_rope import check_switch, switch_length
 from fastsft.model.generic.weights import aliases, load_generic_weights
 from fastsft.model.stored_tensor import StoredTensor
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
@@ -108,6 +108,10 @@ class GenericParts(CausalLM):
     def positions_in_table(self) -> bool:
         """As CausalLM's."""
         return most_positions(self._plain.model) is not None
+
+    def switch_length(self) -> int | None:
+        """As CausalLM's, of the configuration as it was opened."""
+        return switch_length(self._plain.model)
 
     def check_rows(
         self, native: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True

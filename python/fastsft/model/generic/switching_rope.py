@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fastsft.model.rotary_switch import check_switch_length
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -26,10 +28,4 @@ def switch_length(model: PreTrainedModel) -> int | None:
 
 def check_switch(model: PreTrainedModel, longest: int) -> None:
     """ValueError where rows of `longest` tokens could have other frequencies than the original's rows."""
-    most = switch_length(model)
-    if most is not None and longest > most:
-        raise ValueError(
-            f"--model_max_length {longest}: beyond {most} tokens this model's rotary frequencies depend on "
-            "how wide a batch is padded, which differs between FastChat, transformers and fastsft; use "
-            f"--model_max_length {most}, or train with transformers' Trainer"
-        )
+    check_switch_length(switch_length(model), longest)
