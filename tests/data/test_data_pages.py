@@ -72,6 +72,26 @@ def test_what_teaches_nothing_says_why(tmp_path: Path) -> None:
         module(tmp_path, tokenizer, [called], mask_policy="fastchat")
 
 
+def test_what_is_lost_says_why(tmp_path: Path) -> None:
+    """The commonest reason, of records that have no label; and where to look."""
+    refusal = "{% if m.role == 'system' %}{{ raise_exception('no systems') }}{% endif %}<|im_start|>{{ m.role"
+    tokenizer = tokenizer_in(tmp_path / "t", CHATML.replace("<|im_start|>{{ m.role", refusal))
+    turn = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    refused = {"messages": [{"role": "system", "content": "Be brief."}, *turn]}
+    unended = {"messages": [*turn, turn[0]]}
+    records = [{"messages": turn}, *[unended] * 3, refused, refused, {"messages": []}]
+    reason = r"3 of 7 .* fewer; record 4: .*no systems.*; fastsft inspect shows such records; 7 conv"
+    with pytest.raises(ValueError, match=reason):
+        module(tmp_path, tokenizer, records, mask_policy="spans", max_dropped=0.4)
+
+
+def test_preference_data_is_named(tmp_path: Path) -> None:
+    tokenizer, pair = tokenizer_in(tmp_path / "t"), {"prompt": "a", "chosen": "b", "rejected": "c"}
+    for policy in ("fastchat", "spans"):
+        with pytest.raises(ValueError, match="preference data, which supervised training cannot use as it"):
+            module(tmp_path, tokenizer, [pair], mask_policy=policy, template="vicuna")
+
+
 def test_calls_of_tools_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where the turns that have them are why nothing is learned."""
     tokenizer = tokenizer_in(tmp_path / "t", CHATML)

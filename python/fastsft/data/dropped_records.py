@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastsft.data.errors import DataError, format_titles
@@ -10,6 +11,7 @@ from fastsft.data.format_lines import calls_note
 if TYPE_CHECKING:
     from fastsft import _C
 
+_LOSES = ("unlabelled", "dropped", "excluded")
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often what another fault left
 
 
@@ -22,22 +24,24 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
         raise DataError(f"{path}: expected conversations, got none")
     reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
-        reason = "nothing in this file is learned" + _cause(report)
-    elif "no_reply_left" in report.entries:
-        count = report.entries["no_reply_left"].count
-        reason += f"; of {count:,} no reply begins within --model_max_length: raise it"
-    calls = calls_note(report)
-    raise DataError(f"{path}: {reason}{calls and f'; {calls}'}; {report.summary()}")
+        reason = "nothing in this file is learned"
+    told = [reason, *_causes(report), calls_note(report), "fastsft inspect shows such records"]
+    raise DataError(f"{path}: {'; '.join(filter(None, told))}; {report.summary()}")
 
 
-def _cause(report: _C.DataReport) -> str:
-    counts = {name: entry.count for name, entry in report.entries.items()}
-    if counts.get("no_conversations") == report.num_records:
-        return f", its records are of no data format that is read: {', '.join(format_titles())}"
-    if counts.get("no_reply_left") == report.num_records:
-        return ", no reply begins within --model_max_length: raise it"
-    told = {name: entry for name, entry in report.entries.items() if entry.reason}
-    if not told:
-        return ""
-    most = told[max(told, key=lambda name: (told[name].count, name not in _AFTER_A_CUT))]
-    return f"; {most.first[0]}: {most.reason}"
+def _causes(report: _C.DataReport) -> Iterator[str]:
+    """In words: records of no known format, conversations that are too long, and the commonest reason."""
+    lost = {name: _num_lost(entry) for name, entry in report.entries.items()}
+    if lost.get("no_conversations") == report.num_records:
+        yield f"its records are of no data format that is read: {', '.join(format_titles())}"
+    if count := lost.get("no_reply_left"):
+        yield f"of {count:,} no reply begins within --model_max_length: raise it"
+    told = [name for name, entry in report.entries.items() if entry.reason and lost[name]]
+    if told:
+        most = report.entries[max(told, key=lambda name: (lost[name], name not in _AFTER_A_CUT))]
+        yield f"{most.first[0]}: {most.reason}"
+
+
+def _num_lost(entry: _C.ReportEntry) -> int:
+    """Records without a label that have the remark of `entry`."""
+    return sum(entry.actions.get(action, 0) for action in _LOSES)
