@@ -45,18 +45,30 @@ _KINDS: dict[str, type[DataError]] = {
 }
 
 
-def encoding_hint(message: str) -> str:
-    """The way out, to be added to a message about bytes that are not UTF-8; "" for other messages."""
-    return "; iconv -f ISO-8859-1 -t UTF-8 makes UTF-8 of Latin-1" if "invalid UTF-8" in message else ""
+def reading_hint(message: str) -> str:
+    """The way out, to be added to a message about a file that cannot be read; "" where there is none.
+
+    Of bytes that are not UTF-8, and of a file that is no JSON from its first byte on, such as CSV.
+    """
+    if "invalid UTF-8" in message:
+        return "; iconv -f ISO-8859-1 -t UTF-8 makes UTF-8 of Latin-1"
+    start, found, _ = message.partition(": not JSON at byte 0: expected a value")
+    if not found:
+        return ""
+    convert = (
+        'pandas.read_csv(FILE).to_json("data.jsonl", orient="records", lines=True) makes JSON lines of CSV'
+    )
+    is_table = start.lower().endswith((".csv", ".tsv"))
+    return f"; JSON, JSON lines, Parquet and Arrow are read{f', {convert}' if is_table else ''}"
 
 
 @contextlib.contextmanager
-def hinted_encoding() -> Iterator[None]:
-    """Adds `encoding_hint` to what the native reader raises inside."""
+def hinted_reading() -> Iterator[None]:
+    """Adds `reading_hint` to what the native reader raises inside."""
     try:
         yield
     except ValueError as error:
-        hint = encoding_hint(str(error))
+        hint = reading_hint(str(error))
         if not hint:
             raise
         raise DataError(f"{error}{hint}") from None
@@ -73,7 +85,7 @@ def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_soun
     fault = next((f for f in faults if f.kind != "RuntimeError"), faults[0])
     source = getattr(fault, "file", "")
     told = f"{source}: {fault}" if source else str(fault)
-    told += encoding_hint(told)
+    told += reading_hint(told)
     if num_faults is not None:
         told += _ways_out(fault, num_sound > 0)
         if num_faults > 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.data.cache_directory import cache_directory, digest_index
 from fastsft.data.content_digest import file_digest
-from fastsft.data.errors import DataError, hinted_encoding, raise_first
+from fastsft.data.errors import DataError, hinted_reading, raise_first
 from fastsft.data.label_progress import LabelProgress
 from fastsft.data.token_cache import (
     FILE_CHANGED,
@@ -136,7 +136,7 @@ def _label(
     shown = options.show_progress and launch().rank == 0
     progress = LabelProgress(total, shown=shown)
     try:
-        with hinted_encoding():
+        with hinted_reading():
             return Labelled.of(_C.label_inputs(inputs, labeller, writer, progress))
     finally:
         progress.close()

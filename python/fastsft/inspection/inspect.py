@@ -16,7 +16,7 @@ from fastsft import _C
 from fastsft.data.chat.labelling import AUTO, LabelSettings, describe, make_labeller, parse_role_map
 from fastsft.data.chat.policy_choice import pad_for, settle_policy
 from fastsft.data.conversation_labels import check_tokenizer
-from fastsft.data.errors import hinted_encoding
+from fastsft.data.errors import hinted_reading
 from fastsft.data.label_progress import LabelProgress
 from fastsft.inspection.inspected_data import InspectedData
 from fastsft.inspection.inspected_record import InspectedRecord
@@ -113,7 +113,7 @@ class InspectionSetup:
         name, inputs, size = _inputs(data, max_record_bytes, data_format)
         progress = LabelProgress(size, shown=show_progress)
         try:
-            with hinted_encoding():
+            with hinted_reading():
                 seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
         finally:
             progress.close()
