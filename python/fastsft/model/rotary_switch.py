@@ -1,4 +1,4 @@
-"""What is told where rows are longer than the length at which a model's rotary frequencies change."""
+"""The message about rows longer than the length at which a model's rotary frequencies change."""
 
 from __future__ import annotations
 
