@@ -60,6 +60,13 @@ def test_a_file_of_flags_and_what_wins_over_it(parser, tmp_path):
         read_arguments(parser, None, {"config": "nowhere.yaml"})
 
 
+@pytest.mark.parametrize("program", ["/a/ipykernel_launcher.py", "/b/colab_kernel_launcher.py"])
+def test_a_notebook_without_arguments(program, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [program, "-f", "/tmp/k.json"])
+    with pytest.raises(ValueError, match=r"a notebook has no command line .* fastsft\.launch\("):
+        fastsft.train.train()
+
+
 def test_train_from_python(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["notebook", "--no_such_flag", "1"])
     monkeypatch.setattr(fastsft.train, "local_rank", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ def read_arguments(
     words next to keyword arguments.
     """
     if arguments is None and not flags:
+        _check_no_kernel(sys.argv[0])
         return parser.parse_args_into_dataclasses()
     if isinstance(arguments, str):
         raise ValueError(
@@ -35,6 +37,15 @@ def read_arguments(
     values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
     config = values.pop("config", None)
     return parser.parse_dict({**(parser.file_values(str(config)) if config is not None else {}), **values})
+
+
+def _check_no_kernel(program: str) -> None:
+    """ValueError in a notebook, whose command line is its kernel's."""
+    if os.path.basename(program).endswith("kernel_launcher.py"):
+        raise ValueError(
+            "a notebook has no command line with flags: train with fastsft.launch(model_name_or_path=..., "
+            "data_path=..., output_dir=...), or give train() such arguments"
+        )
 
 
 def _plain(value: object) -> object:
