@@ -67,6 +67,14 @@ def test_what_depends_on_more_than_the_role_is_refused(model: Path) -> None:
         ollama_template(tokenizer)
 
 
+def test_an_adapter_is_merged_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", "ollama", str(tmp_path)]) == 1
+    assert "fastsft merge" not in capsys.readouterr().err
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert cli.main(["export", "ollama", str(tmp_path)]) == 1
+    assert "found no config.json; it has a LoRA adapter: fastsft merge makes" in capsys.readouterr().err
+
+
 def test_the_file(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (model / "chat_template.jinja").write_text(
         jinja_form_for(WITH_MARKS.get(model.name, ["llama-2"])[0], Tokenizer.from_pretrained(model))

@@ -21,7 +21,10 @@ def main(arguments: Sequence[str]) -> int:
     out = args.directory / "Modelfile" if args.output is None else args.output
     try:
         if not (args.directory / "config.json").is_file():
-            raise ValueError(f"{args.directory}: expected a model directory, found no config.json")
+            raise ValueError(
+                f"{args.directory}: expected a model directory, found no config.json"
+                f"{_way_out(args.directory)}"
+            )
         check_output_file(out, "--output")
         if os.path.lexists(out) and not args.overwrite:
             raise ValueError(f"{out} exists; choose another --output, or give --overwrite to replace it")
@@ -34,6 +37,12 @@ def main(arguments: Sequence[str]) -> int:
         say(visible(note))
     say(visible(f"written: {out}; ollama create NAME -f {out}"))
     return 0
+
+
+def _way_out(directory: Path) -> str:
+    if not (directory / "adapter_config.json").is_file():
+        return ""
+    return "; it has a LoRA adapter: fastsft merge makes a model of it and its base, which can be exported"
 
 
 def modelfile(template: OllamaTemplate, directory: str) -> str:
