@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from fastsft.model.attention_caps import tell_left_out
 from fastsft.model.generation import Continuation
 from fastsft.model.sampling import Sampling
+from fastsft.runtime.messages import collected
 
 
 class CountingReader:
@@ -92,3 +94,11 @@ def test_what_makes_no_sense_is_refused() -> None:
         Sampling().choose(torch.tensor([0.0, torch.nan]), torch.Generator())
     with pytest.raises(ValueError, match="top_p: expected above 0 and at most 1, got 0"):
         Sampling(top_p=0)
+
+
+@pytest.mark.parametrize(("trains", "count"), [(True, 1), (False, 0)])
+def test_who_chats_is_not_told_how_to_train(trains: bool, count: int) -> None:
+    with collected() as notices:
+        tell_left_out({"model_type": "gemma2"}, "sdpa", trains=trains)
+    (line,) = notices.warned
+    assert "attn_logit_softcapping is left out" in line and line.count("give the Trainer") == count

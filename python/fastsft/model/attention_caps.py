@@ -22,12 +22,16 @@ def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
     return {**config, CAP: None} if _leaves_out(config, attention) else dict(config)
 
 
-def tell_left_out(config: Mapping[str, Any], attention: str) -> None:
-    """A line where `as_computed` leaves something out; for those who compute."""
+def tell_left_out(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
+    """A line where `as_computed` leaves something out; for those who compute. trains: how to keep it, too."""
     if _leaves_out(config, attention):
+        way = (
+            '; give the Trainer a model that was loaded with attn_implementation="eager" to train with it'
+            if trains
+            else ""
+        )
         warn_once(
-            f"{CAP} is left out, as by transformers' {attention} attention, with which FastChat trains; give "
-            'the Trainer a model that was loaded with attn_implementation="eager" to train with it'
+            f"{CAP} is left out, as by transformers' {attention} attention, with which FastChat trains{way}"
         )
 
 

@@ -188,7 +188,7 @@ def _native_reader(
 ) -> Reader:
     text = read_text(config)
     if '"gemma2"' in text:
-        tell_left_out(json.loads(text), DEFAULT_ATTENTION)
+        tell_left_out(json.loads(text), DEFAULT_ATTENTION, trains=False)
         text = json.dumps(as_computed(json.loads(text), DEFAULT_ATTENTION))
     decoder = _C.TextDecoder(text, dtype=dtype, device=device)
     for note in _fill(decoder, directory, change):
