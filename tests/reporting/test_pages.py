@@ -54,6 +54,12 @@ def trainer(tmp_path):
     )  # fmt: skip
 
 
+def test_one_conversation(trainer):
+    trainer.train_rows = TokenRows(Rows([700], [40]), 512)
+    page = start_page(trainer, DataArguments(data_path="my chats.json"))
+    assert "1 conversation, 700 tokens, 40 learned" in page
+
+
 def test_start_page(trainer):
     page = start_page(trainer, DataArguments(data_path="my chats.json"))
     assert "labels      --mask_policy spans, template chatml, stop token <|im_end|>; no unk" in page

@@ -89,7 +89,7 @@ def _data_text(rows: TokenRows) -> str:
             f"rows of {rows.longest:,} tokens"
         )
     counted = (
-        f"{len(rows):,} conversations, {int(rows.lengths.sum()):,} tokens, "
+        f"{len(rows):,} conversation{'' if len(rows) == 1 else 's'}, {int(rows.lengths.sum()):,} tokens, "
         f"{int(rows.target_counts.sum()):,} learned"
     )
     return f"{counted}, read in every epoch" if rows.is_read else counted
