@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from fastsft.data import SupervisedDataset
+from fastsft.data.item_rules import ItemRules
 from golden_text import hf_tokenizer, read_records
 from ranks import run_ranks
 from trainer_pairs import Plain, item, model, ours, theirs
@@ -141,6 +142,12 @@ def test_eager_attention_in_front_of_a_row_is_refused(tmp_path: Path) -> None:
     assert trainer.predict(rows_of()).predictions.shape[:2] == (ROWS, 24)
     with pytest.raises(ValueError, match=r"row 0: outputs in front of its first token.*'eager'.*sdpa"):
         trainer.predict(left_padded())
+
+
+def test_eager_attention_with_a_window_is_named_by_its_argument() -> None:
+    rules = ItemRules(attention="eager with a sliding window")
+    with pytest.raises(ValueError, match="has attn_implementation 'eager' and a sliding window, which gives"):
+        rules.check_outputs(hides=True, blind=False, row=0)
 
 
 def on_rank(groups: dict[str, str], directory: Path) -> Any:

@@ -130,9 +130,15 @@ class ItemRules:
             what = "attention_mask leaves a token that is learned from no token to see"
         raise ValueError(
             f"row {row}: {what}; fastsft computes that as transformers' sdpa attention, and the model has "
-            f"attn_implementation {self.attention!r}, which does it otherwise: load it with "
+            f"{self._loaded_with}, which does it otherwise: load it with "
             'attn_implementation="sdpa", or set those labels to -100'
         )
+
+    @property
+    def _loaded_with(self) -> str:
+        """`attention`, as the argument of transformers that chose it."""
+        name, _, window = self.attention.partition(" with ")
+        return f"attn_implementation {name!r}" + (f" and {window}" if window else "")
 
     def check_outputs(self, *, hides: bool, blind: bool, row: int) -> None:
         """ValueError for a row of whose outputs the model's attention gives others than the engine.
@@ -144,7 +150,7 @@ class ItemRules:
         where = "in front of its first token" if self.attention == "eager" else "where attention_mask is 0"
         raise ValueError(
             f"row {row}: outputs {where} are part of the predictions; fastsft computes them as transformers' "
-            f"sdpa attention, and the model has attn_implementation {self.attention!r}, which gives others "
+            f"sdpa attention, and the model has {self._loaded_with}, which gives others "
             'there: load it with attn_implementation="sdpa", or pad on the right'
         )
 
