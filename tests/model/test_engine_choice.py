@@ -205,3 +205,11 @@ def test_frequencies_that_depend_on_the_width_of_a_batch() -> None:
     with pytest.raises(ValueError, match="use --model_max_length 16"):
         check_switch(model, 17)
     assert switch_length(AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES))) is None
+
+
+def test_a_key_that_transformers_does_not_find_is_named_as_such(tmp_path: Path) -> None:
+    folder = config_in(
+        tmp_path / "opt", "opt", ffn_dim=24, word_embed_proj_dim=16, activation_function="nope"
+    )
+    with pytest.raises(ValueError, match="makes no causal language model of it: KeyError: 'nope'"):
+        open_model(folder).parameter_shapes()

@@ -91,7 +91,9 @@ def _without_initialisation() -> AbstractContextManager[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what an error says; its type where it says nothing."""
+    """Of what an error says; its type where it says nothing, and before the key that a KeyError is."""
+    if isinstance(error, KeyError):
+        return f"{type(error).__name__}: {error}"[:200]
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[
         :200
     ]
