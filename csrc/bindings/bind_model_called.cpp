@@ -9,7 +9,7 @@ namespace {
 
 namespace py = pybind11;
 
-using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool, bool, int64_t>;
+using NamedTensor = std::tuple<std::string, std::vector<int64_t>, bool, bool, bool, bool, int64_t>;
 using NamedUnit = std::pair<std::string, std::vector<std::vector<NamedTensor>>>;
 using Place = std::tuple<std::string, std::vector<int64_t>, int64_t>;
 
@@ -19,11 +19,12 @@ std::vector<ParamUnit> units_of(const std::vector<NamedUnit>& named) {
     std::vector<ParamGroup> groups;
     for (const auto& tensors : parameters) {
       ParamGroup& group = groups.emplace_back();
-      for (const auto& [name, shape, decay, adapter, embedding, file_order] : tensors) {
+      for (const auto& [name, shape, decay, adapter, held, embedding, file_order] : tensors) {
         group.slots.push_back({.name = name,
                                .shape = shape,
                                .decay = decay,
                                .adapter = adapter,
+                               .held = held,
                                .embedding = embedding,
                                .file_order = file_order});
       }
@@ -91,20 +92,20 @@ void bind_model_called(py::module_& module) {
   bind_units(module);
   py::class_<PythonModelMaker>(module, "CalledModel",
                                "A model whose forward and backward are called in Python.")
-      .def(
-          py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
-                      int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
-            return PythonModelMaker{
-                {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
-                std::move(calls)};
-          }),
-          py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
-          py::arg("embedding_parameters"), py::arg("calls"),
-          "units: (name, parameters), the first one whole throughout a micro-batch. A parameter:\n"
-          "its tensors end to end, (name, shape, decays, is_adapter, is_embedding, file_order),\n"
-          "the last their number in files; adapters are in no file of the model. frozen: the same\n"
-          "of what nothing updates. calls: has forward_backward, forward_loss and logits\n"
-          "(csrc/bindings/python_model.h).")
+      .def(py::init([](const std::vector<NamedUnit>& units, const std::vector<NamedUnit>& frozen,
+                       int64_t vocab_size, int64_t embedding_parameters, py::object calls) {
+             return PythonModelMaker{
+                 {units_of(units), units_of(frozen), vocab_size, embedding_parameters},
+                 std::move(calls)};
+           }),
+           py::kw_only(), py::arg("units"), py::arg("frozen"), py::arg("vocab_size"),
+           py::arg("embedding_parameters"), py::arg("calls"),
+           "units: (name, parameters), the first one whole throughout a micro-batch. A parameter:\n"
+           "its tensors end to end, (name, shape, decays, is_adapter, is_held, is_embedding,\n"
+           "file_order), the last their number in files; adapters are in no file of the model, "
+           "held\n"
+           "ones keep their values. frozen: the same of what nothing updates. calls: has\n"
+           "forward_backward, forward_loss and logits (csrc/bindings/python_model.h).")
       .def_property_readonly(
           "places", [](const PythonModelMaker& self) { return places_of(self.layout.units); },
           "Of every unit the tensors: (name, shape, first element).")

@@ -93,11 +93,11 @@ void DataReport::append(const DataReport& next) {
 }
 
 std::string DataReport::summary() const {
-  std::string text =
-      concat(num_records_, " conversations, ", num_tokens_, " tokens, ", num_learned_, " learned (",
-             percent(num_learned_, num_tokens_), "); ", num_without_labels_, " without a label, ",
-             num_dropped(), " of them dropped and ", num_excluded_, " excluded; ", num_salvaged_,
-             " salvaged, ", num_truncated_, " truncated");
+  std::string text = concat(
+      num_records_, num_records_ == 1 ? " conversation, " : " conversations, ", num_tokens_,
+      " tokens, ", num_learned_, " learned (", percent(num_learned_, num_tokens_), "); ",
+      num_without_labels_, " without a label, ", num_dropped(), " of them dropped and ",
+      num_excluded_, " excluded; ", num_salvaged_, " salvaged, ", num_truncated_, " truncated");
   for (size_t i = 0; i < kNumRemarks; ++i) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;

@@ -1146,6 +1146,7 @@ class CalledModel:
                             bool,
                             bool,
                             bool,
+                            bool,
                             typing.SupportsInt | typing.SupportsIndex,
                         ]
                     ]
@@ -1163,6 +1164,7 @@ class CalledModel:
                             bool,
                             bool,
                             bool,
+                            bool,
                             typing.SupportsInt | typing.SupportsIndex,
                         ]
                     ]
@@ -1175,10 +1177,10 @@ class CalledModel:
     ) -> None:
         """
         units: (name, parameters), the first one whole throughout a micro-batch. A parameter:
-        its tensors end to end, (name, shape, decays, is_adapter, is_embedding, file_order),
-        the last their number in files; adapters are in no file of the model. frozen: the same
-        of what nothing updates. calls: has forward_backward, forward_loss and logits
-        (csrc/bindings/python_model.h).
+        its tensors end to end, (name, shape, decays, is_adapter, is_held, is_embedding,
+        file_order), the last their number in files; adapters are in no file of the model, held
+        ones keep their values. frozen: the same of what nothing updates. calls: has
+        forward_backward, forward_loss and logits (csrc/bindings/python_model.h).
         """
     @property
     def frozen_places(self) -> list[list[tuple[str, list[int], int]]]:

@@ -61,7 +61,7 @@ def convert_by(monkeypatch: pytest.MonkeyPatch, convert: Convert) -> None:
     monkeypatch.setitem(sys.modules, made.__name__, made)
 
 
-def trained(model: Any, output: Path, shard: str = "5GB", **more: Any) -> Trainer:
+def trained(model: Any, output: Path, shard: str = "5GB", weight_decay: float = 0.0, **more: Any) -> Trainer:
     rows = [
         {"input_ids": torch.tensor(ids), "labels": torch.tensor([-100] * begin + ids[begin:end])}
         for ids, (begin, end) in random_rows([9, 5, 12, 7, 8, 6, 11, 10])
@@ -69,7 +69,7 @@ def trained(model: Any, output: Path, shard: str = "5GB", **more: Any) -> Traine
     args = TrainingArguments(
         output_dir=str(output), use_cpu=True, per_device_train_batch_size=4, max_steps=4, save_steps=2,
         save_strategy="steps", learning_rate=1e-3, report_to="none", plot_loss=False, disable_tqdm=True,
-        logging_steps=1, max_shard_size=shard,
+        logging_steps=1, max_shard_size=shard, weight_decay=weight_decay,
     )  # fmt: skip
     trainer = Trainer(model=model, args=args, train_dataset=rows)
     trainer.train(**more)
@@ -131,6 +131,34 @@ def test_other_forms_are_refused(monkeypatch: pytest.MonkeyPatch, convert: Conve
     convert_by(monkeypatch, convert)
     with pytest.raises(ValueError, match=f"GPT2LMHeadModel: expected files with the rows.*{message}"):
         place(empty_model({"model_type": "gpt2", **GPT2}, torch.float32))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_buffers_and_frozen_parameters_keep_their_values(given: bool, tmp_path: Path) -> None:
+    """They are saved, resumed and computed with, and nothing moves them."""
+    shared = {"kv_lora_rank": 8, "q_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
+    model = library_model(
+        "deepseek_v3", **{**EXPERTS, "num_key_value_heads": 4}, **shared, n_routed_experts=4, n_group=2,
+        topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, v_head_dim=8,
+    )  # fmt: skip
+    name = "model.layers.1.mlp.gate.e_score_correction_bias"
+    with torch.no_grad():
+        model.get_buffer(name).copy_(torch.tensor([0.3, -0.2, 0.1, 0.4]))
+    kept = model.get_buffer(name).clone()
+    model.save_pretrained(tmp_path / "model")
+    start = model if given else str(tmp_path / "model")
+    trainer = trained(start, tmp_path / "a", weight_decay=0.1)
+    trainer.save_model(str(tmp_path / "saved"))
+    ours, theirs = (load_file(tmp_path / each / "model.safetensors") for each in ("saved", "model"))
+    assert ours.keys() == theirs.keys() and torch.equal(ours[name], kept)
+    moved = "model.layers.1.mlp.gate.weight"
+    assert not torch.equal(ours[moved], theirs[moved])
+    checkpoint = str(tmp_path / "a" / "checkpoint-2")
+    again = trained(
+        str(tmp_path / "model"), tmp_path / "b", weight_decay=0.1, resume_from_checkpoint=checkpoint
+    )
+    weights = trainer.engine.named_parameters()
+    assert all(torch.equal(value, weights[each]) for each, value in again.engine.named_parameters().items())
 
 
 @of_transformers_5

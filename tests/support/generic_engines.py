@@ -24,7 +24,7 @@ def library_model(model_type: str, seed: int = 0, **settings: Any) -> Any:
     """A tiny random model of transformers in float32."""
     torch.manual_seed(seed)
     config = AutoConfig.for_model(model_type, **settings)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).float()  # a class may have others
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -38,7 +38,11 @@ def generic_engine(model: Any, *, recompute: bool = False, packs: bool = False, 
     config = json.loads(model.config.to_json_string(use_diff=False))
     made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute, packs=packs)
     engine = _C.Engine(json.dumps(config), state, model=made.called(), **others)
-    values = dict(model.named_parameters())
+    saved = model.state_dict().keys()
+    values = {
+        **dict(model.named_parameters()),
+        **{name: buffer for name, buffer in model.named_buffers() if name in saved},
+    }
     placed = [one for unit in made.units for one in unit.parameters]
     assert {one.name for one in placed} == set(values)
     for one in placed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,12 +239,16 @@ class LoadedModel(CausalLM):
         return super().state_dict()
 
     def _fill(self, loader: _C.WeightLoader, where: str) -> None:
-        for name, parameter in _parameters(self.module):
+        for name, parameter in self._given_tensors():
             for stored, part in self.stored_parts(name, parameter.detach().cpu().contiguous()):
                 loader.set(stored, part, where)
         ignored = loader.finish(where)
         if ignored:
             raise ValueError(f"{where}: parameters that the model's family does not have: {ignored}")
+
+    def _given_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """All of the module that is saved."""
+        yield from _parameters(self.module)
 
     def give_back(self) -> None:
         """Write the trained weights into the module, rounded to its type; collective.

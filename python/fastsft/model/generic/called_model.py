@@ -21,7 +21,7 @@ from fastsft.model.generic.placement import Placed, place
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_Described = list[tuple[str, list[int], bool, bool, bool, int]]
+_Described = list[tuple[str, list[int], bool, bool, bool, bool, int]]
 
 
 class GenericModel:
@@ -191,6 +191,14 @@ def weight_of(module: nn.Module) -> torch.Tensor:
 
 def _tensors(one: Placed) -> _Described:
     return [
-        (tensor.name, list(tensor.shape), one.decays, one.is_adapter, one.is_embedding, tensor.file_order)
+        (
+            tensor.name,
+            list(tensor.shape),
+            one.decays,
+            one.is_adapter,
+            one.is_held,
+            one.is_embedding,
+            tensor.file_order,
+        )
         for tensor in one.stored
     ]

@@ -132,15 +132,10 @@ def check_model(model: PreTrainedModel) -> None:
             raise ValueError(
                 f"{kind}: {name} is {parameter.dtype}; fastsft trains weights that are not quantised"
             )
-        if not parameter.requires_grad:
+    saved = model.state_dict().keys()
+    for name, buffer in model.named_buffers():
+        if name in saved and not buffer.is_floating_point():
             raise ValueError(
-                f"{kind}: {name} is a parameter that is not trained, which fastsft has no place for yet"
+                f"{kind}: {name} is saved with the weights and holds {buffer.dtype}; the generic engine "
+                "saves floating-point tensors alone: train this model with transformers' Trainer"
             )
-    kept = set(model.state_dict().keys()) - {
-        name for name, _ in model.named_parameters(remove_duplicate=False)
-    }
-    if kept:
-        raise ValueError(
-            f"{kind}: {sorted(kept)[0]} is saved with the weights but is no parameter; the generic engine "
-            "does not save such buffers: train this model with transformers' Trainer"
-        )

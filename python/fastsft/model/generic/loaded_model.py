@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,11 @@ class GenericLoadedModel(GenericParts, LoadedModel):
     def check_as_given(self, caller: str, training: bool) -> None:
         """ValueError for a module that cannot be trained as it is now."""
         self._check_module(self.module)
+
+    def _given_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from super()._given_tensors()
+        placed = (one for unit in self._plain.units for one in unit.parameters)
+        yield from ((one.name, self.module.get_buffer(one.name)) for one in placed if one.buffer is not None)
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         made = empty_copy(self.module, dtype)

@@ -74,8 +74,9 @@ class GenericParts(CausalLM):
 
     def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
         """As CausalLM's, by the model of transformers itself."""
-        decays = {one.name: one.decays for unit in self._plain.units for one in unit.parameters}
-        return [(name, decays[name]) for name, _ in self._plain.model.named_parameters()]
+        placed = [one for unit in self._plain.units for one in unit.parameters]
+        decays = {one.name: one.decays for one in placed if not one.is_held}
+        return [(name, decays[name]) for name, _ in self._plain.model.named_parameters() if name in decays]
 
     def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """As CausalLM's: parameters of transformers 5 may be many tensors of files."""

@@ -29,18 +29,20 @@ class UnitParameters:
         self, index: int, placed: list[Placed], places: Places, nothing: torch.Tensor, *, trained: bool
     ) -> None:
         self.index, self.is_trained, self._nothing = index, trained, nothing
+        self._placed = placed
         offsets = {name: offset for name, _, offset in places}
         self.places = [(offsets[one.stored[0].name], math.prod(one.shape)) for one in placed]
-        self._shapes = [one.shape for one in placed]
         self._units: _C.UnitAccess | None = None
-        self.parameters: list[nn.Parameter] = []
+        self.parameters: list[nn.Parameter] = []  # those of buffers are in no module
         for at, one in enumerate(placed):
-            parameter = nn.Parameter(nothing.expand(one.shape), requires_grad=trained)
-            if trained:
+            needs_gradient = trained and not one.is_held
+            parameter = nn.Parameter(nothing.expand(one.shape), requires_grad=needs_gradient)
+            if needs_gradient:
                 parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
             self.parameters.append(parameter)
-            for module, name in one.owners:
+            for module, name in one.owners if one.buffer is None else ():
                 module._parameters[name] = parameter
+        self._put_buffers()
 
     def gather(self, units: _C.UnitAccess) -> torch.Tensor:
         """The flat unit, valid until `hide`; collective."""
@@ -55,13 +57,15 @@ class UnitParameters:
         """Gather the unit, and make the parameters views of it; collective."""
         self._units = units
         flat = self.gather(units)
-        for parameter, (offset, size), shape in zip(self.parameters, self.places, self._shapes, strict=True):
-            parameter.data = flat.narrow(0, offset, size).view(shape)
+        for parameter, (offset, size), one in zip(self.parameters, self.places, self._placed, strict=True):
+            parameter.data = flat.narrow(0, offset, size).view(one.shape)
+        self._put_buffers()
 
     def hide(self, units: _C.UnitAccess) -> None:
         """Release the unit."""
-        for parameter, shape in zip(self.parameters, self._shapes, strict=True):
-            parameter.data = self._nothing.expand(shape)
+        for parameter, one in zip(self.parameters, self._placed, strict=True):
+            parameter.data = self._nothing.expand(one.shape)
+        self._put_buffers()
         (units.release if self.is_trained else units.release_frozen)(self.index)
 
     def stays(self, units: _C.UnitAccess) -> bool:
@@ -76,11 +80,18 @@ class UnitParameters:
     def add_gradient(self, units: _C.UnitAccess, at: int, gradient: torch.Tensor) -> None:
         """Put `gradient` of parameter number `at` into the flat gradient of the unit."""
         offset, size = self.places[at]
-        target = units.gradient(self.index).narrow(0, offset, size).view(self._shapes[at])
+        target = units.gradient(self.index).narrow(0, offset, size).view(self._placed[at].shape)
         if units.adds_to_gradient(self.index, offset):
             target.add_(gradient)
         else:
             target.copy_(gradient)
+
+    def _put_buffers(self) -> None:
+        """What parameters of buffers are now, in the modules and in the buffers' own types."""
+        for parameter, one in zip(self.parameters, self._placed, strict=True):
+            if one.buffer is not None:
+                for module, name in one.owners:
+                    module._buffers[name] = parameter.data.to(one.buffer)
 
     def _hook(self, at: int) -> Callable[[torch.Tensor], None]:
         def take(parameter: torch.Tensor) -> None:

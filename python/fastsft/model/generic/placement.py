@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from fastsft.model.generic.stored_tensors import stored_tensors
@@ -24,8 +26,9 @@ _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 class Placed:
     """One parameter: its first name, and every module that has it under some name.
 
-    is_adapter: it is in no file of the model. stored: the tensors of the files, and of the engine, that it
-    consists of.
+    is_adapter: it is in no file of the model. is_held: it is in files and units and keeps its values. buffer:
+    the type of a buffer that is saved with the weights; None of a parameter. stored: the tensors of the
+    files, and of the engine, that it consists of.
     """
 
     name: str
@@ -33,6 +36,8 @@ class Placed:
     decays: bool
     is_trained: bool = True
     is_adapter: bool = False
+    is_held: bool = False
+    buffer: torch.dtype | None = None
     owners: list[tuple[nn.Module, str]] = field(default_factory=list)
     stored: tuple[StoredTensor, ...] = ()
 
@@ -67,23 +72,30 @@ class Unit:
 def place(model: PreTrainedModel) -> list[Unit]:
     """Unit 0 has what belongs to no block; then one unit a block, in the order of the model.
 
-    A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once. Parameters
-    that need no gradient are not trained.
+    A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once. What needs no
+    gradient, buffers that are saved among it, is held; next to adapters it is not trained.
     """
     blocks = _blocks(model)
     units = [Unit("outside", None), *(Unit(name, block) for name, block in blocks)]
     home = {id(module): at for at, (_, block) in enumerate(blocks, 1) for module in block.modules()}
     decaying = decaying_names(model)
+    has_adapters = any(".lora_" in name for name, _ in model.named_parameters())
     placed: dict[int, tuple[Placed, set[int]]] = {}
     for prefix, module in model.named_modules():
-        for short, parameter in module._parameters.items():
-            if parameter is None:
-                continue
+        for short, tensor in saved_tensors(module):
             raw = f"{prefix}.{short}" if prefix else short
             name = base_name(raw)
-            shape, trained = tuple(parameter.shape), parameter.requires_grad
-            new = Placed(name, shape, raw in decaying, trained, is_adapter=name != raw and ".lora_" in name)
-            one, homes = placed.setdefault(id(parameter), (new, set()))
+            held = not tensor.requires_grad and not has_adapters
+            new = Placed(
+                name,
+                tuple(tensor.shape),
+                raw in decaying and not held,
+                tensor.requires_grad or held,
+                is_adapter=name != raw and ".lora_" in name,
+                is_held=held,
+                buffer=None if isinstance(tensor, nn.Parameter) else tensor.dtype,
+            )
+            one, homes = placed.setdefault(id(tensor), (new, set()))
             one.owners.append((module, short))
             homes.add(home.get(id(module), 0))
     own = {one.name: one.shape for one, _ in placed.values() if not one.is_adapter}
@@ -92,6 +104,16 @@ def place(model: PreTrainedModel) -> list[Unit]:
         one.stored = stored.get(one.name, (StoredTensor(one.name, one.shape),))
         units[homes.pop() if len(homes) == 1 else 0].parameters.append(one)
     return [unit for unit in units if unit.parameters or unit.block is None]
+
+
+def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """A module's own parameters and buffers that are saved, by name, in the order of its state dict."""
+    for short, parameter in module._parameters.items():
+        if parameter is not None:
+            yield short, parameter
+    for short, buffer in module._buffers.items():
+        if buffer is not None and short not in module._non_persistent_buffers_set:
+            yield short, buffer
 
 
 def base_name(name: str) -> str:
