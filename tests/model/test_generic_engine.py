@@ -16,7 +16,7 @@ from engines import new_engine, train_step
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.model.choice import open_model
-from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.empty_model import empty_model, library_config
 from fastsft.ranks.process_group import Groups
 from generic_engines import VOCAB, dataset_of, generic_engine, library_loss, library_model, random_rows
 
@@ -178,6 +178,15 @@ def test_rotations_have_no_table_that_ends() -> None:
 def test_configurations_that_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         empty_model(config, torch.float32)
+
+
+def test_numbers_that_json_lacks_are_as_transformers_5_writes_them() -> None:
+    infinite = {"__float__": "Infinity"}
+    config = {"model_type": "mamba2", **SMALL, "hidden_size": 32, "num_hidden_layers": 1, "num_heads": 4,
+              "head_dim": 16, "n_groups": 2, "time_step_limit": [0.0, infinite]}  # fmt: skip
+    assert list(library_config(config).time_step_limit) == [0.0, float("inf")]
+    with pytest.raises(ValueError, match=r"config\.json: could not convert string to float: 'many'"):
+        library_config({**config, "time_step_limit": [{"__float__": "many"}]})
 
 
 @pytest.mark.parametrize(

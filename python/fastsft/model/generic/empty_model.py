@@ -41,7 +41,7 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
     try:
         with _without_initialisation(), _parameters_on_meta():
             model = make()
-    except FAULTS as error:
+    except Exception as error:  # of any class: the code is the library's, or the model's
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
@@ -56,14 +56,30 @@ def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     import transformers
     from transformers import AutoConfig
 
-    plain = {key: value for key, value in config.items() if key not in ("model_type", "transformers_version")}
-    plain["use_cache"] = False
-    if int(transformers.__version__.split(".")[0]) < 5:
+    own = ("model_type", "transformers_version")
+    is_older = int(transformers.__version__.split(".")[0]) < 5
+    try:
+        plain = {key: _with_floats(value) for key, value in config.items() if key not in own}
+        plain["use_cache"] = False
+    except ValueError as error:
+        raise ValueError(f"config.json: {first_line(error)}") from error
+    if is_older:
         plain |= _older_rope(plain.pop("rope_parameters", None) or {})
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
-    except FAULTS as error:
+    except Exception as error:  # transformers 5 has classes of errors of its own
         raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
+
+
+def _with_floats(value: Any) -> Any:
+    """Numbers that JSON does not have as transformers 5 writes them: {"__float__": "Infinity"}."""
+    if isinstance(value, list):
+        return [_with_floats(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() == {"__float__"}:
+        return float(value["__float__"])
+    return {key: _with_floats(each) for key, each in value.items()}
 
 
 def _older_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
