@@ -87,7 +87,8 @@ class ListReader {
 
   const py::str from_{"from"};
   const py::str value_{"value"};
-  const py::str others_[3] = {py::str("role"), py::str("content"), py::str("train")};
+  const py::str others_[5] = {py::str("role"), py::str("content"), py::str("train"),
+                              py::str("tool_calls"), py::str("function_call")};
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Message {
                                         // next to a "role" that counts
   bool named_role = false;              // `from` is the field "role"
   bool named_content = false;           // `value` is the field "content"
-  bool calls_tool = false;              // has "tool_calls" or "function_call", next to a "role"
+  bool calls_tool = false;              // has "tool_calls" or "function_call"
   ValueKind train = ValueKind::kMissing;
   int64_t byte = 0;             // where it begins in its file
   const char* field = nullptr;  // the record's field that it is from, of formats without a list

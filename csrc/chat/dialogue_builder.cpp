@@ -131,11 +131,16 @@ bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text
 bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                                   std::string_view text) const {
   auto& messages = work.dialogue.messages;
+  const bool calls = role == Role::kAssistant && work.conversation.messages[index].calls_tool;
+  if (calls && !is_empty(text)) {  // learned, its end would teach to stop where a call comes
+    work.note(Remark::kToolCall, Action::kSalvaged, index,
+              "a reply that calls a tool: its text is not learned");
+  }
   if (repairs_ && !messages.empty() && messages.back().role == role) {
     work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
               concat("joined to the message of role ", name_of(role), " before it"));
     work.join(text);
-    messages.back().is_learned = messages.back().is_learned && work.is_trained(index);
+    messages.back().is_learned = messages.back().is_learned && !calls && work.is_trained(index);
     return true;
   }
   const bool may_skip = role == Role::kAssistant && messages.empty();
@@ -153,11 +158,6 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                             "; user and assistant must alternate"));
   }
   work.joined = nullptr;
-  const bool calls = role == Role::kAssistant && work.conversation.messages[index].calls_tool;
-  if (calls && !is_empty(text)) {  // learned, its end would teach to stop where a call comes
-    work.note(Remark::kToolCall, Action::kSalvaged, index,
-              "a reply that calls a tool: its text is not learned");
-  }
   messages.push_back({role, text, role == Role::kAssistant && !calls && work.is_trained(index)});
   work.sources.push_back(index);
   return true;
@@ -239,7 +239,12 @@ void DialogueBuilder::choose_learned(Work& work) const {
   const bool any = std::any_of(messages.begin(), messages.end(),
                                [](const DialogueMessage& message) { return message.is_learned; });
   if (any) return;
-  if (!messages.empty()) work.exclude(Remark::kNotTrained, "\"train\" is false for every reply");
+  const bool calls =
+      std::any_of(work.findings.begin(), work.findings.end(),
+                  [](const Finding& finding) { return finding.remark == Remark::kToolCall; });
+  if (!messages.empty() && !calls) {
+    work.exclude(Remark::kNotTrained, "\"train\" is false for every reply");
+  }
   messages.clear();
   for (Finding& finding : work.findings) {
     if (finding.action == Action::kSalvaged) finding.action = Action::kExcluded;

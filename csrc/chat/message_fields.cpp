@@ -93,7 +93,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   }
   if (is_weightless && message.train == ValueKind::kMissing) message.train = ValueKind::kFalse;
   settle_names(message, std::move(role), std::move(content));
-  message.calls_tool = calls_tool && message.named_role;
+  message.calls_tool = calls_tool;
 }
 
 void MessageReader::settle_names(Message& message, Value role, Value content) {

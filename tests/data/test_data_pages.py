@@ -133,7 +133,8 @@ def test_calls_of_tools_have_a_reason_of_their_own(tmp_path: Path) -> None:
     ]
     spoken = [asked, {"role": "assistant", "content": "Let me look.", **call}, *silent[2:]]
     plain = [asked, {"role": "assistant", "content": "Let me look.", "tool_calls": []}]
-    records = [{"messages": each} for each in (silent, spoken, plain)]
+    named = [{"from": "human", "value": "?"}, {"from": "gpt", "value": "Let me look.", **call}]
+    records = [{"messages": each} for each in (silent, spoken, plain, named + human_gpt("?", "Ho"))]
     _, made = module(tmp_path, tokenizer, records, mask_policy="spans")
     shown = list(data_pages.masked_samples(made["train_dataset"], tokenizer, 3))
     assert "look" not in shown[0] and "⟦Ho" in shown[0]
@@ -141,7 +142,12 @@ def test_calls_of_tools_have_a_reason_of_their_own(tmp_path: Path) -> None:
     assert "⟦Let me look." in shown[2]
     report = json.loads(data_pages.write_data_report(tmp_path, made).read_text())
     found = report["train"]["reasons"]["tool_call"]
-    assert found["count"] == found["salvaged"] == 2
+    assert found["count"] == found["salvaged"] == 3
+    joined = [asked, {"role": "assistant", "content": "Look."}, spoken[1]]
+    options = {"mask_policy": "spans", "on_bad_sample": "repair", "max_dropped": 1.0}
+    with pytest.raises(ValueError, match=r"nothing in this file is learned.*tool_call") as told:
+        module(tmp_path, tokenizer, [{"messages": joined}], **options)
+    assert "not_trained" not in str(told.value)
 
 
 def test_max_dropped_stops_above_its_value(tmp_path: Path) -> None:

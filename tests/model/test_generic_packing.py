@@ -32,11 +32,15 @@ def test_a_run_says_which_rows_it_has(
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("layers", [1, 12])
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_tokens_that_see_later_ones_are_refused(kind: str, tmp_path: Path) -> None:
-    """Each would be learned from itself. The classes of BERT are decoders where the configuration says so."""
+def test_tokens_that_see_later_ones_are_refused(kind: str, layers: int, tmp_path: Path) -> None:
+    """Each would be learned from itself. The classes of BERT are decoders where the configuration says so.
+
+    Many layers with norms after them leave little of one token in another.
+    """
     shape = {
-        "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": 4,
         "intermediate_size": 48, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     }  # fmt: skip
     library_model(kind, **shape).save_pretrained(tmp_path / "both")

@@ -21,10 +21,11 @@ BART = {
 RWKV = {**SMALL, "hidden_size": 32, "attention_hidden_size": 32, "num_hidden_layers": 2}
 
 
+@pytest.mark.parametrize("layers", [2, 12])
 @pytest.mark.parametrize("kind", ["bart", "mbart"])
-def test_labels_that_are_not_shifted_are_refused(kind: str, tmp_path: Path) -> None:
+def test_labels_that_are_not_shifted_are_refused(kind: str, layers: int, tmp_path: Path) -> None:
     """transformers' Trainer would have each token learned from itself."""
-    library_model(kind, **BART).save_pretrained(tmp_path)
+    library_model(kind, **{**BART, "decoder_layers": layers}).save_pretrained(tmp_path)
     with pytest.raises(
         ValueError, match="has a loss of its own: expected that of each label from the tokens"
     ):

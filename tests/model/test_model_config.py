@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fastsft.model import config as model_config
+from fastsft.model.model_config import ModelConfig, stretch_positions
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -151,3 +152,16 @@ def test_type_of_weights_is_the_files(tmp_path, dtype):
 
     save_file({"a": torch.zeros(2, dtype=getattr(torch, dtype))}, tmp_path / "model.safetensors")
     assert model_config.source_dtype(tmp_path, {"torch_dtype": "float64"}) == dtype
+
+
+def test_positions_of_layers_with_rotations_of_their_own_are_stretched_where_all_tokens_are_seen():
+    """transformers 5 has a rotation by kind of layer; transformers 4 scaled Gemma 3's global one alone."""
+    plain = {"rope_type": "default", "rope_theta": 1e4}
+    both = {"full_attention": plain, "sliding_attention": plain}
+    config = ModelConfig({"max_position_embeddings": 64, "rope_parameters": both})
+    told = stretch_positions(config, 130)
+    assert config["rope_parameters"] == {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 3.0},
+        "sliding_attention": plain,
+    }
+    assert "stretched, as FastChat does" in told

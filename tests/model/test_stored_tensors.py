@@ -110,9 +110,17 @@ def test_a_given_model_of_such_parameters_gets_its_weights_back(
     whole, split = (library_model("gpt2", **GPT2) for _ in range(2))
     trained(whole, tmp_path / "a")
     convert_by(monkeypatch, halves)
-    trained(split, tmp_path / "b")
+    trainer = trained(split, tmp_path / "b")
     expected = dict(whole.named_parameters())
     assert all(torch.equal(value, expected[name]) for name, value in split.named_parameters())
+    gathered = trainer.model.state_dict()
+    assert gathered.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in gathered.items())
+    trainer._save(str(tmp_path / "given"), state_dict=gathered)
+    trainer.save_model(str(tmp_path / "saved"))
+    files = [load_file(tmp_path / name / "model.safetensors") for name in ("given", "saved")]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(value, files[1][name]) for name, value in files[0].items())
 
 
 @pytest.mark.parametrize(

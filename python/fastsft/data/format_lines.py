@@ -39,8 +39,8 @@ def calls_note(report: _C.DataReport | _C.ConvertSummary) -> str:
     if not any(map(has_calls, report.formats)):
         return ""
     return (
-        "calls of tools are not trained (tool_call): a turn with a reply that is a call without a text is "
-        "left out, and the text next to a call is not learned"
+        "calls of tools are not trained: a turn with a reply that is a call without a text is left out; "
+        "--mask_policy spans does not learn the text next to a call either (tool_call)"
     )
 
 

@@ -86,7 +86,7 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
         if type(layer) is not Linear:
             raise ValueError(
                 f"LoRA: target_modules match {name} ({type(layer.base_layer).__name__}); the generic engine "
-                "has adapters of linears alone: leave it out"
+                f"has adapters of linears alone: name some of {', '.join(_linears(model))}"
             )
         adapters.append(
             Adapter(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class ModelConfig(dict[str, Any]):
         replace_file(path, ModelConfig({**self, **kept}).to_json_string())
 
 
+_WHOLE = "full_attention"  # the layers that see all tokens, in rope_parameters of transformers 5
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 
 
@@ -94,7 +96,7 @@ def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: b
     before = config.get(key)
     scaling: dict[str, Any] = {"type": "linear", "factor": float(math.ceil(model_max_length / positions))}
     if key == "rope_parameters":
-        scaling = {**(before or {}), "rope_type": "linear", "factor": scaling["factor"]}
+        scaling = _stretched(before or {}, scaling["factor"])
     config[key] = scaling
     replaced = f", in place of {json.dumps(before)}" if before else ""
     return (
@@ -102,3 +104,11 @@ def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: b
         f"stretched, as FastChat does ({key}: {json.dumps(scaling)}{replaced}); "
         f"--model_max_length {positions} leaves the model's positions as they are"
     )
+
+
+def _stretched(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """rope_parameters with linear scaling: of the layers that see all tokens, where kinds have their own."""
+    linear = {"rope_type": "linear", "factor": factor}
+    if isinstance(rope.get(_WHOLE), Mapping):
+        return {**rope, _WHOLE: {**rope[_WHOLE], **linear}}
+    return {**rope, **linear}

@@ -30,7 +30,7 @@ def save_given_weights(
 
     folder, form = Path(directory), ModelForm.of(trainer)
     adapter = trainer.model.adapter_of(state_dict)
-    tensors = _untied(state_dict, trainer.model.config)
+    tensors = _of_files(trainer, _untied(state_dict, trainer.model.config))
     staging = open_file_set(trainer, folder, form)
     try:
         path = staging.path
@@ -41,6 +41,15 @@ def save_given_weights(
         install_file_set(folder, name)
     finally:
         staging.discard()
+
+
+def _of_files(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """By the names of files, also what has the names of transformers 5 in memory."""
+    return {
+        stored: part
+        for name, tensor in tensors.items()
+        for stored, part in trainer.model.stored_parts(name, tensor.contiguous())
+    }
 
 
 def _untied(state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -42,6 +42,19 @@ class GenericLoadedModel(GenericParts, LoadedModel):
         """ValueError for a module that cannot be trained as it is now."""
         self._check_module(self.module)
 
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """As LoadedModel's, by the names that the module has."""
+        stored = super().state_dict()
+        found = {}
+        for name, (shape, parts) in self._stored.items():
+            if len(parts) == 1:
+                found[name] = stored[parts[0].name]
+                continue
+            found[name] = torch.empty(shape, dtype=stored[parts[0].name].dtype)
+            for part in parts:
+                part.part_of(found[name]).copy_(stored[part.name])
+        return found
+
     def _given_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from super()._given_tensors()
         placed = (one for unit in self._plain.units for one in unit.parameters)

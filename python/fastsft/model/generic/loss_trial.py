@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LENGTH, _MASKED = 9, 2
 _TOKENS_OF_STEP = 11  # more than the micro-batch has
-_TOLERANCE = 1e-4
+_TOLERANCE = 2e-5
 
 
 class OtherLossError(ValueError):
