@@ -87,7 +87,7 @@ class UnitParameters:
             target.copy_(gradient)
 
     def _put_buffers(self) -> None:
-        """What parameters of buffers are now, in the modules and in the buffers' own types."""
+        """Give the modules the buffers that `parameters` are now, in their own types."""
         for parameter, one in zip(self.parameters, self._placed, strict=True):
             if one.buffer is not None:
                 for module, name in one.owners:
