@@ -95,7 +95,7 @@ class LoraSettings:
         known = {item.name for item in dataclasses.fields(cls)} - {"base_model"}
         for name, value in config.items():
             unknown = name not in known and name not in _SILENT
-            if unknown and value not in _WITHOUT_VALUES and value not in ([], {}, ()):
+            if unknown and value not in _WITHOUT_VALUES and value not in ([], {}, (), set()):
                 way_out = _REFUSED.get(name, "leave it out, or " + _BY_PEFT)
                 raise ValueError(f"{where}: {name}: expected {_nothing(value)}, got {value!r}; {way_out}")
         if config.get("fan_in_fan_out"):
