@@ -62,7 +62,7 @@ def test_a_file_of_flags_and_what_wins_over_it(parser, tmp_path):
 
 @pytest.mark.parametrize("program", ["/a/ipykernel_launcher.py", "/b/colab_kernel_launcher.py"])
 def test_a_notebook_without_arguments(program, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [program, "-f", "/tmp/k.json"])
+    monkeypatch.setattr(sys, "argv", [program, "-f", "kernel.json"])
     with pytest.raises(ValueError, match=r"a notebook has no command line .* fastsft\.launch\("):
         fastsft.train.train()
 
