@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fastsft.originals.functions import is_defined_there, is_written_in, plain
 from fastsft.originals.source import source_of
+from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
 # Of these, whatever Python itself writes into a class of theirs: no file holds it.
@@ -135,7 +136,7 @@ def _is_own(owner: type, name: str, value: object) -> bool:
             return True
         return home.startswith(_FILLED_BY_COPIES) and _is_of_base(owner, name, value)
     return all(
-        any(is_written_in(part, library) for library in (*LIBRARIES, "dataclasses"))
+        any(is_written_in(part, library) for library in (*LIBRARIES, *MODULES_OF_DATACLASSES))
         or _is_generated(part, home)
         for part in _parts(value)
     )

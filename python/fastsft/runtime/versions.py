@@ -1,4 +1,4 @@
-"""Releases of torch and transformers that fastsft goes with, and how they differ (docs/versions.md)."""
+"""Releases of Python, torch and transformers that fastsft goes with, and how they differ (docs/versions.md)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ RENAMED_CODE = {
         "_wrap_generator.<locals>.generator_context",
     )
 }
+
+# Modules of Python whose functions a dataclass has as methods; reprlib: its __repr__, since Python 3.13.
+MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
 
 
 def minor_version(version: str) -> str:
