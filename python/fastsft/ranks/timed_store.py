@@ -48,7 +48,7 @@ class BoundedStore:
     def __init__(self, connect: Callable[[], Store], limit_s: float) -> None:
         self._limit_s, self._closed = limit_s, False
         self._jobs: TimedQueue[Callable[[], None] | None] = TimedQueue()
-        self._beats: dict[str, _Beat] = {}
+        self._beats: dict[str, Beat] = {}
         self._connected: Future[Store] = Future()
         # A daemon: a process that ends does not wait for a server that is silent.
         self._thread = threading.Thread(target=self._work, args=(connect,), name="fastsft-store", daemon=True)
@@ -89,12 +89,12 @@ class BoundedStore:
         return self.run(lambda store: int(store.num_keys()))
 
     @contextlib.contextmanager
-    def beating(self, key: str, seconds: float) -> Iterator[None]:
+    def beating(self, key: str, seconds: float) -> Iterator[Beat]:
         """Inside, 1 is added to `key` every so many seconds: this process lives."""
-        self._beats[key] = _Beat(seconds)
+        self._beats[key] = beat = Beat(seconds)
         self.later(lambda store: None)  # the thread may be waiting without a limit
         try:
-            yield
+            yield beat
         finally:
             del self._beats[key]
 
@@ -159,17 +159,21 @@ class _Job(Generic[T]):
             del self  # as in `_wait`
 
 
-class _Beat:
+class Beat:
     """Time of the next sign of life."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._next = seconds, time.monotonic() + seconds
+        self._seconds, self._last, self._longest = seconds, time.monotonic(), 0.0
 
     def wait(self) -> float:
-        return max(0.0, self._next - time.monotonic())
+        return max(0.0, self._last + self._seconds - time.monotonic())
 
     def due(self) -> bool:
         if self.wait() > 0:
             return False
-        self._next = time.monotonic() + self._seconds
+        self._longest, self._last = self.longest_gap(), time.monotonic()
         return True
+
+    def longest_gap(self) -> float:
+        """Seconds without a sign of life, at most, until now."""
+        return max(self._longest, time.monotonic() - self._last)

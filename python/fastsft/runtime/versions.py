@@ -1,4 +1,4 @@
-"""Releases of Python, torch and transformers that fastsft goes with, and how they differ (docs/versions.md)."""
+"""Releases of Python, torch and transformers that go with fastsft; how they differ (docs/versions.md)."""
 
 from __future__ import annotations
 

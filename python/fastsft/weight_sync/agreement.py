@@ -42,13 +42,20 @@ class StoreExchange:
         self._kinds, self._rank, self._world_size = kinds, rank, world_size
         self._left = False
         self._silence: SilentStoreError | None = None
+        self._sign: float | None = None  # when `alive` ended
+        self._away = 0.0  # seconds without a sign of life, at most, since `alive` began
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._deadline_s = seconds("deadline_s", deadline_s)
         self._store = own_store() if world_size > 1 else cast(BoundedStore, _Memory())
 
     def post(self, kind: str, **content: object) -> None:
-        """Tell the others; `error` in the content says that this rank failed."""
+        """Tell the others; `error` or `failed` in the content says that this rank failed.
+
+        RuntimeError, and nothing is posted, if it did not fail, but the others may have given it up.
+        """
+        if not {"error", "failed"} & content.keys():
+            self._check_presence(kind)
         key, text = self._key(kind, self._rank), json.dumps(content)
         if self._silence is not None:
             self._store.later(lambda store: store.set(key, text))
@@ -100,9 +107,13 @@ class StoreExchange:
             time.sleep(next(delays) if first < self._world_size else 0)
         return self.collect_all(kind)
 
-    def alive(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def alive(self) -> Iterator[None]:
         """Inside, the others hear that this process lives."""
-        return self._store.beating(self._key(_BEATS, self._rank), min(_BEAT_S, self._deadline_s / 4))
+        every = min(_BEAT_S, self._deadline_s / 4)
+        with self._store.beating(self._key(_BEATS, self._rank), every) as beat:
+            yield
+            self._away, self._sign = beat.longest_gap(), time.monotonic()
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
         """The first rank from `first` on whose post is missing, and its signs of life."""
@@ -141,6 +152,19 @@ class StoreExchange:
         """The posts that are there."""
         keys = {rank: self._key(kind, rank) for rank in ranks}
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
+
+    def _check_presence(self, kind: str) -> None:
+        """RuntimeError if this rank was silent for so long, since `alive` began, that others gave it up.
+
+        They had posted before that all went well here, and what they post next may come later than this rank
+        looks.
+        """
+        away = self._away if self._sign is None else max(self._away, time.monotonic() - self._sign)
+        if away > self._deadline_s:
+            raise RuntimeError(
+                f"{self._kinds[kind]}: this process stood still for {away:.1f} seconds, and after "
+                f"{self._deadline_s:g} seconds the other ranks give it up; make the call again on every rank"
+            )
 
     def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
         """The answer of the store. SilentStoreError, once and for all, when it does not by `end`."""

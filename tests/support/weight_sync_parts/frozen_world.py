@@ -76,13 +76,14 @@ def freeze() -> None:
 
 @contextlib.contextmanager
 def freezing(kind: str, others: list[Path]) -> Iterator[None]:
-    """Inside, this process stops before it posts `kind`, for which `others` wait by then; "call": at once."""
+    """Inside, this process stops once, before it posts `kind`, for which `others` wait by then; "call": at
+    once."""
     if kind == "call":
         freeze()
     real = agreement.StoreExchange.post
 
     def stopping(self: Any, posted: str, **content: Any) -> None:
-        if posted == kind:
+        if posted == kind and "failed" not in content:
             for other in others:
                 wait_for_file(other)
             freeze()
